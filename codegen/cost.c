@@ -76,6 +76,30 @@ static dev_cost disk_cost(const part_device *d, bool write, uint64_t bytes)
     return cost;
 }
 
+static uint64_t extent_of(const swap_param *p)
+{
+    return (p->elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN * GRAPH_PARAM_ALIGN;
+}
+
+/* An update on the host of trained parameters [first, last), of `elements` in all: AdamW at the
+ * speed of memory, Muon at that of the cores. */
+static dev_cost update_cost(const gen_layout *layout, const part_device *d, int32_t first,
+                            int32_t last, uint64_t elements)
+{
+    double muon = 0;
+    for (int32_t p = first; p < last; p++) {
+        const swap_param *param = &layout->out->params[p];
+        for (uint8_t i = 0; i < param->n_matrices; i++)
+            muon += part_muon_seconds(d, param->rows[i], param->cols);
+        elements -= param->n_matrices ? extent_of(param) : 0;
+    }
+    double adamw = per_second((double)elements, d->adamw_params_per_second);
+    dev_cost cost = {.seconds = adamw + muon};
+    cost.share[DEV_R_CORES] = 1.0f;
+    cost.share[DEV_R_DRAM] = muon > 0 ? (float)(adamw / cost.seconds) : 1.0f;
+    return cost;
+}
+
 void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in)
 {
     if (!profile)
@@ -118,10 +142,8 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
             in->cost = compute_cost(d, launches + per_second(bytes, d->device_bytes_per_second));
             return;
         }
-        in->cost.seconds =
-            per_second((double)(in->last_element - in->first_element), d->adamw_params_per_second);
-        in->cost.share[DEV_R_CORES] = 1.0f;
-        in->cost.share[DEV_R_DRAM] = 1.0f;
+        in->cost = update_cost(layout, d, in->first_param, in->last_param,
+                               in->last_element - in->first_element);
         return;
     case SWAP_LOAD:
         in->cost = disk_cost(d, false, in->src.bytes);

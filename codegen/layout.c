@@ -404,8 +404,10 @@ static void place_host(gen_layout *layout)
     if (!layout->plan->disk) {
         h->master = region(out, SWAP_HOST, "master weights", h->trained * 4);
         uint64_t moment = h->trained * atom_dtype_bytes(h->moments);
-        h->m = region(out, SWAP_HOST, "Adam m", moment);
-        h->v = region(out, SWAP_HOST, "Adam v", moment);
+        bool muon = layout->g->optimizer == GRAPH_MUON;
+        h->m = region(out, SWAP_HOST, muon ? "momentum, Adam m" : "Adam m", moment);
+        h->v = region(out, SWAP_HOST, "Adam v", h->seconds * atom_dtype_bytes(h->moments));
+        h->muon = region(out, SWAP_HOST, "Muon workspace", layout->muon_bytes);
     }
     h->tokens = region(out, SWAP_HOST, "token staging", h->micro_batch_bytes * layout->C);
     h->losses = region(out, SWAP_HOST, "loss staging", h->loss_bytes * layout->C);
@@ -445,6 +447,17 @@ void gen_layout_place(gen_layout *layout)
     find_largest_visit(layout);
 }
 
+/* What Muon makes of a parameter, and room for the largest of its matrices. */
+static void fill_matrices(gen_layout *layout, int32_t p, swap_param *param)
+{
+    const graph_param *from = &layout->g->params[p];
+    param->n_matrices = (uint8_t)graph_matrices(layout->g, p, param->rows);
+    param->cols = param->n_matrices ? from->dims[1] : 0;
+    for (uint8_t i = 0; i < param->n_matrices; i++)
+        layout->muon_bytes =
+            max_u64(layout->muon_bytes, krn_muon_space(param->rows[i], param->cols));
+}
+
 static atom_status fill_params(gen_layout *layout)
 {
     const graph *g = layout->g;
@@ -458,10 +471,14 @@ static atom_status fill_params(gen_layout *layout)
     for (uint32_t p = 0; p < g->n_params; p++) {
         if (g->params[p].frozen)
             continue;
-        out->params[out->n_params++] = (swap_param){.offset = g->params[p].offset,
-                                                    .elements = g->params[p].elements,
-                                                    .norm_chunk = out->layout.norm_chunks,
-                                                    .decay = g->params[p].decay};
+        out->params[out->n_params] = (swap_param){.offset = g->params[p].offset,
+                                                  .elements = g->params[p].elements,
+                                                  .norm_chunk = out->layout.norm_chunks,
+                                                  .decay = g->params[p].decay};
+        swap_param *param = &out->params[out->n_params++];
+        fill_matrices(layout, (int32_t)p, param);
+        param->second = out->layout.seconds;
+        out->layout.seconds += param->n_matrices ? 0 : param_end(&g->params[p]) - param->offset;
         out->layout.norm_chunks += krn_norm_chunks(g->params[p].elements);
     }
     return ATOM_OK;

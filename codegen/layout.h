@@ -75,7 +75,7 @@ typedef struct gen_layout {
     uint32_t n; /* sub-models */
     gen_visit *visits;
     uint64_t *grad_offset; /* per parameter: bytes into GRAD or SHARED; frozen ones have none */
-    uint64_t shared_bytes;
+    uint64_t shared_bytes, muon_bytes;
     swap_range shared, act, workspace, tokens, losses, norms;
     swap_range state; /* master, m, v on the device, where the plan updates there */
     gen_store late;

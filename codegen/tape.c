@@ -235,14 +235,20 @@ static void host_state_ranges(const gen_writer *w, swap_instr *in, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
     const swap_host_layout *h = &w->layout->out->layout;
-    uint64_t elements = v->own_bytes / w->layout->wire_bytes_each;
-    const uint64_t at[SWAP_STATE_N] = {h->master, h->m, h->v};
+    const gen_lowered *out = w->layout->out;
+    uint64_t past = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
+    uint32_t moment = atom_dtype_bytes(h->moments);
+    const struct {
+        uint64_t at, first, past;
+        uint32_t each;
+    } parts[SWAP_STATE_N] = {{h->master, v->own_offset, past, 4},
+                             {h->m, v->own_offset, past, moment},
+                             {h->v, swap_second_at(out->params, out->n_params, v->own_offset),
+                              swap_second_at(out->params, out->n_params, past), moment}};
     swap_instr_writes(in, gen_wire_range(w->layout, v->own_offset, v->own_bytes));
-    for (int s = 0; s < SWAP_STATE_N; s++) {
-        uint32_t each = atom_dtype_bytes(swap_state_dtype((swap_state)s, h->moments));
-        swap_instr_writes(in,
-                          (swap_range){SWAP_HOST, at[s] + v->own_offset * each, elements * each});
-    }
+    for (int s = 0; s < SWAP_STATE_N; s++)
+        swap_instr_writes(in, (swap_range){SWAP_HOST, parts[s].at + parts[s].first * parts[s].each,
+                                           (parts[s].past - parts[s].first) * parts[s].each});
 }
 
 static atom_status emit_update(gen_writer *w, uint32_t k)
@@ -257,6 +263,9 @@ static atom_status emit_update(gen_writer *w, uint32_t k)
     }
     swap_instr in = update_instr(w, DEV_HOST, k);
     host_state_ranges(w, &in, k);
+    if (w->layout->muon_bytes)
+        swap_instr_writes(
+            &in, (swap_range){SWAP_HOST, w->layout->out->layout.muon, w->layout->muon_bytes});
     if (!w->layout->plan->clip)
         swap_instr_reads(&in, gen_norm_range(w, v->first_trained, v->last_trained, SWAP_HOST));
     return gen_write(w, &in);

@@ -99,6 +99,42 @@ static krn_adamw_step plain_step(void)
                             .decay = 0.1f};
 }
 
+/* Gradients of one size all over would be a matrix of rank one: tiny sums that nothing rounds. */
+static void fill_gradient(atom_dtype wire, void *to, uint64_t n)
+{
+    const atom_rng_key key = {.seed = 1};
+    for (uint64_t i = 0; i < n; i++) {
+        float x = (float)atom_rng_u32(key, i) * 0x1p-31f - 1;
+        if (wire == ATOM_F32)
+            ((float *)to)[i] = x;
+        else
+            ((atom_bf16 *)to)[i] = atom_f32_to_bf16(x);
+    }
+}
+
+atom_status krn_bench_muon(atom_threads *threads, const krn_host_table *table, atom_dtype wire,
+                           int64_t rows, int64_t cols, uint32_t rounds, krn_bench *out)
+{
+    const krn_muon_step step = {.scale = 1, .momentum = 0.95f, .lr = 1e-3, .moments = ATOM_F32};
+    uint64_t n = (uint64_t)(rows * cols), each = atom_align(n * 4);
+    double times[ROUNDS_MAX];
+    arrays a;
+    rounds = clamp_rounds(rounds);
+    ATOM_TRY(arrays_open(&a, threads,
+                         (uint64_t[4]){each, each, each, atom_align(krn_muon_space(rows, cols))}));
+    memset(a.at[1], 0, each);
+    memset(a.at[2], 0, each);
+    for (uint32_t i = 0; i < rounds; i++) {
+        fill_gradient(wire, a.at[0], n);
+        double begin = atom_clock_seconds();
+        table->muon(threads, &step, wire, a.at[0], a.at[1], a.at[2], rows, cols, a.at[3]);
+        times[i] = atom_clock_seconds() - begin;
+    }
+    arrays_close(&a);
+    *out = median(times, rounds, 0);
+    return ATOM_OK;
+}
+
 atom_status krn_bench_adamw(atom_threads *threads, const krn_host_table *table,
                             krn_adamw_kinds kinds, uint64_t n, uint32_t rounds, krn_bench *adamw,
                             krn_bench *triad)

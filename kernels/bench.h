@@ -38,6 +38,11 @@ ATOM_MUST atom_status krn_bench_adamw(atom_threads *threads, const krn_host_tabl
                                       krn_adamw_kinds kinds, uint64_t n, uint32_t rounds,
                                       krn_bench *adamw, krn_bench *triad);
 
+/* Muon on one matrix with momentum in fp32; bytes counts nothing. */
+ATOM_MUST atom_status krn_bench_muon(atom_threads *threads, const krn_host_table *table,
+                                     atom_dtype wire, int64_t rows, int64_t cols, uint32_t rounds,
+                                     krn_bench *out);
+
 /*
  * Copies of `bytes` through the device's H2D and D2H streams: each direction alone, then both at
  * once. bytes counts the payload once. latency: a copy of 256 bytes with its event, from issue to

@@ -67,7 +67,8 @@ ATOM_MUST static atom_status add_updating(part_search_state *s)
 {
     part_candidate c = {0};
     part_verdict v;
-    if (!s->request->update_on_device || !s->request->clip || s->in_place || s->model->disk)
+    if (s->g->optimizer == GRAPH_MUON || !s->request->update_on_device || !s->request->clip ||
+        s->in_place || s->model->disk)
         return ATOM_OK;
     ATOM_TRY(make_single(s, &c.plan));
     c.plan->update_on_device = true;

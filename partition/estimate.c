@@ -36,8 +36,10 @@ uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches)
 {
     uint64_t wire = atom_dtype_bytes(m->g->dtype);
     uint64_t state = m->disk ? m->block_elements * m->ring_blocks : m->trained_elements;
-    return m->extent_elements * wire + state * atom_state_bytes(m->g->moments) +
-           m->micro_batch_bytes * micro_batches + m->norm_bytes + part_window_bytes(m->g);
+    uint64_t unkept = m->muon_elements * atom_dtype_bytes(m->g->moments);
+    return m->extent_elements * wire + state * atom_state_bytes(m->g->moments) - unkept +
+           m->micro_batch_bytes * micro_batches + m->norm_bytes + m->muon_bytes +
+           part_window_bytes(m->g);
 }
 
 /* --- memory: region by region, as codegen lays it out --- */

@@ -94,10 +94,10 @@ double part_least_seconds(const part_search_state *s, const part_plan *plan)
     const part_device *d = &s->profile->device;
     part_range all = part_range_make(s->model, 0, (int32_t)s->g->n_nodes);
     double compute = (double)(all.again_ps + all.bwd_ps) * 1e-12 * plan->micro_batches;
-    double elements = (double)all.own_elements, own = (double)all.own_bytes;
+    double elements = (double)(all.own_elements - all.muon_elements), own = (double)all.own_bytes;
     if (s->in_place || plan->update_on_device)
         return compute;
-    double update = elements / d->adamw_params_per_second;
+    double update = elements / d->adamw_params_per_second + (double)all.muon_ps * 1e-12;
     double in = own / d->h2d_bytes_per_second, out = own / d->d2h_bytes_per_second;
     return fmax(fmax(compute, update), fmax(in, out));
 }

@@ -12,8 +12,8 @@
 
 /* What a node adds to a range, whatever the range. */
 typedef struct part_node_facts {
-    uint64_t own_bytes, frozen_bytes, grad_bytes, own_elements;
-    int64_t fwd_ps, bwd_ps;
+    uint64_t own_bytes, frozen_bytes, grad_bytes, own_elements, muon_elements;
+    int64_t fwd_ps, bwd_ps, muon_ps;
     uint32_t kept_first, kept_last; /* of part_model.kept */
     int32_t
         prev_use[GRAPH_PARAM_MAX]; /* the node before that uses the same shared parameter, or -1 */
@@ -47,6 +47,28 @@ static uint64_t tensor_bytes(const graph *g, int32_t tensor)
 
 /* --- nodes --- */
 
+/* Scratch for one matrix, as kernels.h has it. */
+static uint64_t muon_space(int64_t rows, int64_t cols)
+{
+    int64_t s = rows < cols ? rows : cols, l = rows < cols ? cols : rows;
+    int64_t line = (s + 15) / 16 * 16 + 16;
+    return (uint64_t)(2 * l * line + 2 * line * line) * 4 + (uint64_t)rows * 8;
+}
+
+static void fill_matrices(part_model *m, int32_t p, part_node_facts *n)
+{
+    const graph_param *param = &m->g->params[p];
+    int64_t rows[GRAPH_MATRICES_MAX];
+    uint32_t count = graph_matrices(m->g, p, rows);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t bytes = muon_space(rows[i], param->dims[1]);
+        m->muon_bytes = bytes > m->muon_bytes ? bytes : m->muon_bytes;
+        n->muon_ps += to_ps(part_muon_seconds(&m->profile->device, rows[i], param->dims[1]));
+    }
+    n->muon_elements += count ? param_extent(param) : 0;
+    m->muon_elements += count ? param_extent(param) : 0;
+}
+
 static void fill_params(part_model *m)
 {
     const graph *g = m->g;
@@ -62,6 +84,7 @@ static void fill_params(part_model *m)
         }
         n->own_bytes += extent * wire;
         n->own_elements += extent;
+        fill_matrices(m, (int32_t)p, n);
         if (param->shared)
             m->shared_bytes += extent * 4;
         else
@@ -101,6 +124,7 @@ static void fill_nodes(part_model *m)
     m->micro_batch_bytes = 3 * atom_align(tokens); /* tokens, targets, losses */
     m->workspace_bytes = atom_align(m->workspace_bytes);
     m->norm_bytes = atom_align(m->norm_bytes);
+    m->muon_bytes = atom_align(m->muon_bytes);
 }
 
 /* --- tensors --- */
@@ -396,6 +420,8 @@ void part_range_extend(const part_model *m, part_range *r)
     r->slot_bytes += n->own_bytes + n->frozen_bytes;
     r->grad_bytes += n->grad_bytes;
     r->own_elements += n->own_elements;
+    r->muon_elements += n->muon_elements;
+    r->muon_ps += n->muon_ps;
     r->fwd_ps += n->fwd_ps;
     r->bwd_ps += n->bwd_ps;
     for (int p = 0; p < node->n_params; p++) {

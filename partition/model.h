@@ -27,8 +27,10 @@ typedef struct part_range {
     uint64_t scratch_bytes; /* most transient bytes alive at once */
     uint64_t x_bytes, y_bytes; /* boundaries in front and behind */
     uint64_t own_elements;
-    int64_t fwd_ps;   /* forward */
-    int64_t again_ps; /* the part of forward that backward needs repeated; no terminal op */
+    uint64_t muon_elements; /* of those: what Muon updates */
+    int64_t muon_ps;        /* and for how long */
+    int64_t fwd_ps;         /* forward */
+    int64_t again_ps;       /* the part of forward that backward needs repeated; no terminal op */
     int64_t bwd_ps;
 } part_range;
 
@@ -49,6 +51,8 @@ typedef struct part_model {
     uint64_t shared_bytes, late_bytes, norm_bytes, micro_batch_bytes, workspace_bytes;
     uint64_t extent_elements;  /* of the canonical vector */
     uint64_t trained_elements; /* of the optimizer's state */
+    uint64_t muon_elements;    /* of those: what has no second moment */
+    uint64_t muon_bytes;       /* of host memory for the largest of Muon's matrices */
     bool disk;  /* plans keep the optimizer's state on disk, in blocks through a ring */
     bool ahead; /* then, and with clipping, updates may run ahead */
     uint32_t ring_blocks;

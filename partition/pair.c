@@ -37,7 +37,8 @@ double part_disk_seconds(const part_device *d, double bytes)
 static int64_t update_ps(const part_model *m, const part_range *r)
 {
     const part_device *d = &m->profile->device;
-    int64_t work = copy_ps(r->own_elements, d->adamw_params_per_second, 0);
+    int64_t work =
+        copy_ps(r->own_elements - r->muon_elements, d->adamw_params_per_second, 0) + r->muon_ps;
     if (!m->disk)
         return work;
     double bytes = (double)r->own_elements * atom_state_bytes(m->g->moments);

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+const char *const part_optimizer_names[2] = {[GRAPH_ADAMW] = "adamw", [GRAPH_MUON] = "muon"};
+
 const char *const part_bound_names[PART_BOUND_N] = {
     [PART_BOUND_COMPUTE] = "compute",         [PART_BOUND_LINK] = "link",
     [PART_BOUND_OPTIMIZER] = "optimizer",     [PART_BOUND_DISK] = "disk",
@@ -45,6 +47,7 @@ atom_status part_plan_open(const graph *g, const part_profile *profile, uint32_t
     memcpy(plan->device, profile->device.name, sizeof plan->device);
     plan->dtype = g->dtype;
     plan->moments = g->moments;
+    plan->optimizer = g->optimizer;
     plan->micro_batch = g->micro_batch;
     plan->sequence = g->sequence;
     plan->micro_batches = 1;

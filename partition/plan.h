@@ -31,6 +31,7 @@ typedef enum part_bound {
 } part_bound;
 extern const char *const part_bound_names[PART_BOUND_N]; /* "compute", "link", ... */
 const char *part_bound_name(part_bound bound);
+extern const char *const part_optimizer_names[2]; /* of graph_optimizer: "adamw", "muon" */
 
 typedef struct part_sub_model {
     int32_t first_node, last_node; /* [first, last) */
@@ -45,6 +46,7 @@ typedef struct part_plan {
     char model[GRAPH_NAME_MAX];
     char device[64];
     atom_dtype dtype, moments; /* of the wire; of Adam's moments, in files where not fp32 */
+    graph_optimizer optimizer; /* in files where not AdamW */
     int64_t micro_batch, sequence;
     uint32_t micro_batches; /* C; train refuses another (docs/design/engine.md#words) */
     bool in_place;          /* unified device without a budget: one sub-model, nothing is copied */

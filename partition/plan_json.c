@@ -27,6 +27,7 @@ static const part_field plan_fields[] = {
     PLAN(device, TEXT),
     PLAN(dtype, DTYPE),
     PART_FIELD_AS(part_plan, moments, "moments_dtype", DTYPE, .optional = true),
+    PLAN(optimizer, CHOICE, .names = part_optimizer_names, .n_names = 2, .optional = true),
     PLAN(micro_batch, INTEGER, .low = 1, .high = DIM_MAX),
     PLAN(sequence, INTEGER, .low = 1, .high = DIM_MAX),
     PLAN(micro_batches, INTEGER, .low = 1, .high = UINT32_MAX),

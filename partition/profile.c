@@ -38,6 +38,7 @@ atom_status part_device_check(const part_device *device)
         {"copy_latency_seconds", device->copy_latency_seconds, 0},
         {"host_bytes_per_second", device->host_bytes_per_second, tiny},
         {"adamw_params_per_second", device->adamw_params_per_second, 0},
+        {"muon_flops_per_second", device->muon_flops_per_second, 0},
         {"launch_seconds", device->launch_seconds, 0},
     };
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
@@ -69,6 +70,14 @@ static double adamw_rate(const part_device *device, const graph *g)
 {
     uint32_t each = atom_state_bytes(g->moments) + atom_dtype_bytes(g->dtype);
     return device->host_bytes_per_second / (2.0 * each);
+}
+
+double part_muon_seconds(const part_device *d, int64_t rows, int64_t cols)
+{
+    double s = (double)(rows < cols ? rows : cols), l = (double)(rows < cols ? cols : rows);
+    double guess = 5e10 * d->cores;
+    double rate = d->muon_flops_per_second > 0 ? d->muon_flops_per_second : guess;
+    return 5 * (3 * s * s * l + s * s * s) / rate;
 }
 
 part_disk part_device_disk(const part_device *d)
@@ -264,6 +273,12 @@ atom_dtype part_profile_moments(const part_profile *profile)
     return text && strstr(text, " moments=bf16\n") ? ATOM_BF16 : ATOM_F32;
 }
 
+graph_optimizer part_profile_optimizer(const part_profile *profile)
+{
+    const char *text = profile->graph_text, *found = text ? strstr(text, " optimizer=muon") : NULL;
+    return found && (found[15] == '\n' || found[15] == ' ') ? GRAPH_MUON : GRAPH_ADAMW;
+}
+
 atom_status part_profile_graph(const part_profile *profile, graph **out)
 {
     graph *g = NULL;
@@ -301,6 +316,13 @@ atom_status part_profile_matches(const part_profile *profile, const graph *g)
     if (profile->graph_text && moments != g->moments)
         return atom_fail(ATOM_E_USAGE, "the profile is for moments in %s, not in %s; profile again",
                          atom_dtype_name(moments), atom_dtype_name(g->moments));
+    graph_optimizer optimizer = part_profile_optimizer(profile);
+    if (profile->graph_text && optimizer != g->optimizer)
+        return atom_fail(ATOM_E_USAGE,
+                         "the profile is for optimizer: %s, not for %s; profile again, or use "
+                         "--optimizer %s",
+                         part_optimizer_names[optimizer], part_optimizer_names[g->optimizer],
+                         part_optimizer_names[optimizer]);
     if (profile->graph_hash != graph_hash(g) || profile->n_nodes != g->n_nodes)
         return atom_fail(
             ATOM_E_USAGE,

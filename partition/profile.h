@@ -29,12 +29,17 @@ typedef struct part_device {
     /* host AdamW, wire and moments as the graph has them; 0 in a spec, and then derived from
      * host_bytes_per_second when a profile is modelled */
     double adamw_params_per_second;
-    double launch_seconds; /* fixed cost per kernel */
+    double muon_flops_per_second; /* host Muon, of part_muon_seconds(); 0: not measured */
+    double launch_seconds;        /* fixed cost per kernel */
     /* of the disk that the optimizer's state would go to; 0: unknown */
     double disk_read_bytes_per_second, disk_write_bytes_per_second;
     double disk_read_both_bytes_per_second, disk_write_both_bytes_per_second;
     double disk_sync_seconds; /* until what was written is durable */
 } part_device;
+
+/* Muon on one matrix on the host: five steps of Newton-Schulz, of whose products two are symmetric
+ * and computed by half. Where it was not measured, at 50 GFLOP/s for each core. */
+double part_muon_seconds(const part_device *device, int64_t rows, int64_t cols);
 
 typedef struct part_disk {
     double read, write, read_both, write_both; /* bytes per second; both: while the other runs */
@@ -99,6 +104,8 @@ ATOM_MUST atom_status part_profile_check_place(const char *path);
 ATOM_MUST atom_status part_profile_graph(const part_profile *profile, graph **out);
 /* What Adam's moments were kept in, by its graph; ATOM_F32 when there is none. */
 atom_dtype part_profile_moments(const part_profile *profile);
+/* Likewise; GRAPH_ADAMW when there is none. */
+graph_optimizer part_profile_optimizer(const part_profile *profile);
 /* Matches the graph by hash; ATOM_E_USAGE says what differs. */
 ATOM_MUST atom_status part_profile_matches(const part_profile *profile, const graph *g);
 

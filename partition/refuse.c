@@ -37,8 +37,9 @@ ATOM_MUST static atom_status short_of(const char *where, const char *option, uin
 atom_status part_refuse_host(const part_search_state *s)
 {
     uint64_t need = part_host_base_bytes(s->model, s->micro_batches ? s->micro_batches : 1);
-    bool narrow = !s->model->disk && s->g->moments == ATOM_F32 && /* would that do? */
-                  need - 4 * s->model->trained_elements <= s->host_bytes;
+    bool narrow =
+        !s->model->disk && s->g->moments == ATOM_F32 && /* would that do? */
+        need - 2 * (2 * s->model->trained_elements - s->model->muon_elements) <= s->host_bytes;
     char what[256], instead[128];
     if (!s->host_bytes || need <= s->host_bytes)
         return ATOM_OK;

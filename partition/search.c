@@ -257,9 +257,12 @@ atom_status part_search(const graph *g, const part_profile *profile, const part_
     part_search_stats done = {0};
     double begin = atom_clock_seconds();
     atom_status st = ATOM_E_RESOURCE;
+    if (g->optimizer == GRAPH_MUON && request->disk > 0)
+        return atom_fail(ATOM_E_USAGE, "optimizer: muon keeps its state in host memory; "
+                                       "leave optimizer_state: disk out, or use optimizer: adamw");
     if (request->disk <= 0)
         st = search_once(g, profile, request, false, out, &done);
-    if (st == ATOM_E_RESOURCE && request->disk != 0)
+    if (st == ATOM_E_RESOURCE && request->disk != 0 && g->optimizer != GRAPH_MUON)
         st = search_once(g, profile, request, true, out, &done);
     if (st == ATOM_OK && (*out)->disk && (*out)->in_place)
         st = try_several(g, profile, request, out, &done);

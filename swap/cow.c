@@ -47,10 +47,18 @@ uint64_t swap_cow_each(uint64_t extent)
     return each < COW_ALIGN ? COW_ALIGN : each < COW_EACH ? each : COW_EACH;
 }
 
-static uint64_t elements_of(const swap_cow *cow, uint64_t i)
+/* Where element `first` of the canonical vector is in that part, or what is there comes after it. */
+static uint64_t place_of(const swap_cow *cow, uint32_t part, uint64_t first)
 {
-    uint64_t left = cow->c.extent - i * cow->c.each;
-    return left < cow->c.each ? left : cow->c.each;
+    return part == SWAP_STATE_V ? swap_second_at(cow->c.params, cow->c.n_params, first) : first;
+}
+
+static uint64_t elements_of(const swap_cow *cow, uint32_t part, uint64_t i)
+{
+    uint64_t extent = place_of(cow, part, cow->c.extent), past = (i + 1) * cow->c.each;
+    return past <= extent                ? cow->c.each
+           : past - extent < cow->c.each ? extent - i * cow->c.each
+                                         : 0;
 }
 
 static atom_dtype dtype_of(const swap_cow *cow, uint32_t part)
@@ -61,7 +69,7 @@ static atom_dtype dtype_of(const swap_cow *cow, uint32_t part)
 /* Of range i of a part. */
 static uint64_t bytes_of(const swap_cow *cow, uint32_t part, uint64_t i)
 {
-    return elements_of(cow, i) * atom_dtype_bytes(dtype_of(cow, part));
+    return elements_of(cow, part, i) * atom_dtype_bytes(dtype_of(cow, part));
 }
 
 static const char *live_at(const swap_cow *cow, uint32_t part, uint64_t element)
@@ -138,7 +146,8 @@ void swap_cow_begin(swap_cow *cow)
     ATOM_ASSERT(!cow->open);
     for (uint32_t part = 0; part < SWAP_STATE_N; part++) {
         for (uint64_t i = 0; i < cow->n_ranges; i++)
-            *range_at(cow, part, i) = (range){.place = RANGE_LIVE, .due = elements_of(cow, i)};
+            *range_at(cow, part, i) =
+                (range){.place = RANGE_LIVE, .due = elements_of(cow, part, i)};
     }
     for (uint32_t s = 0; s < cow->n_slots; s++)
         cow->free[s] = cow->n_slots - 1 - s; /* the first ones first: fewer pages are touched */
@@ -199,6 +208,8 @@ static uint64_t within(const swap_cow *cow, uint64_t first, uint64_t n)
 void swap_cow_get(swap_cow *cow, swap_state part, uint64_t first, uint64_t n, float *to)
 {
     ATOM_ASSERT(first + n <= cow->c.extent);
+    ATOM_ASSERT(place_of(cow, part, first) + n == place_of(cow, part, first + n));
+    first = place_of(cow, part, first);
     for (uint64_t some; n > 0; first += some, to += some, n -= some) {
         some = before_next(cow->c.each / slots_of(cow, part), first, n);
         get_piece(cow, part, first, some, to);
@@ -219,7 +230,10 @@ static void forget(swap_cow *cow, uint32_t part, uint64_t i)
 
 void swap_cow_release(swap_cow *cow, swap_state part, uint64_t first, uint64_t n)
 {
+    uint64_t past = place_of(cow, part, first + n);
     pthread_mutex_lock(&cow->lock);
+    first = place_of(cow, part, first);
+    n = past - first;
     for (uint64_t some; n > 0; first += some, n -= some) {
         some = within(cow, first, n);
         range *r = range_at(cow, part, first / cow->c.each);
@@ -302,8 +316,9 @@ uint64_t swap_cow_before_write(swap_cow *cow, uint64_t first, uint64_t n)
     pthread_mutex_lock(&cow->lock);
     uint64_t some = cow->open ? within(cow, first, n) : n;
     for (uint32_t part = 0; part < SWAP_STATE_N; part++) {
-        if (cow->open)
-            make_safe(cow, part, first / cow->c.each);
+        uint64_t from = place_of(cow, part, first), past = place_of(cow, part, first + some);
+        for (uint64_t i = from / cow->c.each; cow->open && i * cow->c.each < past; i++)
+            make_safe(cow, part, i);
     }
     pthread_mutex_unlock(&cow->lock);
     return some;

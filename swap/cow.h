@@ -5,7 +5,8 @@
  * update waits until the reader has passed the range or gives back a spare one. The reader never
  * waits for an update, so neither can hold the other for ever.
  *
- * A range is `each` elements of one part, a multiple of KRN_DRAW_ALIGN where AdamW writes. Memory:
+ * Elements are counted along the canonical vector, in v too, where nothing stands for matrices: its
+ * reader asks for no others. A range is `each` elements of one part, a multiple of KRN_DRAW_ALIGN where AdamW writes. Memory:
  * spare_bytes, untouched until they are needed.
  *
  * Ownership: the parts are the caller's and outlive the value. Thread: before_write(), begin() from
@@ -22,8 +23,10 @@ typedef struct swap_cow swap_cow;
 typedef struct swap_cow_config {
     const void *parts[SWAP_STATE_N]; /* master weights f32, moments as the next line says */
     atom_dtype moments;
-    uint64_t extent; /* elements of each part */
-    uint64_t each;   /* elements of a range; 0: swap_cow_each(extent) */
+    uint64_t extent;          /* elements of each part; of v, where it has fewer: */
+    const swap_param *params; /* borrowed: that part has what swap_second_at() says; NULL: extent */
+    uint32_t n_params;
+    uint64_t each; /* elements of a range; 0: swap_cow_each(extent) */
     uint64_t spare_bytes;
 } swap_cow_config;
 

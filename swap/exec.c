@@ -139,43 +139,68 @@ static krn_adamw_step update_step(const swap_exec *exec, bool clipped)
     return step;
 }
 
-/* Where the state of the elements of an UPDATE is; of its first element. */
+/* Where the state of a parameter's elements from `first` on is. */
 typedef struct state_at {
     float *master;
     char *m, *v;
 } state_at;
 
-static state_at state_of(const swap_exec *exec, const swap_instr *in)
+static state_at state_of(const swap_exec *exec, const swap_instr *in, const swap_param *param,
+                         uint64_t first)
 {
     const swap_host_layout *h = &exec->c.layout;
+    uint32_t moment = atom_dtype_bytes(h->moments);
     if (in->src.bytes) {
-        uint64_t n = in->src.bytes / atom_state_bytes(h->moments);
+        uint64_t n = in->src.bytes / atom_state_bytes(h->moments), i = first - in->first_element;
         char *slot = at(exec, in->src);
-        return (state_at){(float *)(void *)slot,
-                          slot + swap_state_offset(SWAP_STATE_M, h->moments, n),
-                          slot + swap_state_offset(SWAP_STATE_V, h->moments, n)};
+        return (state_at){(float *)(void *)slot + i,
+                          slot + swap_state_offset(SWAP_STATE_M, h->moments, n) + i * moment,
+                          slot + swap_state_offset(SWAP_STATE_V, h->moments, n) + i * moment};
     }
-    uint64_t moment = in->first_element * atom_dtype_bytes(h->moments);
-    return (state_at){(float *)(void *)(exec->slab + h->master) + in->first_element,
-                      exec->slab + h->m + moment, exec->slab + h->v + moment};
+    uint64_t second = param->second + (first - param->offset);
+    return (state_at){(float *)(void *)(exec->slab + h->master) + first,
+                      exec->slab + h->m + first * moment, exec->slab + h->v + second * moment};
 }
 
 /* The part of one parameter that an UPDATE has, in pieces that may change: elements [from, to). */
-static void update_piece(swap_exec *exec, const swap_instr *in, krn_adamw_step step, uint64_t from,
-                         uint64_t to)
+static void update_piece(swap_exec *exec, const swap_instr *in, const swap_param *param,
+                         krn_adamw_step step, uint64_t from, uint64_t to)
 {
-    state_at state = state_of(exec, in);
     atom_dtype dtype = exec->c.program->dtype;
-    uint32_t moment = atom_dtype_bytes(exec->c.layout.moments);
     char *wire = exec->slab + exec->c.layout.wire;
     bool kept = exec->cow && !in->src.bytes;
     for (uint64_t some; from < to; from += some) {
-        uint64_t i = from - in->first_element;
+        state_at state = state_of(exec, in, param, from);
         some = kept ? swap_cow_before_write(exec->cow, from, to - from) : to - from;
         ATOM_ASSERT(from % KRN_DRAW_ALIGN == 0 || step.moments == ATOM_F32);
         step.first = from;
         exec->c.host->adamw(exec->c.threads, &step, dtype, wire + from * atom_dtype_bytes(dtype),
-                            state.master + i, state.m + i * moment, state.v + i * moment, some);
+                            state.master, state.m, state.v, some);
+    }
+}
+
+/* A matrix is updated as a whole, once nobody needs anything of its parameter as it was. Its state
+ * is in the slab: no plan has it anywhere else. */
+static void update_matrices(swap_exec *exec, const swap_instr *in, const swap_param *param,
+                            bool clipped)
+{
+    const swap_host_layout *h = &exec->c.layout;
+    atom_dtype dtype = exec->c.program->dtype;
+    krn_muon_step step = exec->step.muon;
+    uint64_t i = param->offset;
+    ATOM_ASSERT(!in->src.bytes && !in->ahead && step.moments == h->moments);
+    ATOM_ASSERT(i >= in->first_element && i + param->elements <= in->last_element);
+    swap_cow_leave(exec->cow, i, param->elements);
+    step.scale = clipped ? exec->clip_scale : 1.0f;
+    step.decay = param->decay ? step.decay : 0;
+    for (uint8_t k = 0; k < param->n_matrices; k++) {
+        step.first = i;
+        exec->c.host->muon(exec->c.threads, &step, dtype,
+                           exec->slab + h->wire + i * atom_dtype_bytes(dtype),
+                           (float *)(void *)(exec->slab + h->master) + i,
+                           exec->slab + h->m + i * atom_dtype_bytes(h->moments), param->rows[k],
+                           param->cols, exec->slab + h->muon);
+        i += (uint64_t)(param->rows[k] * param->cols);
     }
 }
 
@@ -208,7 +233,10 @@ static atom_status on_update(void *arg)
         if (from >= to)
             continue;
         step.decay = param->decay ? decay : 0;
-        update_piece(exec, in, step, from, to);
+        if (param->n_matrices)
+            update_matrices(exec, in, param, clipped);
+        else
+            update_piece(exec, in, param, step, from, to);
     }
     if (exec->c.on_updates && in == exec->last_update)
         exec->c.on_updates(exec->c.ctx, exec->step.update_step, false);
@@ -222,9 +250,7 @@ static void on_device_update(krn_ctx *cx, void *arg)
     const launch *l = arg;
     const swap_exec *exec = l->exec;
     const swap_instr *in = l->in;
-    state_at state = state_of(exec, in);
     uint32_t each = atom_dtype_bytes(exec->c.program->dtype);
-    uint32_t moment = atom_dtype_bytes(exec->c.layout.moments);
     char *wire = at(exec, in->base[SWAP_BASE_PARAM]), *grad = at(exec, in->base[SWAP_BASE_GRAD]);
     krn_adamw_step step = update_step(exec, exec->step.max_grad_norm > 0);
     if (exec->draining && in == exec->first_update)
@@ -235,8 +261,9 @@ static void on_device_update(krn_ctx *cx, void *arg)
         step.decay = param->decay ? exec->step.update.decay : 0;
         ATOM_ASSERT(param->offset % KRN_DRAW_ALIGN == 0 || step.moments == ATOM_F32);
         step.first = param->offset;
-        exec->c.table->update(cx, &step, wire + i * each, grad + i * each, state.master + i,
-                              state.m + i * moment, state.v + i * moment, param->elements);
+        state_at state = state_of(exec, in, param, param->offset);
+        exec->c.table->update(cx, &step, wire + i * each, grad + i * each, state.master, state.m,
+                              state.v, param->elements);
     }
 }
 

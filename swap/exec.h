@@ -15,14 +15,6 @@
 #include "swap/disk.h"
 #include "swap/tape.h"
 
-/* One parameter that is trained, in canonical order.
- * Offsets in elements of the canonical vector. */
-typedef struct swap_param {
-    uint64_t offset, elements;
-    uint64_t norm_chunk; /* its first chunk in the array of partial sums of squares */
-    uint8_t decay;
-} swap_param;
-
 /* Where things are in the host slab, bytes. wire holds the whole canonical vector, master, m and v
  * its first `trained` elements: what lies behind is never updated. With a disk tier (blocks.each >
  * 0) there is a ring instead of the last three. */
@@ -34,7 +26,9 @@ typedef struct swap_host_layout {
     uint64_t tokens;          /* C x (tokens i32[B,T], targets i32[B,T]): what UPLOAD reads */
     uint64_t losses;          /* C x f32[B,T] */
     uint64_t norms;           /* f64[norm_chunks] */
-    uint64_t extent, trained; /* elements of the canonical vector; of master, m and v */
+    uint64_t muon;            /* krn_muon_space() of the largest matrix, where there is one */
+    uint64_t extent, trained; /* elements of the canonical vector; of master and m */
+    uint64_t seconds;         /* of v, which has none for matrices (swap_second_at) */
     uint64_t norm_chunks;
     uint64_t micro_batch_bytes; /* of one (tokens, targets) pair, padded; targets start at half */
     uint64_t loss_bytes;        /* of one micro-batch's losses, padded */
@@ -53,6 +47,7 @@ typedef struct swap_step {
      * gradients. */
     krn_adamw_step update;
     krn_adamw_step ahead;  /* the same for updates that run ahead, which are those of `step` */
+    krn_muon_step muon;    /* as update, of matrices; they are never updated ahead */
     const int32_t *starts; /* krn_step.starts of micro-batch 0, the others behind it; may be NULL */
     uint64_t starts_n;     /* elements of one micro-batch */
 } swap_step;

@@ -39,8 +39,9 @@ typedef enum swap_code {
     SWAP_SPILL,   /* d2h: rounded gradient to the wire copy's place on the host */
     SWAP_LOSS,    /* d2h: losses (and norms) to the host */
     SWAP_CLIP,    /* host: combine norms, decide the clip factor; fails when not finite */
-    SWAP_UPDATE,  /* host: AdamW over a range of elements; or compute, where the state is on the
-                     device: gradients in base GRAD (wire dtype), parameters go to base PARAM */
+    SWAP_UPDATE,  /* host: AdamW over a range of elements, or Muon where they are matrices, which
+                     are whole in it; or compute: AdamW, where the state is on the device:
+                     gradients in base GRAD (wire dtype), parameters go to base PARAM */
     SWAP_LOAD,    /* load: a block of master, m, v from disk to a slot of the ring */
     SWAP_STORE,   /* store: the same, back, as the next generation */
     SWAP_COMMIT,  /* store: that generation is the one to go back to from now on */

@@ -17,7 +17,7 @@ typedef struct plan_values {
     char *device_spec;
     int64_t micro_batch_size;
     int64_t sequence_len;
-    int32_t dtype, moments_dtype;
+    int32_t dtype, moments_dtype, optimizer;
     uint64_t device_memory, host_memory;
     int32_t optimizer_state;
     char *store_dir;
@@ -47,6 +47,8 @@ static const opt_spec specs[] = {
     PLAN_ROW_DTYPE(.help = "With --model. auto: bf16 where the device has it natively."),
     PLAN_ROW_MOMENTS_DTYPE(.help = "With --model: the dtype of Adam's moments. bf16: 4 bytes less "
                                    "for each parameter."),
+    PLAN_ROW_OPTIMIZER(.help = "With --model: what trains the hidden matrices, as in 'atom "
+                               "train'."),
     PLAN_ROW_DEVICE_MEMORY(.group = "Limits",
         .help = "Cap on all memory used on the device. auto: all of it; on the CPU no cap, and "
                 "nothing is swapped."),
@@ -101,6 +103,7 @@ static atom_status measure(const plan_values *v, graph **g, part_profile **profi
         .sequence = v->sequence_len,
         .dtype = v->dtype,
         .moments = (atom_dtype)v->moments_dtype,
+        .optimizer = (graph_optimizer)v->optimizer,
         .device = "cpu",
         .dropout = -1,
         .trains = v->lora.r > 0,
@@ -124,8 +127,9 @@ static atom_status measure(const plan_values *v, graph **g, part_profile **profi
 static atom_status check_beside_profile(const plan_values *v, const opt_parsed *parsed)
 {
     static const char *const settled[] = {
-        "model",         "device_spec", "micro_batch_size", "sequence_len", "dtype",
-        "moments_dtype", "lora_r",      "lora_alpha",       "lora_dropout", "lora_target_modules"};
+        "model",      "device_spec",   "micro_batch_size",   "sequence_len",
+        "dtype",      "moments_dtype", "optimizer",          "lora_r",
+        "lora_alpha", "lora_dropout",  "lora_target_modules"};
     for (size_t i = 0; v->profile && i < sizeof settled / sizeof *settled; i++)
         if (opt_given(&options, parsed, settled[i]))
             return atom_fail(ATOM_E_USAGE,
@@ -150,10 +154,12 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
                                        "another machine than this, --device-spec NAME");
     if (!v->device_spec)
         return measure(v, g, profile);
+    ATOM_TRY(plan_optimizer_check((graph_optimizer)v->optimizer, v->lora.r > 0));
     ATOM_TRY(part_device_spec(v->device_spec, &device));
     atom_dtype dtype = plan_dtype_settle(v->dtype, device.flops_bf16 > 0);
     ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, g));
     graph_set_moments(*g, (atom_dtype)v->moments_dtype);
+    graph_set_optimizer(*g, (graph_optimizer)v->optimizer);
     return part_profile_model(*g, &device, profile);
 }
 

@@ -14,7 +14,7 @@ typedef struct profile_values {
     char *data;
     int64_t micro_batch_size;
     int64_t sequence_len;
-    int32_t dtype, moments_dtype;
+    int32_t dtype, moments_dtype, optimizer;
     char *device;
     char *device_spec;
     uint64_t link_bandwidth;
@@ -36,6 +36,7 @@ static const opt_spec specs[] = {
         .help = "Tokens per sequence. auto: the model's longest, at most 2048."),
     PLAN_ROW_DTYPE(.help = "auto: bf16 where the device has it natively, else fp32."),
     PLAN_ROW_MOMENTS_DTYPE(.help = "The dtype of Adam's moments, as in 'atom train'."),
+    PLAN_ROW_OPTIMIZER(.help = "What trains the hidden matrices, as in 'atom train'."),
     PLAN_ROW_DEVICE(.help = "What to measure."),
     PLAN_ROW_DEVICE_SPEC(.help = "Model a device instead, which this machine need not have: "
                                  "rtx-4090, gtx-1080-ti, h100, or a JSON file like those in "
@@ -69,10 +70,12 @@ static atom_status model_it(const profile_values *v, part_profile **out)
     part_device device;
     graph *g = NULL;
     atom_status st = ATOM_OK;
+    ATOM_TRY(plan_optimizer_check((graph_optimizer)v->optimizer, v->lora.r > 0));
     ATOM_TRY(part_device_spec(v->device_spec, &device));
     atom_dtype dtype = plan_dtype_settle(v->dtype, device.flops_bf16 > 0);
     ATOM_TRY_CLEAN(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, &g));
     graph_set_moments(g, (atom_dtype)v->moments_dtype);
+    graph_set_optimizer(g, (graph_optimizer)v->optimizer);
     st = part_profile_model(g, &device, out);
 cleanup:
     graph_close(&g);
@@ -92,6 +95,7 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
         .sequence = v->sequence_len,
         .dtype = v->dtype,
         .moments = (atom_dtype)v->moments_dtype,
+        .optimizer = (graph_optimizer)v->optimizer,
         .device = v->device,
         .dropout = -1,
         .trains = v->lora.r > 0,

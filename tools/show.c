@@ -32,6 +32,8 @@ static void show_device(const part_device *d, atom_dtype dtype)
     show_rate("host memory rate", d->host_bytes_per_second);
     cli_print("  %-22s %s parameters/s\n", "AdamW on the host",
               cli_count(d->adamw_params_per_second));
+    if (d->muon_flops_per_second > 0)
+        cli_print("  %-22s %sFLOP/s\n", "Muon on the host", cli_count(d->muon_flops_per_second));
 }
 
 /* "h.3.attn.c_proj" and "h.4.attn.c_proj" are one kind: "h.*.attn.c_proj". */
@@ -50,8 +52,10 @@ static void kind_of(const char *name, char kind[GRAPH_NAME_MAX])
     kind[n] = 0;
 }
 
-static const char *moments_text(atom_dtype moments)
+static const char *state_text(graph_optimizer optimizer, atom_dtype moments)
 {
+    if (optimizer == GRAPH_MUON)
+        return moments == ATOM_BF16 ? " with muon and bf16 moments" : " with muon";
     return moments == ATOM_BF16 ? " with bf16 moments" : "";
 }
 
@@ -60,7 +64,8 @@ void show_profile(const part_profile *p)
     double fwd = 0, bwd = 0;
     char kind[GRAPH_NAME_MAX], other[GRAPH_NAME_MAX];
     cli_print("%s, %s%s, micro-batch %lld x %lld tokens, %u nodes\n", p->model,
-              atom_dtype_name(p->dtype), moments_text(part_profile_moments(p)),
+              atom_dtype_name(p->dtype),
+              state_text(part_profile_optimizer(p), part_profile_moments(p)),
               (long long)p->micro_batch, (long long)p->sequence, p->n_nodes);
     show_device(&p->device, p->dtype);
     cli_print("%-22s %6s %11s %11s %11s %11s\n", "node", "times", "forward", "backward",
@@ -183,7 +188,7 @@ static void show_prediction(const part_plan *plan)
 void show_plan(const part_plan *plan, const graph *g)
 {
     cli_print("%s, %s%s, micro-batch %lld x %lld tokens, on %s\n", plan->model,
-              atom_dtype_name(plan->dtype), moments_text(plan->moments),
+              atom_dtype_name(plan->dtype), state_text(plan->optimizer, plan->moments),
               (long long)plan->micro_batch, (long long)plan->sequence, plan->device);
     show_sub_models(plan, g);
     show_prediction(plan);

@@ -32,6 +32,7 @@ static atom_status fusing_open(const graph *g, fusing *f)
     atom_status st = graph_open(g->name, g->dtype, g->micro_batch, g->sequence, &f->to);
     if (st == ATOM_OK) {
         graph_set_moments(f->to, g->moments);
+        graph_set_optimizer(f->to, g->optimizer);
         graph_set_packed(f->to, g->packed);
     }
     return st;

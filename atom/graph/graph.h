@@ -110,10 +110,14 @@ typedef struct graph_node {
     uint32_t rng;     /* canonical id for random numbers; survives fusion */
 } graph_node;
 
+/* What the hidden matrices are trained by; everything else is always AdamW's (graph_matrices). */
+typedef enum graph_optimizer { GRAPH_ADAMW, GRAPH_MUON } graph_optimizer;
+
 typedef struct graph {
     char name[GRAPH_NAME_MAX]; /* "gpt2-124m" */
     atom_dtype dtype;   /* ATOM_F32 or ATOM_BF16: what ACT tensors and wire copies are made of */
     atom_dtype moments; /* ATOM_F32 or ATOM_BF16: what moments are kept in */
+    graph_optimizer optimizer;
     bool packed;         /* files, too, keep q, k and v in one tensor, and gate and up */
     int64_t micro_batch; /* B */
     int64_t sequence;    /* T */
@@ -164,6 +168,8 @@ ATOM_MUST atom_status graph_seal(graph *g);
 
 /* Before anybody has planned with it; rewrites keep it. A new graph has ATOM_F32. */
 void graph_set_moments(graph *g, atom_dtype moments);
+/* The same; a new graph has GRAPH_ADAMW. */
+void graph_set_optimizer(graph *g, graph_optimizer optimizer);
 /* The same; a new graph is not. */
 void graph_set_packed(graph *g, bool packed);
 
@@ -214,6 +220,17 @@ uint64_t graph_tensor_bytes(const graph *g, int32_t tensor);
 double graph_node_flops(const graph *g, int32_t node, bool backward);
 /* Bytes of wire parameters this node reads (shared ones too). */
 uint64_t graph_node_param_bytes(const graph *g, int32_t node);
+
+/*
+ * How many matrices Muon makes of a parameter, each rows[i] whole rows of it in their order; 0: AdamW
+ * trains it (always with GRAPH_ADAMW). With GRAPH_MUON these are weights of linear layers that are
+ * trained, used once, and neither the head nor what adapters add to; weights of q, k and v, or of
+ * gate and up, that are stored together are taken apart (matrix.c).
+ */
+enum { GRAPH_MATRICES_MAX = 3 };
+uint32_t graph_matrices(const graph *g, int32_t param, int64_t rows[GRAPH_MATRICES_MAX]);
+/* Elements of all such parameters: Muon keeps one number of each beside its weight, AdamW two. */
+uint64_t graph_matrix_elements(const graph *g);
 
 /* Does backward of `node` run at all? Yes where it ends in the loss, or something trained is at it
  * or upstream. */

@@ -150,6 +150,7 @@ atom_status graph_lora(const graph *g, const graph_lora_config *config, const gr
         ATOM_TRY_CLEAN(atom_fail_memory("adapting a graph", (uint64_t)g->n_tensors * 8));
     ATOM_TRY_CLEAN(graph_open(g->name, g->dtype, g->micro_batch, g->sequence, &a.to));
     graph_set_moments(a.to, g->moments);
+    graph_set_optimizer(a.to, g->optimizer);
     graph_set_packed(a.to, g->packed);
     ATOM_TRY_CLEAN(adapt(&a, targets, n));
     ATOM_TRY_CLEAN(graph_seal(a.to));

@@ -119,7 +119,8 @@ static atom_status parse_graph(parsing *p)
 {
     static const char *const dtypes[] = {[ATOM_F32] = "fp32", [ATOM_BF16] = "bf16"};
     char name[GRAPH_NAME_MAX];
-    int dtype = 0, moments = 0;
+    static const char *const optimizers[] = {[GRAPH_ADAMW] = "adamw", [GRAPH_MUON] = "muon"};
+    int dtype = 0, moments = 0, optimizer = GRAPH_ADAMW;
     int64_t B = 0, T = 0, packed = 0;
     if (p->g)
         return atom_fail(ATOM_E_FORMAT, "a second graph line");
@@ -129,9 +130,12 @@ static atom_status parse_graph(parsing *p)
     ATOM_TRY(graph_field_int(&p->line, "T", true, GRAPH_DIM_MAX, &T));
     if (graph_field_find(&p->line, "moments", &(graph_span){0}))
         ATOM_TRY(graph_field_choice(&p->line, "moments", dtypes, 2, &moments));
+    if (graph_field_find(&p->line, "optimizer", &(graph_span){0}))
+        ATOM_TRY(graph_field_choice(&p->line, "optimizer", optimizers, 2, &optimizer));
     ATOM_TRY(graph_field_int(&p->line, "packed", false, 1, &packed));
     ATOM_TRY(graph_open(name, dtype ? ATOM_BF16 : ATOM_F32, B, T, &p->g));
     graph_set_moments(p->g, moments ? ATOM_BF16 : ATOM_F32);
+    graph_set_optimizer(p->g, (graph_optimizer)optimizer);
     graph_set_packed(p->g, packed);
     if (strcmp(p->g->name, name) != 0)
         return atom_fail(ATOM_E_FORMAT,

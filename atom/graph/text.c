@@ -134,8 +134,9 @@ static atom_status walk(const graph *g, sink_fn sink, void *ctx)
 {
     ATOM_ASSERT(g->sealed);
     line l = {.n = 0};
-    put(&l, "atom_graph 1\ngraph %s dtype=%s B=%lld T=%lld%s%s\n", g->name,
+    put(&l, "atom_graph 1\ngraph %s dtype=%s B=%lld T=%lld%s%s%s\n", g->name,
         atom_dtype_name(g->dtype), (long long)g->micro_batch, (long long)g->sequence,
+        g->optimizer == GRAPH_MUON ? " optimizer=muon" : "",
         g->moments == ATOM_BF16 ? " moments=bf16" : "", g->packed ? " packed=1" : "");
     atom_status st = sink(ctx, l.text, l.n);
     for (uint32_t i = 0; i < g->n_params && st == ATOM_OK; i++) {

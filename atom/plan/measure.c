@@ -223,6 +223,17 @@ static atom_status describe_card(stopwatch *w, part_device *d)
     return plan_measure_memory(w->card, &d->device_bytes_per_second);
 }
 
+static atom_status measure_muon(const plan_workbench *bench, part_device *d)
+{
+    enum { ROWS = 384, COLS = 1024, ROUNDS = 3 };
+    const part_device unit = {.muon_flops_per_second = 1};
+    krn_bench muon;
+    ATOM_TRY(
+        krn_bench_muon(bench->threads, bench->host, bench->g->dtype, ROWS, COLS, ROUNDS, &muon));
+    d->muon_flops_per_second = part_muon_seconds(&unit, ROWS, COLS) / muon.seconds;
+    return ATOM_OK;
+}
+
 static atom_status measure_rates(stopwatch *w, part_device *d)
 {
     plan_workbench *bench = w->bench;
@@ -249,6 +260,8 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     d->copy_latency_seconds = copies.latency_seconds;
     d->adamw_params_per_second = (double)ADAMW_PARAMS / adamw.seconds;
     d->launch_seconds = 2e-6;
+    if (bench->g->optimizer == GRAPH_MUON)
+        ATOM_TRY(measure_muon(bench, d));
     if (bench->card >= 0)
         ATOM_TRY(describe_card(w, d));
     return ATOM_OK;

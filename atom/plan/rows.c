@@ -11,6 +11,7 @@ const opt_choice plan_dtypes[] = {
 const opt_choice plan_stored_dtypes[] = {{"fp32", ATOM_F32}, {"bf16", ATOM_BF16}, {0}};
 const opt_choice plan_saved_dtypes[] = {
     {"fp32", ATOM_F32}, {"bf16", ATOM_BF16}, {"fp16", ATOM_F16}, {0}};
+const opt_choice plan_optimizers[] = {{"adamw", GRAPH_ADAMW}, {"muon", GRAPH_MUON}, {0}};
 const opt_choice plan_recomputes[] = {{"auto", PLAN_RECOMPUTE_FREE},
                                       {"never", PLAN_RECOMPUTE_NEVER},
                                       {"always", PLAN_RECOMPUTE_ALWAYS},

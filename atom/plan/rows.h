@@ -16,6 +16,7 @@
 extern const opt_choice plan_dtypes[];        /* plan_dtype */
 extern const opt_choice plan_stored_dtypes[]; /* atom_dtype: fp32, bf16 */
 extern const opt_choice plan_saved_dtypes[];  /* atom_dtype: fp32, bf16, fp16 */
+extern const opt_choice plan_optimizers[];    /* graph_optimizer: adamw, muon */
 extern const opt_choice plan_recomputes[];    /* plan_recompute */
 extern const opt_choice plan_states[];        /* plan_state */
 extern const opt_choice plan_updates_where[]; /* plan_updates */
@@ -65,6 +66,11 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
     {                                                                                              \
         .name = "moments_dtype", .type = OPT_CHOICE, AT(moments_dtype), .fallback = "fp32",        \
         .choices = plan_stored_dtypes, __VA_ARGS__                                                 \
+    }
+#define PLAN_ROW_OPTIMIZER(...)                                                                    \
+    {                                                                                              \
+        .name = "optimizer", .type = OPT_CHOICE, AT(optimizer), .fallback = "adamw",               \
+        .choices = plan_optimizers, __VA_ARGS__                                                    \
     }
 /* Four rows. The first four arguments are the members that they fill. */
 #define PLAN_ROWS_LORA(r, alpha, dropout, targets, rank_help, targets_help)                        \

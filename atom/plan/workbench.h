@@ -43,8 +43,9 @@ typedef struct plan_workbench_config {
     int64_t sequence;    /* T; -1: the model's positions */
     int32_t dtype;       /* plan_dtype; auto: bf16 where the device has it natively, else fp32 */
     atom_dtype moments;  /* what Adam's moments are kept in; 0: ATOM_F32 */
-    const char *device;  /* "auto", "cpu", "cuda[:N]"; NULL: cpu */
-    double dropout;      /* -1: as the model says */
+    graph_optimizer optimizer; /* of the hidden matrices; 0: GRAPH_ADAMW */
+    const char *device;        /* "auto", "cpu", "cuda[:N]"; NULL: cpu */
+    double dropout;            /* -1: as the model says */
     int64_t vocab_size; /* presets only: replaces the preset's (plan_vocab.padded); 0: as it says */
     int64_t threads;    /* -1: all cores */
     uint64_t link_bandwidth; /* bytes/s per direction; 0: not throttled */
@@ -56,6 +57,9 @@ typedef struct plan_workbench_config {
     double lora_alpha, lora_dropout; /* alpha -1: twice the rank */
     const char *lora_targets;        /* file_lora.targets */
 } plan_workbench_config;
+
+/* Muon trains whole matrices, and adapters have none. */
+ATOM_MUST atom_status plan_optimizer_check(graph_optimizer optimizer, bool lora);
 
 /* Keys of LoRA without an effect are refused: those that are not at their default where there is no
  * rank to go with them, or where an adapter (NULL: none) brings its own. */

@@ -103,56 +103,63 @@ static atom_status remove_old(const char *output_dir, int64_t limit, int64_t sav
 
 /* --- optimizer.safetensors ------------------------------------------------------------------- */
 
-static const char *const kinds[3] = {"exp_avg", "exp_avg_sq", "master"};
+enum { KIND_M, KIND_V, KIND_MASTER, KINDS };
+static const char MASTER[] = "master";
 
 /* Master weights stand here where model.safetensors has them rounded. */
 static uint32_t kinds_of(const train_checkpoint *c)
 {
-    return c->dtype == ATOM_F32 ? 2 : 3;
+    return c->dtype == ATOM_F32 ? KIND_MASTER : KINDS;
 }
 
-/* Of kinds[kind]. */
 static atom_dtype dtype_of(const train_checkpoint *c, uint32_t kind)
 {
-    return kind == 2 ? ATOM_F32 : c->g->moments;
+    return kind == KIND_MASTER ? ATOM_F32 : c->g->moments;
+}
+
+/* What that of a parameter is called, as PyTorch's optimizers call it; NULL: there is none. */
+static const char *kind_name(const graph *g, const graph_param *p, uint32_t kind)
+{
+    int64_t rows[GRAPH_MATRICES_MAX];
+    bool muon = graph_matrices(g, (int32_t)(p - g->params), rows) > 0;
+    const char *const names[KINDS] = {muon ? "momentum_buffer" : "exp_avg",
+                                      muon ? NULL : "exp_avg_sq", MASTER};
+    return p->frozen ? NULL : names[kind];
 }
 
 uint64_t train_checkpoint_bytes(const train_checkpoint *c)
 {
     uint64_t state = 0;
-    for (uint32_t kind = 0; kind < kinds_of(c); kind++)
-        state += c->g->trained_elements * atom_dtype_bytes(dtype_of(c, kind));
+    for (uint32_t i = 0; i < kinds_of(c) * c->g->n_params; i++) {
+        const graph_param *p = &c->g->params[i / kinds_of(c)];
+        uint32_t kind = i % kinds_of(c);
+        state += kind_name(c->g, p, kind) ? p->elements * atom_dtype_bytes(dtype_of(c, kind)) : 0;
+    }
     if (c->base) /* the adapters alone */
         return state + c->g->trained_elements * sizeof(float);
     return state + c->g->param_elements * atom_dtype_bytes(c->dtype);
 }
 
-static atom_status declare_state(file_st_writer *w, const train_checkpoint *c)
+/* slots[k]: which the k-th is that was declared, kinds_of(c) for each parameter. */
+static atom_status declare_state(file_st_writer *w, const train_checkpoint *c, uint32_t *slots)
 {
-    uint32_t n = kinds_of(c);
+    uint32_t n = kinds_of(c), declared = 0;
     atom_status st = ATOM_OK;
     char name[128];
     for (uint32_t i = 0; st == ATOM_OK && i < n * c->g->n_params; i++) {
         const graph_param *p = &c->g->params[i / n];
-        if (p->frozen)
+        const char *kind = kind_name(c->g, p, i % n);
+        if (!kind)
             continue;
         uint64_t dims[GRAPH_RANK_MAX];
         for (int d = 0; d < p->rank; d++)
             dims[d] = (uint64_t)p->dims[d];
-        snprintf(name, sizeof name, "%s.%s", kinds[i % n], p->name);
+        slots[declared++] = i;
+        snprintf(name, sizeof name, "%s.%s", kind, p->name);
         bool half = dtype_of(c, i % n) == ATOM_BF16;
         st = file_st_declare(w, name, half ? FILE_BF16 : FILE_F32, p->rank, dims);
     }
     return st;
-}
-
-/* The i-th parameter that is not frozen. */
-static const graph_param *trained_param(const graph *g, uint32_t i)
-{
-    const graph_param *p = g->params;
-    for (; p->frozen || i-- > 0; p++)
-        ;
-    return p;
 }
 
 /* n numbers at band, made narrower in place; they are bf16's already. */
@@ -185,29 +192,35 @@ static atom_status write_moments(const char *dir, const train_checkpoint *c)
     uint32_t i, n = kinds_of(c);
     atom_status st;
     float *band = atom_alloc(BAND_ELEMENTS, sizeof *band);
+    uint32_t *slots = atom_alloc((size_t)n * c->g->n_params, sizeof *slots);
     char *path = atom_path_join(dir, "optimizer.safetensors");
-    if (!path || !band)
+    if (!path || !band || !slots)
         ATOM_TRY_CLEAN(atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band));
     ATOM_TRY_CLEAN(file_st_create(path, &w));
     file_st_into(w, c->m.sink);
-    ATOM_TRY_CLEAN(declare_state(w, c));
+    ATOM_TRY_CLEAN(declare_state(w, c, slots));
     ATOM_TRY_CLEAN(file_st_begin(w));
     while (file_st_next(w, &i)) {
+        uint32_t kind = slots[i] % n;
         ATOM_TRY_CLEAN(
-            write_moment(w, trained_param(c->g, i / n), from[i % n], dtype_of(c, i % n), band));
+            write_moment(w, &c->g->params[slots[i] / n], from[kind], dtype_of(c, kind), band));
     }
     ATOM_TRY_CLEAN(file_st_finish(w));
 cleanup:
     file_st_writer_close(&w);
+    atom_free(slots);
     atom_free(band);
     atom_free(path);
     return st;
 }
 
-static atom_status read_moment(const file_safetensors *file, const graph_param *p, const char *kind,
-                               file_vector to, float *band)
+static atom_status read_moment(const file_safetensors *file, const graph *g, const graph_param *p,
+                               uint32_t which, file_vector to, float *band)
 {
+    const char *kind = kind_name(g, p, which);
     char name[128];
+    if (!kind)
+        return ATOM_OK;
     snprintf(name, sizeof name, "%s.%s", kind, p->name);
     const file_tensor *t = file_st_find(file, name);
     if (!t || t->elements != p->elements)
@@ -227,7 +240,7 @@ static atom_status read_moment(const file_safetensors *file, const graph_param *
 static bool has_masters(const file_safetensors *file, const graph *g)
 {
     char name[128];
-    snprintf(name, sizeof name, "%s.%s", kinds[2], g->params[0].name);
+    snprintf(name, sizeof name, "%s.%s", MASTER, g->params[0].name);
     return file_st_find(file, name) != NULL;
 }
 
@@ -235,8 +248,9 @@ static atom_dtype moments_of(const file_safetensors *file, const graph *g)
 {
     char name[128];
     for (uint32_t p = 0; p < g->n_params; p++) {
-        snprintf(name, sizeof name, "%s.%s", kinds[0], g->params[p].name);
-        const file_tensor *t = g->params[p].frozen ? NULL : file_st_find(file, name);
+        const char *kind = kind_name(g, &g->params[p], KIND_M);
+        snprintf(name, sizeof name, "%s.%s", kind ? kind : "", g->params[p].name);
+        const file_tensor *t = kind ? file_st_find(file, name) : NULL;
         if (t)
             return t->dtype == FILE_BF16 ? ATOM_BF16 : ATOM_F32;
     }
@@ -271,12 +285,11 @@ static atom_status read_vectors(const char *dir, train_checkpoint *c)
         ATOM_TRY_CLEAN(file_weights_read_to(dir, c->g, c->master));
     ATOM_TRY_CLEAN(file_st_through(file, c->m.source)); /* after those: there is one window */
     for (uint32_t p = 0; p < c->g->n_params; p++) {
-        if (c->g->params[p].frozen)
-            continue;
-        ATOM_TRY_CLEAN(read_moment(file, &c->g->params[p], kinds[0], c->m, band));
-        ATOM_TRY_CLEAN(read_moment(file, &c->g->params[p], kinds[1], c->v, band));
+        const graph_param *param = &c->g->params[p];
+        ATOM_TRY_CLEAN(read_moment(file, c->g, param, KIND_M, c->m, band));
+        ATOM_TRY_CLEAN(read_moment(file, c->g, param, KIND_V, c->v, band));
         if (masters)
-            ATOM_TRY_CLEAN(read_moment(file, &c->g->params[p], kinds[2], c->master, band));
+            ATOM_TRY_CLEAN(read_moment(file, c->g, param, KIND_MASTER, c->master, band));
     }
 cleanup:
     file_st_close(&file);
@@ -311,7 +324,8 @@ static atom_status write_state(const char *dir, const char *name, const train_st
     snprintf(hash, sizeof hash, "%016" PRIx64, s->data_hash);
     return write_json(
         dir, name,
-        json_pack("{s:i, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:s, s:s}",
+        json_pack("{s:i, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:s, s:s, "
+                  "s:s}",
                   "atom_state", TRAIN_STATE_VERSION, "step", (json_int_t)s->step, "samples",
                   (json_int_t)s->samples, "tokens_seen", (json_int_t)s->tokens_seen, "seed", seed,
                   "data_hash", hash, "micro_batch_size", (json_int_t)s->micro_batch, "sequence_len",
@@ -319,7 +333,7 @@ static atom_status write_state(const char *dir, const char *name, const train_st
                   (json_int_t)s->micro_batches, "max_steps", (json_int_t)s->max_steps, "loss",
                   number_or_null(s->loss), "learning_rate", number_or_null(s->learning_rate),
                   "weight_decay", number_or_null(s->weight_decay), "lr_scheduler", s->lr_scheduler,
-                  "dtype", s->dtype));
+                  "dtype", s->dtype, "optimizer", s->optimizer));
 }
 
 static atom_status write_trainer_state(const char *dir, const train_state *s)
@@ -329,11 +343,6 @@ static atom_status write_trainer_state(const char *dir, const train_state *s)
                                 (json_int_t)s->step, "max_steps", (json_int_t)s->max_steps,
                                 "num_input_tokens_seen", (json_int_t)s->tokens_seen, "log_history",
                                 "step", (json_int_t)s->step, "loss", number_or_null(s->loss)));
-}
-
-static atom_status get_int(const char *path, const json_t *root, const char *key, int64_t *out)
-{
-    return atom_json_int(path, root, key, 0, INT64_MAX, out);
 }
 
 /* What older checkpoints do not have. */
@@ -362,18 +371,19 @@ static atom_status get_hex(const char *path, const json_t *root, const char *key
 static atom_status parse_fields(const char *path, const json_t *root, train_state *s)
 {
     int64_t version = 0;
-    ATOM_TRY(get_int(path, root, "atom_state", &version));
+    ATOM_TRY(atom_json_int(path, root, "atom_state", 0, INT64_MAX, &version));
     if (version != TRAIN_STATE_VERSION)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: version %lld, this atom reads %d; use the atom that wrote it", path,
                          (long long)version, TRAIN_STATE_VERSION);
-    ATOM_TRY(get_int(path, root, "step", &s->step));
-    ATOM_TRY(get_int(path, root, "samples", &s->samples));
-    ATOM_TRY(get_int(path, root, "tokens_seen", &s->tokens_seen));
-    ATOM_TRY(get_int(path, root, "micro_batch_size", &s->micro_batch));
-    ATOM_TRY(get_int(path, root, "sequence_len", &s->sequence));
-    ATOM_TRY(get_int(path, root, "gradient_accumulation_steps", &s->micro_batches));
-    ATOM_TRY(get_int(path, root, "max_steps", &s->max_steps));
+    ATOM_TRY(atom_json_int(path, root, "step", 0, INT64_MAX, &s->step));
+    ATOM_TRY(atom_json_int(path, root, "samples", 0, INT64_MAX, &s->samples));
+    ATOM_TRY(atom_json_int(path, root, "tokens_seen", 0, INT64_MAX, &s->tokens_seen));
+    ATOM_TRY(atom_json_int(path, root, "micro_batch_size", 0, INT64_MAX, &s->micro_batch));
+    ATOM_TRY(atom_json_int(path, root, "sequence_len", 0, INT64_MAX, &s->sequence));
+    ATOM_TRY(
+        atom_json_int(path, root, "gradient_accumulation_steps", 0, INT64_MAX, &s->micro_batches));
+    ATOM_TRY(atom_json_int(path, root, "max_steps", 0, INT64_MAX, &s->max_steps));
     ATOM_TRY(get_hex(path, root, "seed", &s->seed));
     ATOM_TRY(get_hex(path, root, "data_hash", &s->data_hash));
     s->loss = get_real(root, "loss");
@@ -381,6 +391,7 @@ static atom_status parse_fields(const char *path, const json_t *root, train_stat
     s->weight_decay = get_real(root, "weight_decay");
     get_word(root, "lr_scheduler", s->lr_scheduler, sizeof s->lr_scheduler);
     get_word(root, "dtype", s->dtype, sizeof s->dtype);
+    get_word(root, "optimizer", s->optimizer, sizeof s->optimizer);
     return ATOM_OK;
 }
 

@@ -6,8 +6,11 @@
  *                                                          or rounded to `dtype`)
  *     adapter_config.json adapter_model.safetensors          of a LoRA run, in place of the first
  *     tokenizer.json tokenizer_config.json                   when the data set has a tokenizer
- *     optimizer.safetensors                                  Adam m and v, F32, atom's layout; the
- *                                                          masters too where they are rounded above
+ *     optimizer.safetensors                                  exp_avg.NAME and exp_avg_sq.NAME of what
+ *                                                          AdamW trains, momentum_buffer.NAME of
+ *                                                          what Muon trains, F32 or BF16, atom's
+ *                                                          layout; master.NAME where weights are
+ *                                                          rounded above
  *     atom_state.json                                        step, data position, seed; versioned
  *     trainer_state.json                                     what plotting scripts read
  *     pool.json                                              of a run in a pool: how far the pool is in it
@@ -34,7 +37,7 @@ typedef struct train_state {
     double loss; /* of that step; NaN if unknown */
     /* How it was trained, to tell what changes; NaN and "": the checkpoint does not say. */
     double learning_rate, weight_decay;
-    char lr_scheduler[16], dtype[8];
+    char lr_scheduler[16], dtype[8], optimizer[8];
 } train_state;
 
 typedef struct train_checkpoint {

@@ -48,6 +48,7 @@ static const char *const sequence_names[] = {"seq_len", "cutoff_len", "block_siz
 static const char *const packing_names[] = {"sample_packing", NULL};
 static const char *const step_names[] = {"steps", "max_iters", NULL};
 static const char *const epoch_names[] = {"epochs", "num_epochs", NULL};
+static const char *const optimizer_names[] = {"optim", NULL};
 static const char *const rate_names[] = {"lr", NULL};
 static const char *const scheduler_names[] = {"lr_scheduler_type", NULL};
 static const char *const min_names[] = {"cosine_min_lr_ratio", "min_lr_factor", NULL};
@@ -129,6 +130,14 @@ static const opt_spec specs[] = {
      .flags = OPT_SHARED,
      .help = "Defaults for what is trained. sft, for chats on a trained model: learning_rate 2e-5, "
              "weight_decay 0, adam_beta2 0.999, warmup 3 %."},
+    PLAN_ROW_OPTIMIZER(.flags = OPT_SHARED, .aliases = optimizer_names,
+        .help = "What trains the weights of hidden linear layers: adamw, or muon, which "
+                "orthogonalises each step of a matrix, q, k, v, gate and up apart, and is scaled so "
+                "that AdamW's learning_rate and weight_decay carry over. AdamW trains everything "
+                "else either way. muon: state in host memory, no LoRA."),
+    {.name = "muon_momentum", .type = OPT_NUMBER, AT(muon_momentum), .fallback = "0.95", .min = 0,
+     .max = 1, .flags = OPT_BELOW_MAX | OPT_SHARED,
+     .help = "With optimizer muon: its momentum, Nesterov's."},
     {.name = "learning_rate", .type = OPT_NUMBER, AT(learning_rate), .fallback = "3e-4", .min = 0,
      .max = 10, .aliases = rate_names, .flags = OPT_SHARED, .help = "Peak learning rate."},
     {.name = "lr_scheduler", .type = OPT_CHOICE, AT(lr_scheduler), .fallback = "cosine",
@@ -241,7 +250,8 @@ const opt_command train_command = {
     .name = "train",
     .summary = "train a model through a memory budget",
     .description =
-        "Trains with AdamW on token shards. Where the model does not fit in --device-memory, it is "
+        "Trains with AdamW, or with Muon and AdamW, on token shards. Where the model does not fit "
+        "in --device-memory, it is "
         "cut "
         "into sub-models that are swapped through the device while it computes; the result is the "
         "same, bit for bit. Without --plan, the machine is profiled and a plan is made, and both "
@@ -259,6 +269,11 @@ const opt_command train_command = {
     .config_file = true,
     OPT_TABLE(specs, train_config),
 };
+
+const char *train_config_optimizer(const train_config *config)
+{
+    return opt_choice_name(plan_optimizers, config->optimizer);
+}
 
 const char *train_config_scheduler(const train_config *config)
 {
@@ -291,6 +306,12 @@ static atom_status check_effects(const train_config *c)
         {c->plan && c->recompute >= 0, "recompute", settled},
         {c->plan && c->optimizer_state != PLAN_STATE_FREE, "optimizer_state", settled},
         {c->plan && c->updates != PLAN_UPDATES_FREE, "updates", settled},
+        {c->optimizer != GRAPH_MUON && fabs(c->muon_momentum - 0.95) > 1e-12, "muon_momentum",
+         "only optimizer: muon has it; leave it out"},
+        {c->optimizer == GRAPH_MUON && c->store != STORE_AUTO, "store",
+         "optimizer: muon keeps its state in memory, so that nothing is on disk; leave it out"},
+        {c->optimizer == GRAPH_MUON && c->store_dir, "store_dir",
+         "optimizer: muon keeps its state in memory, so that nothing is on disk; leave it out"},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].idle)
@@ -298,9 +319,24 @@ static atom_status check_effects(const train_config *c)
     return ATOM_OK;
 }
 
+/* What is not built for Muon. */
+static atom_status check_optimizer(const train_config *c)
+{
+    if (c->optimizer != GRAPH_MUON)
+        return ATOM_OK;
+    if (c->optimizer_state == PLAN_STATE_ON_DISK)
+        return atom_fail(ATOM_E_USAGE, "optimizer: muon keeps its state in host memory; "
+                                       "leave optimizer_state: disk out, or use optimizer: adamw");
+    if (c->update_ahead == TRAIN_AHEAD_ALWAYS)
+        return atom_fail(ATOM_E_USAGE, "optimizer: muon makes no updates ahead of the clip factor; "
+                                       "leave update_ahead: always out, or use optimizer: adamw");
+    return plan_optimizer_check(GRAPH_MUON, c->lora_r > 0 || c->adapter);
+}
+
 atom_status train_config_check(const train_config *config)
 {
     ATOM_TRY(check_effects(config));
+    ATOM_TRY(check_optimizer(config));
     if (config->warmup_steps > config->max_steps && !(config->num_train_epochs > 0))
         return atom_fail(
             ATOM_E_USAGE,

@@ -52,6 +52,7 @@ typedef struct train_config {
     int64_t threads;         /* -1: all cores */
     int32_t dtype;           /* plan_dtype */
     int32_t moments_dtype;   /* atom_dtype: ATOM_F32 or ATOM_BF16 */
+    int32_t optimizer;       /* graph_optimizer: of the hidden matrices */
 
     /* batch and length */
     int64_t micro_batch_size;
@@ -69,6 +70,7 @@ typedef struct train_config {
     double decay_ratio;   /* wsd: the last part of max_steps, in which the rate falls */
     int64_t warmup_steps; /* -1: 2 % of max_steps, 3 % with sft */
     double weight_decay, adam_beta1, adam_beta2, adam_epsilon;
+    double muon_momentum;
     double max_grad_norm; /* 0: no clipping */
     double dropout;       /* -1: what the model's configuration says */
     int64_t seed;
@@ -120,7 +122,8 @@ ATOM_MUST atom_status train_config_settle(train_config *config, opt_parsed *pars
 ATOM_MUST atom_status train_config_check(const train_config *config);
 void train_config_free(train_config *config);
 
-/* The word for lr_scheduler. */
+/* The words for optimizer and lr_scheduler. */
+const char *train_config_optimizer(const train_config *config);
 const char *train_config_scheduler(const train_config *config);
 /* warmup_steps with "auto" resolved. */
 int64_t train_config_warmup(const train_config *config);

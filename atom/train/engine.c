@@ -137,6 +137,8 @@ static atom_status open_cow(train_engine *e)
     swap_cow_config config = {.parts = {slab + h->master, slab + h->m, slab + h->v},
                               .moments = h->moments,
                               .extent = h->trained,
+                              .params = e->low->params,
+                              .n_params = e->low->n_params,
                               .spare_bytes = e->spare_bytes};
     ATOM_TRY(swap_cow_open(&config, &e->cow));
     swap_exec_keep(e->exec, e->cow);

@@ -20,6 +20,7 @@ typedef struct train_engine_config {
     const part_profile *profile;
     int32_t execute; /* train_execute */
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, max_grad_norm;
+    double muon_momentum; /* where the graph has GRAPH_MUON */
     uint64_t seed;
     bool apart; /* the documents of a sample do not see each other; fill train_engine_starts */
     /* With a plan that keeps the optimizer's state on disk: */

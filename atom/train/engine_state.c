@@ -23,25 +23,58 @@ static atom_status disk_put(void *ctx, uint64_t first, uint64_t n, const float *
 /* Where that element is in memory; *dtype: what is there. */
 static char *state_at(const train_part *p, uint64_t element, atom_dtype *dtype)
 {
-    const swap_host_layout *h = &p->engine->low->layout;
+    const gen_lowered *low = p->engine->low;
+    const swap_host_layout *h = &low->layout;
     const uint64_t place[SWAP_STATE_N] = {h->master, h->m, h->v};
+    if (p->part == SWAP_STATE_V)
+        element = swap_second_at(low->params, low->n_params, element);
     *dtype = swap_state_dtype(p->part, h->moments);
     return train_engine_slab(p->engine, place[p->part] + element * atom_dtype_bytes(*dtype));
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Of n elements from `first`: those that are kept, or not kept (*kept false), without a break. */
+static uint64_t run_of(const train_part *p, uint64_t first, uint64_t n, bool *kept)
+{
+    const gen_lowered *low = p->engine->low;
+    *kept = true;
+    if (p->part != SWAP_STATE_V || low->layout.seconds == low->layout.trained)
+        return n;
+    uint32_t i = swap_param_at(low->params, low->n_params, first);
+    *kept = low->params[i].n_matrices == 0;
+    return i + 1 < low->n_params ? least(n, low->params[i + 1].offset - first) : n;
+}
+
+/* What is not kept is zero. */
 static atom_status memory_get(void *ctx, uint64_t first, uint64_t n, float *to)
 {
     atom_dtype dtype;
-    const char *from = state_at(ctx, first, &dtype);
-    swap_state_read(dtype, from, n, to);
+    bool kept;
+    for (uint64_t some; n > 0; first += some, to += some, n -= some) {
+        some = run_of(ctx, first, n, &kept);
+        const char *from = state_at(ctx, first, &dtype);
+        if (kept)
+            swap_state_read(dtype, from, some, to);
+        else
+            memset(to, 0, some * sizeof *to);
+    }
     return ATOM_OK;
 }
 
 static atom_status memory_put(void *ctx, uint64_t first, uint64_t n, const float *from)
 {
     atom_dtype dtype;
-    char *to = state_at(ctx, first, &dtype);
-    swap_state_write(dtype, to, from, n);
+    bool kept;
+    for (uint64_t some; n > 0; first += some, from += some, n -= some) {
+        some = run_of(ctx, first, n, &kept);
+        char *to = state_at(ctx, first, &dtype);
+        if (kept)
+            swap_state_write(dtype, to, from, some);
+    }
     return ATOM_OK;
 }
 
@@ -49,11 +82,14 @@ file_vector train_engine_vector(train_engine *e, swap_state part)
 {
     train_part *p = &e->parts[part];
     atom_dtype dtype;
+    const swap_host_layout *h = &e->low->layout;
+    bool whole = part != SWAP_STATE_V || h->seconds == h->trained;
     file_vector v = {.ctx = p, .get = disk_get, .put = disk_put};
     if (!e->c.plan->disk) {
         char *at = state_at(p, 0, &dtype);
-        v = dtype == ATOM_F32 ? file_vector_memory((float *)(void *)at)
-                              : (file_vector){.ctx = p, .get = memory_get, .put = memory_put};
+        bool floats = dtype == ATOM_F32 && whole;
+        v = floats ? file_vector_memory((float *)(void *)at)
+                   : (file_vector){.ctx = p, .get = memory_get, .put = memory_put};
     }
     v.source = &e->source;
     v.sink = &e->sink;
@@ -70,11 +106,6 @@ static char *frozen_at(train_engine *e, uint64_t element)
 {
     return train_engine_slab(e, e->low->layout.wire +
                                     element * atom_dtype_bytes(e->c.bench->g->dtype));
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 static atom_status weights_get(void *ctx, uint64_t first, uint64_t n, float *to)

@@ -27,6 +27,16 @@ static krn_adamw_step adamw_of(const train_engine *e, uint32_t step, double rate
                             .rng = {.seed = e->c.seed, .step = step, .node = KRN_RNG_MOMENTS}};
 }
 
+static krn_muon_step muon_of(const train_engine *e, uint32_t step, double rate)
+{
+    return (krn_muon_step){.scale = 1,
+                           .momentum = (float)e->c.muon_momentum,
+                           .lr = rate,
+                           .decay = e->c.weight_decay,
+                           .moments = e->c.bench->g->moments,
+                           .rng = {.seed = e->c.seed, .step = step, .node = KRN_RNG_MOMENTS}};
+}
+
 static int64_t count_targets(train_engine *e)
 {
     const graph *g = e->c.bench->g;
@@ -71,15 +81,17 @@ static atom_status before_updates(const train_engine *e, uint32_t step, int64_t 
 static swap_step step_args(const train_engine *e, uint32_t step, double rate, int64_t targets)
 {
     bool clip = e->c.plan->clip;
+    uint32_t update_step = clip ? e->pending_step : step;
+    double update_rate = clip ? e->pending_rate : rate;
     return (swap_step){.seed = e->c.seed,
                        .step = step,
-                       .update_step = clip ? e->pending_step : step,
+                       .update_step = update_step,
                        .loss_scale = targets ? 1.0f / (float)targets : 0.0f,
                        .max_grad_norm = clip ? (float)e->c.max_grad_norm : 0.0f,
                        .starts = e->starts,
                        .starts_n = train_engine_starts_n(e),
-                       .update = clip ? adamw_of(e, e->pending_step, e->pending_rate)
-                                      : adamw_of(e, step, rate),
+                       .update = adamw_of(e, update_step, update_rate),
+                       .muon = muon_of(e, update_step, update_rate),
                        .ahead = adamw_of(e, step, rate)};
 }
 
@@ -184,7 +196,8 @@ atom_status train_engine_drain(train_engine *e)
                       .step = e->pending_step,
                       .update_step = e->pending_step,
                       .max_grad_norm = (float)e->c.max_grad_norm,
-                      .update = adamw_of(e, e->pending_step, e->pending_rate)};
+                      .update = adamw_of(e, e->pending_step, e->pending_rate),
+                      .muon = muon_of(e, e->pending_step, e->pending_rate)};
     atom_status st = before_updates(e, e->pending_step, 0);
     swap_tape_kind kind = e->rest ? SWAP_TAPE_REST : SWAP_TAPE_DRAIN;
     if (st == ATOM_OK)

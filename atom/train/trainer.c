@@ -188,8 +188,9 @@ static void fill_summary(trainer *t)
     s->spare_bytes = t->engine->spare_bytes;
     s->spare_peak_bytes = t->engine->spare_peak;
     s->param_bytes = g->param_elements * each;
-    s->model_state_bytes =
-        g->param_elements * each + g->trained_elements * (each + atom_state_bytes(g->moments));
+    s->model_state_bytes = g->param_elements * each +
+                           g->trained_elements * (each + atom_state_bytes(g->moments)) -
+                           graph_matrix_elements(g) * atom_dtype_bytes(g->moments);
     s->largest_visit_bytes = t->engine->low->largest_visit_bytes;
     s->sub_models = t->plan->n_sub_models;
     s->execute = t->engine->execute;

@@ -24,6 +24,20 @@ bool trainer_is_shared(const trainer *t)
     return t->hooks.seam && t->hooks.seam->shared;
 }
 
+atom_status trainer_muon_check(const trainer *t)
+{
+    const graph *g = t->bench->g;
+    uint64_t matrices = graph_matrix_elements(g);
+    if (g->optimizer != GRAPH_MUON)
+        return ATOM_OK;
+    if (!matrices)
+        return atom_fail(ATOM_E_USAGE, "optimizer: this model has no hidden linear layer that muon "
+                                       "could train; use optimizer: adamw");
+    trainer_note(t, "Muon trains %llu of %llu parameters, AdamW the others",
+                 (unsigned long long)matrices, (unsigned long long)g->trained_elements);
+    return ATOM_OK;
+}
+
 void trainer_fill_state(const trainer *t, train_state *state)
 {
     const train_config *c = t->config;
@@ -37,6 +51,7 @@ void trainer_fill_state(const trainer *t, train_state *state)
     state->learning_rate = c->learning_rate;
     state->weight_decay = c->weight_decay;
     snprintf(state->lr_scheduler, sizeof state->lr_scheduler, "%s", train_config_scheduler(c));
+    snprintf(state->optimizer, sizeof state->optimizer, "%s", train_config_optimizer(c));
     snprintf(state->dtype, sizeof state->dtype, "%s", atom_dtype_name(g->dtype));
 }
 

@@ -58,6 +58,8 @@ struct trainer {
 void trainer_note(const trainer *t, const char *fmt, ...) ATOM_PRINTF(2, 3);
 /* The run's present state as a checkpoint; borrows everything. */
 train_checkpoint trainer_checkpoint(trainer *t);
+/* Says what Muon trains; ATOM_E_USAGE where that is nothing. */
+ATOM_MUST atom_status trainer_muon_check(const trainer *t);
 /* What of the state does not change from step to step. */
 void trainer_fill_state(const trainer *t, train_state *state);
 /* Are the steps made by many together (train_seam.shared)? */

@@ -21,11 +21,16 @@ static atom_status open_model(trainer *t)
         return atom_fail(ATOM_E_USAGE,
                          "moments_dtype: with sync: gradients the pool keeps the moments of its "
                          "steps itself, in fp32; leave moments_dtype out");
+    if (trainer_is_shared(t) && c->optimizer == GRAPH_MUON)
+        return atom_fail(ATOM_E_USAGE,
+                         "optimizer: with sync: gradients the pool makes the steps itself, by "
+                         "AdamW; leave optimizer: muon out, or use sync: parameters");
     plan_workbench_config bench = {.model = c->model,
                                    .micro_batch = c->micro_batch_size,
                                    .sequence = c->sequence_len,
                                    .dtype = c->dtype,
                                    .moments = (atom_dtype)c->moments_dtype,
+                                   .optimizer = (graph_optimizer)c->optimizer,
                                    .device = c->device,
                                    .dropout = c->dropout,
                                    .vocab_size = t->vocab.padded,
@@ -134,6 +139,7 @@ static atom_status open_engine(trainer *t)
                                   .adam_epsilon = c->adam_epsilon,
                                   .weight_decay = c->weight_decay,
                                   .max_grad_norm = c->max_grad_norm,
+                                  .muon_momentum = c->muon_momentum,
                                   .seed = (uint64_t)c->seed,
                                   .apart = t->apart,
                                   .store_kind = (store_kind)c->store,
@@ -290,6 +296,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     if (!config->resume_from_checkpoint || strcmp(config->resume_from_checkpoint, "none") == 0)
         ATOM_TRY_CLEAN(check_start(t)); /* else what it goes on from is known later */
     ATOM_TRY_CLEAN(trainer_lora_check(t));
+    ATOM_TRY_CLEAN(trainer_muon_check(t));
     trainer_lora_note(t);
     if (t->hooks.data) { /* a lack of memory shows before a long download */
         ATOM_TRY_CLEAN(trainer_open_plan(t));

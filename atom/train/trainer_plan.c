@@ -46,8 +46,8 @@ static atom_status search_plan(trainer *t, plan_request *request)
     const train_config *c = t->config;
     const char *dir = trainer_store_dir(t);
     atom_status st = ATOM_E_RESOURCE;
-    if (t->hooks.seam)
-        dir = NULL; /* in a pool the state stays in memory */
+    if (t->hooks.seam || c->optimizer == GRAPH_MUON)
+        dir = NULL; /* the state stays in memory */
     if (c->optimizer_state != PLAN_STATE_ON_DISK)
         st = plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
     if (st != ATOM_E_RESOURCE || c->optimizer_state == PLAN_STATE_IN_MEMORY || !dir)
@@ -229,6 +229,7 @@ atom_status trainer_open_plan(trainer *t)
                             .ahead = c->update_ahead != TRAIN_AHEAD_NEVER,
                             .update_on_device = t->bench->card >= 0 &&
                                                 c->updates == PLAN_UPDATES_FREE &&
+                                                c->optimizer != GRAPH_MUON &&
                                                 !t->hooks.seam, /* a pool needs the masters here */
                             .recompute = c->recompute};
     if (!c->plan)

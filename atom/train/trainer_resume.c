@@ -194,10 +194,35 @@ static atom_status check_lora(const char *path, const file_lora *ours)
     return st;
 }
 
+/* What one optimizer remembers means nothing to the other. Older checkpoints are AdamW's. */
+static atom_status check_optimizer(const trainer *t, const char *path)
+{
+    const char *ours = train_config_optimizer(t->config);
+    train_state saved = {0};
+    char *file = atom_path_join(path, "atom_state.json");
+    atom_status st;
+    if (!file)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    if (!atom_path_exists(file))
+        goto cleanup; /* loading says so */
+    ATOM_TRY_CLEAN(train_state_read(file, &saved));
+    const char *theirs = saved.optimizer[0] ? saved.optimizer : "adamw";
+    if (strcmp(theirs, ours) != 0)
+        st = atom_fail(ATOM_E_USAGE,
+                       "%s was trained with optimizer: %s, this run has %s, and what one of them "
+                       "remembers means nothing to the other; go on with --optimizer %s, or start "
+                       "anew from its weights with --model %s in another output_dir",
+                       path, theirs, ours, theirs, path);
+cleanup:
+    atom_free(file);
+    return st;
+}
+
 atom_status trainer_resume_check(const trainer *t, const char *path)
 {
     if (!path || !atom_path_is_dir(path))
         return ATOM_OK; /* nothing to go on from, or loading says what is wrong */
+    ATOM_TRY(check_optimizer(t, path));
     if (file_lora_is_dir(path))
         return t->bench->base ? check_lora(path, &t->bench->lora) : ATOM_OK;
     return check_model(path, &t->bench->model.config);

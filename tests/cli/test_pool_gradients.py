@@ -144,6 +144,11 @@ class PoolGradients(tool.DataCase):
         self.fails(2, "pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o", "p0",
                    "--listen", "127.0.0.1:0", *ALONE, says=["moments_dtype", "sync: gradients"])
 
+    def test_muon_is_refused(self):
+        run = self.write("pool.yml", RUN.format(steps=20) + "optimizer: muon\n" + POOL.format(peers=1, more=""))
+        self.fails(2, "pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o", "p0",
+                   "--listen", "127.0.0.1:0", *ALONE, says=["optimizer", "sync: gradients"])
+
     def test_other_data(self):
         first, ticket = self.create(20, 2)
         stranger = self.join(1, ticket, self.data + "2")

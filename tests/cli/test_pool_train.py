@@ -243,6 +243,27 @@ class PoolTrain(Members):
                    says=["chats holds chats", "the pool has none"])
         d.kill()
 
+    def test_the_pools_optimizer(self):
+        """It is the pool's to decide, and members that join have it without a word."""
+        run = self.write("muon.yml", "optimizer: muon\n" + RUN.format(steps=10**6, codec="int8"))
+        a = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", "a", "--listen",
+                       "127.0.0.1:0")
+        ticket = json.loads(a.stdout.readline())["ticket"]
+        b = self.join("b", ticket, "--data", self.data)
+        seen = self.until("b", "both bring theirs", lambda s: s["applied"] >= 12 and
+                          any(r["contributors"] == 2 for r in s["rounds"]), [a, b])
+        b.kill()
+        b.communicate()
+        b = self.join("b")
+        self.until("b", "back", lambda s: s["applied"] >= seen["applied"] + 3 and s["samples"] > 0, [a, b])
+        for process in (b, a):
+            process.terminate()
+            done = json.loads(self.end(process, 143)[0].splitlines()[-1])
+            self.assertGreater(done["included"], 0)
+            self.assertLess(done["final_loss"], 3.5)  # untrained: 5.5
+            self.assertEqual(json.loads(self.read(done["checkpoint"], "atom_state.json"))["optimizer"], "muon")
+            self.assertIn(b"momentum_buffer.", self.read(done["checkpoint"], "optimizer.safetensors")[:4096])
+
     def test_train_names_the_command_for_a_pool(self):
         run = self.write("run.yml", RUN.format(steps=10, codec="int8"))
         refused = self.run_atom("train", run, "--model", self.config, "--data", self.data, "-o", "alone")

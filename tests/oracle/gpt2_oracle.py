@@ -130,6 +130,7 @@ class Torch:
         self.model.load_state_dict(job.model.double().state_dict())
         self.model.eval()  # the same but for dropout
         self.params = dict(self.model.named_parameters())  # the tied head is there once
+        self.momentum = {}  # of what another optimizer trains
         self.master = {n: p.detach().clone().requires_grad_() for n, p in self.params.items()}
         decay = [m for m in self.master.values() if m.dim() >= 2]
         rest = [m for m in self.master.values() if m.dim() < 2]

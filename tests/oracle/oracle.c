@@ -123,7 +123,7 @@ static atom_status train(job *j, float *losses, double *norms)
         walker_gradients(j->w, &step, tokens, targets, losses + (s - 1) * n);
         if (s == 1)
             ATOM_TRY(write_weights(j, "grad", j->w->grad));
-        norms[s - 1] = walker_update(j->w, &update, j->max_grad_norm);
+        norms[s - 1] = walker_update(j->w, &update, NULL, j->max_grad_norm);
     }
     return ATOM_OK;
 }

@@ -48,6 +48,7 @@ static atom_status open_trial(uint64_t seed, trial *t)
     if (random_gpt2_draw(seed, 65, 0, 2) == 0)
         ATOM_TRY_CLEAN(random_lora(seed, &plain));
     graph_set_moments(plain, random_gpt2_draw(seed, 67, 0, 1) ? ATOM_BF16 : ATOM_F32);
+    graph_set_optimizer(plain, random_gpt2_draw(seed, 69, 0, 1) ? GRAPH_ADAMW : GRAPH_MUON);
     if (!fused) {
         t->g = plain;
         return ATOM_OK;
@@ -114,7 +115,12 @@ static atom_status walk(const trial *t, walker *w, harness_result *out)
         update.moments = t->g->moments;
         update.rng = (atom_rng_key){.seed = t->seed, .step = s, .node = KRN_RNG_MOMENTS};
         walker_gradients(w, &step, batch, batch + n, out->losses + (s - 1) * n);
-        double norm = walker_update(w, &update, t->max_grad_norm);
+        krn_muon_step muon = {.momentum = 0.95f,
+                              .lr = 1e-2,
+                              .decay = 0.1,
+                              .moments = update.moments,
+                              .rng = update.rng};
+        double norm = walker_update(w, &update, &muon, t->max_grad_norm);
         out->norms[s - 1] = norm;
     }
     out->n_losses = STEPS * n;

@@ -219,7 +219,31 @@ void walker_gradients(walker *w, const krn_step *step, int32_t *tokens, int32_t 
     }
 }
 
-double walker_update(walker *w, const krn_adamw_step *update, float max_grad_norm)
+/* All matrices of parameter p; false: it has none. */
+static bool update_matrices(walker *w, int32_t p, const krn_muon_step *muon, float scale)
+{
+    const graph_param *param = &w->g->params[p];
+    uint32_t each = atom_dtype_bytes(w->g->dtype);
+    int64_t rows[GRAPH_MATRICES_MAX], cols = param->dims[1];
+    uint32_t n = graph_matrices(w->g, p, rows);
+    uint64_t at = param->offset;
+    for (uint32_t i = 0; i < n; i++) {
+        void *space = atom_pages_take(krn_muon_space(rows[i], cols));
+        krn_muon_step s = *muon;
+        ATOM_ASSERT(space);
+        s.scale = scale;
+        s.decay = param->decay ? muon->decay : 0;
+        s.first = at;
+        w->host->muon(w->threads, &s, w->g->dtype, (char *)w->wire + at * each, w->master + at,
+                      (char *)w->m + at * atom_dtype_bytes(muon->moments), rows[i], cols, space);
+        atom_pages_give(space, krn_muon_space(rows[i], cols));
+        at += (uint64_t)(rows[i] * cols);
+    }
+    return n > 0;
+}
+
+double walker_update(walker *w, const krn_adamw_step *update, const krn_muon_step *muon,
+                     float max_grad_norm)
 {
     const graph *g = w->g;
     uint32_t each = atom_dtype_bytes(g->dtype), moment = atom_dtype_bytes(update->moments);
@@ -247,6 +271,8 @@ double walker_update(walker *w, const krn_adamw_step *update, float max_grad_nor
         s.decay = param->decay ? update->decay : 0.0f;
         s.first = at;
         memcpy(wire, (char *)w->wire_grad + at * each, param->elements * each);
+        if (update_matrices(w, (int32_t)p, muon, s.scale))
+            continue;
         w->host->adamw(w->threads, &s, g->dtype, wire, w->master + at, (char *)w->m + at * moment,
                        (char *)w->v + at * moment, param->elements);
     }

@@ -48,10 +48,12 @@ void walker_read(const walker *w, int32_t id, float *out);
 void walker_gradients(walker *w, const krn_step *step, int32_t *tokens, int32_t *targets,
                       float *losses);
 /*
- * Rounds the gradients, takes their norm, clips if max_grad_norm > 0 and updates: `update` with the
- * run's decay, applied where the parameter decays. Returns the norm before clipping.
+ * Rounds the gradients, takes their norm, clips if max_grad_norm > 0 and updates: `update` and `muon`
+ * with the run's decay, applied where the parameter decays; muon (NULL with GRAPH_ADAMW) where the
+ * parameter is one of matrices. Returns the norm before clipping.
  */
-double walker_update(walker *w, const krn_adamw_step *update, float max_grad_norm);
+double walker_update(walker *w, const krn_adamw_step *update, const krn_muon_step *muon,
+                     float max_grad_norm);
 
 /* Learning rate and betas of one AdamW step; scale 1. */
 krn_adamw_step walker_adamw_step(uint32_t step, double lr, double beta1, double beta2, double eps,

@@ -49,6 +49,16 @@ static krn_adamw_step adamw_step(const harness_run *run, uint32_t step)
                             .rng = {.seed = run->seed, .step = step, .node = KRN_RNG_MOMENTS}};
 }
 
+static krn_muon_step muon_step(const harness_run *run, uint32_t step)
+{
+    return (krn_muon_step){.scale = 1,
+                           .momentum = 0.95f,
+                           .lr = 1e-2,
+                           .decay = 0.1,
+                           .moments = run->g->moments,
+                           .rng = {.seed = run->seed, .step = step, .node = KRN_RNG_MOMENTS}};
+}
+
 static atom_status prove(const gen_lowered *low)
 {
     atom_status st = ATOM_OK;
@@ -76,7 +86,14 @@ static atom_status keep_part(const gen_lowered *low, swap_disk *disk, const char
         return atom_fail_memory("a result", 1);
     if (disk)
         return swap_disk_get(disk, part, 0, h->trained, *out);
-    swap_state_read(swap_state_dtype(part, h->moments), slab + place[part], h->trained, *out);
+    uint32_t each = atom_dtype_bytes(swap_state_dtype(part, h->moments));
+    for (uint32_t p = 0; p < low->n_params; p++) { /* padding stays zero */
+        const swap_param *param = &low->params[p];
+        uint64_t from = part == SWAP_STATE_V ? param->second : param->offset;
+        if (part != SWAP_STATE_V || !param->n_matrices)
+            swap_state_read(swap_state_dtype(part, h->moments), slab + place[part] + from * each,
+                            param->elements, *out + param->offset);
+    }
     return ATOM_OK;
 }
 
@@ -169,6 +186,7 @@ static swap_step step_of(const state *s, uint32_t number, uint32_t targets)
                        .max_grad_norm = s->run->max_grad_norm,
                        .update = adamw_step(s->run, updates),
                        .ahead = adamw_step(s->run, number),
+                       .muon = muon_step(s->run, updates),
                        .starts = s->starts,
                        .starts_n = (uint64_t)(s->run->g->micro_batch * s->run->g->sequence)};
 }
@@ -439,7 +457,7 @@ cleanup:
 static void harness_use_disk(part_plan *plan, const graph *g, uint64_t seed)
 {
     uint32_t i = 1000, align = (uint32_t)swap_block_align(g->moments);
-    plan->disk = draw(seed, &i) % 2;
+    plan->disk = draw(seed, &i) % 2 && g->optimizer != GRAPH_MUON;
     plan->ring_blocks = plan->disk ? 2 + draw(seed, &i) % 12 : 0;
     plan->block_elements = plan->disk ? align * (1 + draw(seed, &i) % 8) : 0;
 }

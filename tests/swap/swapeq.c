@@ -68,6 +68,7 @@ static atom_status open_trial(uint64_t seed, bool cuda, trial *t)
         plain = NULL;
     }
     graph_set_moments(t->g, random_gpt2_draw(seed, 59, 0, 1) ? ATOM_BF16 : ATOM_F32);
+    graph_set_optimizer(t->g, random_gpt2_draw(seed, 68, 0, 2) ? GRAPH_ADAMW : GRAPH_MUON);
 cleanup:
     graph_close(&plain);
     return st;
@@ -99,7 +100,7 @@ static atom_status run_plan(const trial *t, const part_plan *plan, bool swapped,
 }
 
 typedef struct totals {
-    uint64_t sub_models, disks, right, wrong;
+    uint64_t sub_models, disks, muons, right, wrong;
 } totals;
 
 /* The state on disk, and guesses that gradients are not clipped: longer, and with a limit that is
@@ -149,6 +150,8 @@ static int run_trial(uint64_t seed, bool cuda, totals *sum)
     ATOM_TRY_CLEAN(harness_resident_plan(t.g, t.C, t.clip, false, &single));
     ATOM_TRY_CLEAN(harness_random_plan(t.g, seed, t.C, t.clip, &plan));
     sum->disks += plan->disk;
+    for (uint32_t p = 0; p < t.g->n_params; p++)
+        sum->muons += graph_matrices(t.g, (int32_t)p, (int64_t[GRAPH_MATRICES_MAX]){0}) > 0;
     sum->sub_models += plan->n_sub_models;
     ATOM_TRY_CLEAN(run_plan(&t, resident, false, &a));
     ATOM_TRY_CLEAN(run_plan(&t, plan, true, &b));
@@ -162,7 +165,8 @@ static int run_trial(uint64_t seed, bool cuda, totals *sum)
         plan->ring_blocks = 2 + (uint32_t)seed % 6;
         ATOM_TRY_CLEAN(run_ahead(&t, resident, plan, a.norms, sum, text, &wrong));
     }
-    if (!wrong && t.clip) { /* master, m and v on the device, and AdamW */
+    if (!wrong && t.clip &&
+        t.g->optimizer == GRAPH_ADAMW) { /* master, m and v on the device, and AdamW */
         single->update_on_device = true;
         ATOM_TRY_CLEAN(run_plan(&t, single, true, &d));
         wrong = harness_compare(t.g, &a, &d, text);
@@ -208,10 +212,11 @@ int main(int argc, char **argv)
     for (uint64_t s = first; s < first + seeds; s++)
         bad += (uint64_t)run_trial(s, cuda, &sum);
     printf(
-        "%llu trials, %llu sub-models, %llu on disk, %llu guesses right, %llu wrong, %llu differ\n",
+        "%llu trials, %llu sub-models, %llu on disk, %llu parameters by Muon, %llu guesses right, "
+        "%llu wrong, %llu differ\n",
         (unsigned long long)seeds, (unsigned long long)sum.sub_models,
-        (unsigned long long)sum.disks, (unsigned long long)sum.right, (unsigned long long)sum.wrong,
-        (unsigned long long)bad);
+        (unsigned long long)sum.disks, (unsigned long long)sum.muons, (unsigned long long)sum.right,
+        (unsigned long long)sum.wrong, (unsigned long long)bad);
     bool idle = seeds >= 24 && !cuda && (sum.right < seeds / 4 || sum.wrong < seeds / 8);
     if (idle)
         fprintf(stderr, "FAILED: too few guesses to prove anything\n");

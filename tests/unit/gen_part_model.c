@@ -27,8 +27,10 @@ static graph *random_model(uint64_t *seed)
     c.inner = 4 * c.width;
     atom_dtype dtype = roll(seed, 2) ? ATOM_F32 : ATOM_BF16;
     if (roll(seed, 3))
-        return fused_gpt2(&c, dtype, 1 + roll(seed, 4), 16 + roll(seed, 40));
-    assert_int_equal(graph_gpt2_build(&c, dtype, 2, 24, &g), ATOM_OK);
+        g = fused_gpt2(&c, dtype, 1 + roll(seed, 4), 16 + roll(seed, 40));
+    else
+        assert_int_equal(graph_gpt2_build(&c, dtype, 2, 24, &g), ATOM_OK);
+    graph_set_optimizer(g, *seed >> 40 & 1 ? GRAPH_MUON : GRAPH_ADAMW);
     return g;
 }
 

@@ -31,6 +31,7 @@ static void assert_same(const graph *a, const graph *b)
     assert_string_equal(a->name, b->name);
     assert_int_equal(a->dtype, b->dtype);
     assert_int_equal(a->moments, b->moments);
+    assert_int_equal(a->optimizer, b->optimizer);
     assert_int_equal(a->micro_batch, b->micro_batch);
     assert_int_equal(a->sequence, b->sequence);
     assert_int_equal(a->n_tensors, b->n_tensors);
@@ -78,6 +79,7 @@ static void comes_back(void **state)
         random_gpt2 r = random_gpt2_make(seed);
         graph *g = build(&r, seed % 2 ? ATOM_BF16 : ATOM_F32, seed % 4 < 2), *back = NULL;
         graph_set_moments(g, seed % 3 ? ATOM_F32 : ATOM_BF16);
+        graph_set_optimizer(g, seed % 5 < 2 ? GRAPH_MUON : GRAPH_ADAMW);
         char *text = NULL, *again = NULL;
         assert_int_equal(graph_print(g, &text), ATOM_OK);
         if (graph_parse(text, strlen(text), &back) != ATOM_OK)

@@ -1,0 +1,143 @@
+"""Muon in the trainer: the same bits wherever it runs, a way back after every kind of end, and what it refuses."""
+import json
+import struct
+import time
+
+import tool
+from test_train import CONFIG, SHAPE, TrainCase
+
+MUON = ["--optimizer", "muon"]
+CONSTANT = ["--lr-scheduler", "constant"]
+HIDDEN = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+
+
+class Muon(TrainCase):
+    def tensors(self, out, step):
+        data = self.read(out, f"checkpoint-{step}", "optimizer.safetensors")
+        size = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + size])
+        header.pop("__metadata__", None)
+        return {name: tensor["dtype"] for name, tensor in header.items()}
+
+    def same(self, one, other, step):
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            self.assertEqual(self.read(one, f"checkpoint-{step}", name), self.read(other, f"checkpoint-{step}", name),
+                             (one, other, name))
+
+    def test_the_same_bits_everywhere(self):
+        for more in ([], ["--moments-dtype", "bf16"], ["--max-grad-norm", 0]):
+            whole = "-".join(map(str, ["whole", *more]))
+            told = self.ok(*self.args(whole, *MUON, *more, memory=None))
+            self.assertIn("Muon trains", told.err + told.out)
+            for name, how in (("swapped", []), ("threads", ["--threads", 1]), ("text", ["--execute", "interpreted"])):
+                self.train(f"{name}-{whole}", *MUON, *more, *how)
+                self.assertEqual(self.losses(f"{name}-{whole}"), self.losses(whole), name)
+                self.same(f"{name}-{whole}", whole, 6)
+        self.train("adamw")
+        self.assertEqual(self.losses("adamw")[1], self.losses("whole")[1])
+        self.assertNotEqual(self.losses("adamw")[2], self.losses("whole")[2])
+        self.train("momentum", *MUON, "--muon-momentum", 0.5)
+        self.assertNotEqual(self.losses("momentum")[3], self.losses("whole")[3])
+
+    def test_what_a_checkpoint_holds(self):
+        self.train("run", *MUON)
+        names = self.tensors("run", 6)
+        for kind in ("momentum_buffer", "exp_avg", "exp_avg_sq"):
+            of = {name[len(kind) + 1:] for name in names if name.startswith(kind + ".")}
+            self.assertEqual(any(name.endswith(HIDDEN) for name in of), kind == "momentum_buffer", kind)
+            self.assertEqual("wte.weight" in of, kind != "momentum_buffer", kind)
+            self.assertEqual("h.0.ln_1.weight" in of, kind != "momentum_buffer", kind)
+        self.assertEqual(sum(name.startswith("momentum_buffer.") for name in names), len(HIDDEN) * CONFIG["n_layer"])
+        self.assertEqual(json.loads(self.read("run", "checkpoint-6", "atom_state.json"))["optimizer"], "muon")
+        self.ok("generate", "--model", "run/checkpoint-6", "--prompt", "a", "--max-tokens", 3)
+
+    def test_what_it_takes(self):
+        """10 bytes of host memory for a hidden parameter in bf16, 14 for the others; 12 and 16 in fp32."""
+        host = {}
+        for name, how in (("muon", MUON), ("adamw", [])):
+            plan = self.ok("plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--sequence-len", 512,
+                           "--recompute", "always", "--gradient-accumulation-steps", 1, *how, "--json").json()
+            host[name] = plan["host_peak_bytes"]
+        hidden, scratch = 12 * 12 * 768 ** 2, 2 * 784 * (3072 + 784) * 4  # of the largest matrix
+        self.assertAlmostEqual(host["adamw"] - host["muon"], 4 * hidden - scratch, delta=1e5)
+        state = {name: self.train(name, *how)["model_state_bytes"] for name, how in (("muon", MUON), ("adamw", []))}
+        self.assertEqual(state["adamw"] - state["muon"], 4 * 12 * 48 ** 2 * CONFIG["n_layer"])
+
+    def test_a_checkpoint_resumes_to_the_same_bits(self):
+        for more in ([], ["--save-dtype", "bf16"], ["--moments-dtype", "bf16"]):
+            at = "at" + "".join(more)
+            self.train("w" + at, *MUON, *CONSTANT, *more)
+            self.train(at, *MUON, *CONSTANT, *more, steps=3)
+            self.train(at, *MUON, *CONSTANT, *more, "--resume-from-checkpoint", "auto")
+            self.same(at, "w" + at, 6)
+
+    def test_checkpoints_while_updates_go_on(self):
+        """Of a model that takes longer to write than to update: what is written is of its step all the same."""
+        self.config = self.write("wide.json", json.dumps({**CONFIG, "n_embd": 256, "n_head": 4, "n_layer": 6}))
+        more = ["--model", self.config, "--data", self.data, *MUON, *CONSTANT, "--micro-batch-size", 1,
+                "--gradient-accumulation-steps", 1, "--sequence-len", 8, "--warmup-steps", 0, "--dtype", "fp32",
+                "--max-grad-norm", 0, "--save-total-limit", 0, "--eval-steps", 0]
+        self.ok("train", *more, "-o", "short", "--max-steps", 4)
+        self.ok("train", *more, "-o", "long", "--save-steps", 1, "--max-steps", 7)
+        self.same("long", "short", 4)
+
+    def test_killed_and_resumed(self):
+        process = self.start_atom(*self.args("killed", *MUON, *CONSTANT, "--save-steps", 2, steps=100000))
+        end = time.monotonic() + 60
+        while self.last_step("killed") < 7 and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        process.kill()
+        process.communicate()
+        steps = self.last_step("killed") + 3
+        self.ok(*self.args("killed", *MUON, *CONSTANT, "--resume-from-checkpoint", "auto", steps=steps))
+        self.train("whole", *MUON, *CONSTANT, steps=steps)
+        self.same("killed", "whole", steps)
+
+    def test_one_optimizers_checkpoint_is_not_the_others(self):
+        self.train("muon", *MUON, *CONSTANT, steps=3)
+        self.train("adamw", *CONSTANT, steps=3)
+        again = [*CONSTANT, "--resume-from-checkpoint", "auto"]
+        self.fails(2, *self.args("muon", *again), says=["optimizer: muon", "--optimizer muon", "--model"])
+        self.fails(2, *self.args("adamw", *MUON, *again), says=["optimizer: adamw", "--optimizer adamw", "--model"])
+        # One of before there was a choice is AdamW's.
+        state = json.loads(self.read("adamw", "checkpoint-3", "atom_state.json"))
+        del state["optimizer"]
+        with open(self.path("adamw", "checkpoint-3", "atom_state.json"), "w", encoding="utf-8") as f:
+            json.dump(state, f)
+        self.fails(2, *self.args("adamw", *MUON, *again), says="optimizer: adamw")
+        self.train("adamw", *again, steps=4)
+
+    def test_plans_and_profiles_say_whose_they_are(self):
+        self.ok("profile", "--model", self.config, *SHAPE, "--dtype", "fp32", *MUON, "-o", "m.json")
+        self.ok("profile", "--model", self.config, *SHAPE, "--dtype", "fp32", "-o", "a.json")
+        for name in ("m", "a"):
+            self.ok("plan", "--profile", f"{name}.json", "--gradient-accumulation-steps", 2, "-o", f"{name}plan.json")
+        self.assertIn("with muon", self.ok("inspect", "mplan.json").out)
+        self.assertIn("with muon", self.ok("inspect", "m.json").out)
+        self.assertNotIn("muon", self.ok("inspect", "aplan.json").out)
+        self.ok(*self.args("run", *MUON, "--plan", "mplan.json", memory=None))
+        self.fails(2, *self.args("no", "--plan", "mplan.json", memory=None), says=["optimizer: muon", "--optimizer muon"])
+        self.fails(2, *self.args("no", *MUON, "--plan", "aplan.json", memory=None), says="--optimizer adamw")
+        self.fails(2, *self.args("no", *MUON, "--profile", "a.json"), says="--optimizer adamw")
+        self.fails(2, "plan", "--profile", "m.json", *MUON, says="atom profile")
+
+    def test_what_is_refused(self):
+        for more, says in ((["--optimizer-state", "disk"], "optimizer_state"), (["--update-ahead", "always"], "update_ahead"),
+                           (["--lora-r", 4], "LoRA"), (["--muon-momentum", 1], "--muon-momentum")):
+            self.fails(2, *self.args("no", *MUON, *more), says=says)
+        self.fails(2, *self.args("no", "--muon-momentum", 0.9), says="optimizer: muon")
+        self.fails(2, *self.args("no", "--optimizer", "lion"), says="muon")
+        self.fails(2, *self.args("no", *MUON, "--store", "threads"), says=["store", "optimizer: muon"])
+        # It does not go to disk by itself, either.
+        told = self.fails(4, *self.args("no", *MUON, "--host-memory", "1MiB"))
+        self.assertIn("host memory", told.err)
+        card = ["plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--sequence-len", 512, *MUON]
+        self.ok(*card)
+        self.ok(*card, "--what-if")
+        self.fails(4, *card, "--host-memory", "1GiB")
+        self.fails(2, *card, "--optimizer-state", "disk", says="optimizer_state")
+        self.fails(2, *card, "--lora-r", 4, says="LoRA")
+
+
+if __name__ == "__main__":
+    tool.main()
