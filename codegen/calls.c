@@ -208,6 +208,9 @@ static void node_dims(const graph *g, int32_t index, int64_t dim[KRN_DIM_MAX])
     case ATOM_OP_swiglu:
         memcpy(all, (int64_t[]){B * T, width / 2}, 2 * sizeof all[0]);
         break;
+    case ATOM_OP_compress:
+        memcpy(all, (int64_t[]){B * T, width, node->codec}, 3 * sizeof all[0]);
+        break;
     default:
         break;
     }

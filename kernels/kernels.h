@@ -36,6 +36,7 @@
  *   swiglu         x y                        x - dy dx
  *   lora           x h b y                    - h b - dy dx dh db
  *   gelu_erf, relu, relu2, silu, scale: as gelu
+ *   compress       x y                        - - dy dx
  *
  * Dtypes: act = the table's dtype (fp32 or bf16) for in/out/d_in/d_out and params; saved statistics
  * and losses f32; d_params f32, always *added to* (accumulators). All buffers 256-byte aligned, no
@@ -62,6 +63,7 @@
  *   lora           N W R O first  args.scale. b[O,R] adds to columns first .. first + O of W
  *   gelu_erf relu relu2 silu  n
  *   scale          n              args.scale
+ *   compress       N C codec      atom_codec_kind; args.scale: its share. kernels/ref/codec.h
  *
  * Mathematics: matmul, norm, softmax and loss accumulate in f32 (ref: f64) and round once to act.
  * gelu: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Losses: loss[n] = lse(logits) -
@@ -75,6 +77,7 @@
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
+#include "atom/base/codec.h"
 #include "atom/base/dtype.h"
 #include "atom/base/ops.h"
 #include "atom/base/rng.h"
@@ -100,7 +103,7 @@ typedef struct krn_args {
     uint32_t flags; /* KRN_ADD_* */
     uint32_t rng;   /* canonical node id for random numbers */
     atom_rope rope; /* rope */
-    float scale;    /* lora, scale */
+    float scale;    /* lora, scale; attention: 0 stands for 1/sqrt(D); compress: share */
 } krn_args;
 
 /* K of attention, headnorm and rope. */

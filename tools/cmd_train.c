@@ -64,12 +64,33 @@ static json_t *streams_json(const double *seconds, const uint64_t *bytes)
     return object;
 }
 
+static json_t *boundaries_json(const plan_boundaries *b)
+{
+    char codec[ATOM_CODEC_TEXT_BYTES];
+    if (!b->n)
+        return json_null();
+    return json_pack("{s:s, s:s, s:i, s:I, s:I}", "codec", atom_codec_text(b->codec, codec), "at",
+                     b->at, "blocks", (int)b->blocks, "bytes_per_token", (json_int_t)b->token_bytes,
+                     "bytes_per_token_bf16", (json_int_t)b->token_bytes_bf16);
+}
+
+static void boundaries_print(const plan_boundaries *b)
+{
+    char codec[ATOM_CODEC_TEXT_BYTES];
+    if (b->n)
+        cli_print("boundaries behind %s of %u blocks through %s: %llu bytes per token would have "
+                  "crossed in each direction, %llu in bf16 (%.1f times as many)\n",
+                  b->at, b->blocks, atom_codec_text(b->codec, codec),
+                  (unsigned long long)b->token_bytes, (unsigned long long)b->token_bytes_bf16,
+                  (double)b->token_bytes_bf16 / (double)b->token_bytes);
+}
+
 static json_t *summary_json(const train_config *c, const train_summary *s)
 {
     return json_pack(
         "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, "
         "s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:s?,"
-        " s:s, s:s?, s:b, s:o, s:o, s:o}",
+        " s:s, s:s?, s:b, s:o, s:o, s:o, s:o}",
         "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
         cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "validation_loss",
         cli_real(s->validation_loss), "predicted_step_seconds", cli_real(s->predicted_step_seconds),
@@ -89,7 +110,8 @@ static json_t *summary_json(const train_config *c, const train_summary *s)
         (json_int_t)s->spare_peak_bytes, "execute", s->execute, "output_dir", c->output_dir,
         "checkpoint", s->checkpoint, "interrupted", (int)s->interrupted, "busy_seconds",
         streams_json(s->busy_seconds, NULL), "bytes_copied", streams_json(NULL, s->bytes_copied),
-        "waited_seconds", streams_json(s->waited_seconds, NULL));
+        "waited_seconds", streams_json(s->waited_seconds, NULL), "boundaries",
+        boundaries_json(&s->boundaries));
 }
 
 static void summary_print(const train_summary *s)
@@ -99,6 +121,7 @@ static void summary_print(const train_summary *s)
                   (long long)s->steps, cli_seconds(s->seconds), s->first_loss, s->final_loss);
     if (isfinite(s->validation_loss))
         cli_print("validation loss %.4f\n", s->validation_loss);
+    boundaries_print(&s->boundaries);
     if (s->median_step_seconds > 0)
         cli_print("%s tokens/s, median step %s (predicted %s), %s code\n",
                   cli_count(s->tokens_per_second), cli_seconds(s->median_step_seconds),

@@ -90,6 +90,10 @@ uint64_t graph_node_class(const graph *g, int32_t node)
         if (p->frozen)
             hash = atom_hash(hash, &p->frozen, sizeof p->frozen);
     }
+    if (n->op == ATOM_OP_compress) {
+        hash = atom_hash(hash, &n->codec, sizeof n->codec);
+        hash = atom_hash(hash, &n->scale, sizeof n->scale);
+    }
     if (n->op == ATOM_OP_lora)
         hash = atom_hash(hash, &n->first, sizeof n->first);
     return hash_dims(hash, g->tensors[n->out[0]].rank, g->tensors[n->out[0]].dims);

@@ -216,6 +216,22 @@ static atom_status rope_check(const graph_node *n)
         (double)r->theta, (double)r->factor, (double)r->low, (double)r->high, (double)r->original);
 }
 
+static atom_status codec_check(const graph_node *n)
+{
+    bool compress = n->op == ATOM_OP_compress;
+    bool known = n->codec > ATOM_CODEC_NONE && n->codec < ATOM_CODEC_N;
+    bool whole = known && atom_codec_bits((atom_codec_kind)n->codec);
+    if (compress != (n->codec != 0) || (compress && !known))
+        return atom_fail(ATOM_E_FORMAT, "codec is %d; compress takes one, other ops none",
+                         n->codec);
+    if (compress && (n->p != 0 || n->scale > 1 || (whole && n->scale < 1)))
+        return atom_fail(ATOM_E_FORMAT,
+                         "p is %g and scale %g; compress drops nothing, and its scale is the share "
+                         "of the values that topk and randomk send, else 1",
+                         (double)n->p, (double)n->scale);
+    return ATOM_OK;
+}
+
 /* Operands exist, are not used twice, and the attributes belong to the op. */
 static atom_status node_check(const graph *g, const graph_node *n, const atom_op_info *op)
 {
@@ -262,14 +278,15 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
         return atom_fail(ATOM_E_FORMAT, "window is %lld; only attention takes one, of 1 or more",
                          (long long)n->window);
     bool lora = n->op == ATOM_OP_lora;
-    bool scaled = lora || n->op == ATOM_OP_scale;
+    bool scaled = lora || n->op == ATOM_OP_scale || n->op == ATOM_OP_compress;
     bool may = scaled || n->op == ATOM_OP_attention;
     if (!rope_number(n->scale) || (scaled && !(n->scale > 0)) || (n->scale > 0 && !may) ||
         n->first < 0 || (n->first && !lora))
         return atom_fail(ATOM_E_FORMAT,
-                         "scale is %g and first %d; lora and scale take a scale above 0, "
+                         "scale is %g and first %d; lora, scale and compress take a scale above 0, "
                          "attention may have one, lora takes a first column, other ops none",
                          (double)n->scale, n->first);
+    ATOM_TRY(codec_check(n));
     return rope_check(n);
 }
 

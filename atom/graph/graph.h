@@ -17,6 +17,7 @@
 #ifndef ATOM_GRAPH_GRAPH_H
 #define ATOM_GRAPH_GRAPH_H
 
+#include "atom/base/codec.h"
 #include "atom/base/dtype.h"
 #include "atom/base/ops.h"
 #include "atom/base/status.h"
@@ -105,7 +106,9 @@ typedef struct graph_node {
     int32_t kv_heads; /* as heads: K; 0 stands for H */
     int64_t window;   /* attention: a row sees that many up to itself; 0: all */
     atom_rope rope;   /* rope */
-    float scale;      /* lora, scale: above 0 */
+    float scale;      /* lora, scale: above 0; attention: of the scores, 0 stands for 1/sqrt(D);
+                         compress: the codec's share */
+    int32_t codec;    /* compress: atom_codec_kind; others 0 */
     int32_t first;    /* lora: first column */
     uint32_t rng;     /* canonical id for random numbers; survives fusion */
 } graph_node;
@@ -203,6 +206,16 @@ typedef struct graph_lora_config {
 } graph_lora_config;
 ATOM_MUST atom_status graph_lora(const graph *g, const graph_lora_config *config,
                                  const graph_target *targets, uint32_t n, graph **out);
+
+/*
+ * The graph as if the model were cut into stages on hosts of their own (compress.c), as a rewrite to
+ * a new sealed graph: behind each of after[n] blocks, ascending, one node "boundary.BLOCKS" of op
+ * compress stands on the one tensor that crosses there, the residual stream. A block has one
+ * attention, and its end is the last such place before the next one's. Same parameters, places and
+ * random numbers as g. ATOM_E_USAGE says how many blocks there are, or that nothing single crosses.
+ */
+ATOM_MUST atom_status graph_compress(const graph *g, atom_codec codec, const int32_t *after,
+                                     uint32_t n, graph **out);
 
 /* Text form (text.c shows it), one line per parameter, input and node; round-trips bit for bit.
  * Free text with atom_free. Parsing takes any bytes; ATOM_E_FORMAT names the line. */

@@ -202,6 +202,7 @@ static atom_status parse_node(parsing *p)
     graph_span op;
     int n_in, n_params;
     int64_t heads = 0, kv_heads = 0, first = 0, rng = p->g->n_nodes;
+    int codec = 0;
     int32_t id;
     ATOM_TRY(name_get(p, node.name));
     ATOM_TRY(map_check(p, &p->tensors));
@@ -221,6 +222,8 @@ static atom_status parse_node(parsing *p)
     ATOM_TRY(graph_field_float(&p->line, "scale", false, &node.scale));
     ATOM_TRY(graph_field_int(&p->line, "first", false, GRAPH_DIM_MAX, &first));
     ATOM_TRY(graph_field_int(&p->line, "rng", false, UINT32_MAX, &rng));
+    if (node.op == ATOM_OP_compress)
+        ATOM_TRY(graph_field_choice(&p->line, "codec", atom_codec_names, ATOM_CODEC_N, &codec));
     int ins = atom_op_get(node.op)->ins;
     if (n_in != ins)
         return atom_fail(ATOM_E_FORMAT, "%s takes %d inputs, not %d", word, ins, n_in);
@@ -228,6 +231,7 @@ static atom_status parse_node(parsing *p)
     node.heads = (int32_t)heads;
     node.kv_heads = (int32_t)kv_heads;
     node.first = (int32_t)first;
+    node.codec = codec;
     ATOM_TRY(graph_add_node_rng(p->g, &node, (uint32_t)rng, &id));
     ATOM_TRY(map_add(p, &p->tensors, id));
     return ATOM_OK;

@@ -309,6 +309,7 @@ atom_status graph_infer(const graph *g, const graph_node *n, graph_shape out[GRA
     case ATOM_OP_relu2:
     case ATOM_OP_silu:
     case ATOM_OP_scale:
+    case ATOM_OP_compress:
     case ATOM_OP_add:
     case ATOM_OP_dropout_add:
         st = infer_alike(g, n, out);
@@ -377,7 +378,7 @@ static double elementwise_flops(atom_op op, bool backward)
         [ATOM_OP_rope] = {3, 3},         [ATOM_OP_swiglu] = {6, 12},
         [ATOM_OP_gelu_erf] = {25, 30},   [ATOM_OP_relu] = {1, 2},
         [ATOM_OP_relu2] = {2, 3},        [ATOM_OP_silu] = {4, 8},
-        [ATOM_OP_scale] = {1, 1},
+        [ATOM_OP_scale] = {1, 1},        [ATOM_OP_compress] = {8, 8},
     };
     return table[op][backward];
 }

@@ -4,6 +4,7 @@
  * weights.
  */
 #include "atom/plan/workbench.h"
+#include "atom/plan/boundaries.h"
 #include "atom/plan/device.h"
 
 #include "atom/base/files.h"
@@ -96,8 +97,9 @@ static atom_status build_graph(plan_workbench *bench)
         ATOM_TRY_CLEAN(file_lora_graph(plain, &bench->lora, &bench->g));
         graph_set_moments(bench->g, config->moments);
         bench->base = plain;
-        return ATOM_OK;
+        plain = NULL;
     }
+    ATOM_TRY_CLEAN(plan_boundaries_cut(config, &bench->g, &bench->boundaries));
 cleanup:
     graph_close(&plain);
     return st;

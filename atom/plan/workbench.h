@@ -56,7 +56,12 @@ typedef struct plan_workbench_config {
     int64_t lora_rank;
     double lora_alpha, lora_dropout; /* alpha -1: twice the rank */
     const char *lora_targets;        /* file_lora.targets */
+    /* A codec on boundaries between blocks (graph_compress): its text, NULL or "none": none, and
+     * after how many blocks, "2,4"; to be left out without a codec. */
+    const char *compress_boundaries, *compress_at;
 } plan_workbench_config;
+
+enum { PLAN_AT_BYTES = 128 };
 
 /* Muon trains whole matrices, and adapters have none. */
 ATOM_MUST atom_status plan_optimizer_check(graph_optimizer optimizer, bool lora);
@@ -65,6 +70,15 @@ ATOM_MUST atom_status plan_optimizer_check(graph_optimizer optimizer, bool lora)
  * rank to go with them, or where an adapter (NULL: none) brings its own. */
 ATOM_MUST atom_status plan_lora_check(const char *adapter, int64_t rank, double alpha,
                                       double dropout, const char *targets);
+
+/* What crosses the boundaries of a model that is trained with a codec on them. */
+typedef struct plan_boundaries {
+    atom_codec codec;
+    uint32_t n, blocks;        /* boundaries; blocks of the model */
+    uint64_t token_bytes;      /* of all of them, in one direction */
+    uint64_t token_bytes_bf16; /* the same without a codec */
+    char at[PLAN_AT_BYTES];    /* "2,4" */
+} plan_boundaries;
 
 typedef struct plan_workbench {
     file_model model;
@@ -75,6 +89,7 @@ typedef struct plan_workbench {
     const krn_table *table;
     const krn_host_table *host;
     int card;                     /* of CUDA; -1: the CPU computes */
+    plan_boundaries boundaries;   /* n 0: none */
     plan_workbench_config config; /* texts are borrowed from the caller's config */
 } plan_workbench;
 

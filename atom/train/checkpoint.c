@@ -325,7 +325,7 @@ static atom_status write_state(const char *dir, const char *name, const train_st
     return write_json(
         dir, name,
         json_pack("{s:i, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:s, s:s, "
-                  "s:s}",
+                  "s:s, s:s*, s:s*}",
                   "atom_state", TRAIN_STATE_VERSION, "step", (json_int_t)s->step, "samples",
                   (json_int_t)s->samples, "tokens_seen", (json_int_t)s->tokens_seen, "seed", seed,
                   "data_hash", hash, "micro_batch_size", (json_int_t)s->micro_batch, "sequence_len",
@@ -333,7 +333,9 @@ static atom_status write_state(const char *dir, const char *name, const train_st
                   (json_int_t)s->micro_batches, "max_steps", (json_int_t)s->max_steps, "loss",
                   number_or_null(s->loss), "learning_rate", number_or_null(s->learning_rate),
                   "weight_decay", number_or_null(s->weight_decay), "lr_scheduler", s->lr_scheduler,
-                  "dtype", s->dtype, "optimizer", s->optimizer));
+                  "dtype", s->dtype, "optimizer", s->optimizer, "compress_boundaries",
+                  s->compress_boundaries[0] ? s->compress_boundaries : NULL, "at",
+                  s->at[0] ? s->at : NULL));
 }
 
 static atom_status write_trainer_state(const char *dir, const train_state *s)
@@ -392,6 +394,8 @@ static atom_status parse_fields(const char *path, const json_t *root, train_stat
     get_word(root, "lr_scheduler", s->lr_scheduler, sizeof s->lr_scheduler);
     get_word(root, "dtype", s->dtype, sizeof s->dtype);
     get_word(root, "optimizer", s->optimizer, sizeof s->optimizer);
+    get_word(root, "compress_boundaries", s->compress_boundaries, sizeof s->compress_boundaries);
+    get_word(root, "at", s->at, sizeof s->at);
     return ATOM_OK;
 }
 

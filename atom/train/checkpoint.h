@@ -25,6 +25,7 @@
 #include "atom/file/hfdir.h"
 #include "atom/file/peft.h"
 #include "atom/graph/graph.h"
+#include "atom/plan/workbench.h"
 
 enum { TRAIN_STATE_VERSION = 1 };
 
@@ -38,6 +39,7 @@ typedef struct train_state {
     /* How it was trained, to tell what changes; NaN and "": the checkpoint does not say. */
     double learning_rate, weight_decay;
     char lr_scheduler[16], dtype[8], optimizer[8];
+    char compress_boundaries[ATOM_CODEC_TEXT_BYTES], at[PLAN_AT_BYTES]; /* "": none, and nowhere */
 } train_state;
 
 typedef struct train_checkpoint {

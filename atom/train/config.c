@@ -38,6 +38,8 @@ static const opt_choice packings[] = {{"auto", TRAIN_PACKING_AUTO},
                                       {"across", TRAIN_PACKING_ACROSS},
                                       {"apart", TRAIN_PACKING_APART},
                                       {0}};
+static const opt_choice codecs[] = {{"none", 0},     {"int8", 0},        {"int4", 0}, {"int2", 0},
+                                    {"topk:0.1", 0}, {"randomk:0.1", 0}, {0}};
 static const opt_choice resumes[] = {{"auto", 0}, {"none", 0}, {0}};
 
 static const char *const model_names[] = {"base_model", "model_name_or_path", NULL};
@@ -188,6 +190,16 @@ static const opt_spec specs[] = {
         "q_proj,v_proj. all-linear: all but the head."),
     {.name = "adapter", .type = OPT_TEXT, AT(adapter), .value = "DIR",
      .help = "A PEFT directory with a LoRA adapter of the model, to train on."},
+    {.name = "compress_boundaries", .type = OPT_TEXT, AT(compress_boundaries), .value = "CODEC",
+     .choices = codecs,
+     .help = "Train as if the model were cut into stages on hosts of their own: activations, and "
+             "their gradients on the way back, pass through this codec behind the blocks that at "
+             "names. topk:SHARE and randomk:SHARE send that share of the values. The weights that "
+             "are saved know nothing of it. A resumed run goes on with its codec; none takes it "
+             "away."},
+    {.name = "at", .type = OPT_TEXT, AT(at), .value = "BLOCKS",
+     .help = "Where compress_boundaries stands: after how many blocks, with commas between. 2,4: "
+             "behind the second block and behind the fourth."},
     PLAN_ROW_SEED(.flags = OPT_SHARED, .help = "Fixes initial weights, data order and dropout."),
 
     {.name = "logging_steps", .type = OPT_INT, AT(logging_steps), .fallback = "1", .min = 1,
@@ -262,6 +274,8 @@ const opt_command train_command = {
         "saves.",
     .examples = "# the whole model through 512 MiB of device memory\n"
                 "atom train --data data/ -o run/ --device-memory 512MiB --max-steps 200\n"
+                "# what 4-bit activations on two links between hosts would cost the model\n"
+                "atom train --data data/ -o run/ --compress-boundaries int4 --at 4,8\n"
                 "# go on where an earlier run stopped\n"
                 "atom train config.yml --resume-from-checkpoint auto\n",
     .positional = "[CONFIG.yml]",

@@ -82,6 +82,10 @@ typedef struct train_config {
     char *lora_target_modules; /* file_lora.targets */
     char *adapter;             /* directory of an adapter to go on with; NULL: none */
 
+    /* as if the model were spread over hosts */
+    char *compress_boundaries; /* plan_workbench_config; NULL: as the checkpoint says, else none */
+    char *at;
+
     /* log, evaluate, save */
     int64_t logging_steps;
     int32_t report_to;  /* train_report_to */

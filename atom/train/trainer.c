@@ -194,6 +194,7 @@ static void fill_summary(trainer *t)
     s->largest_visit_bytes = t->engine->low->largest_visit_bytes;
     s->sub_models = t->plan->n_sub_models;
     s->execute = t->engine->execute;
+    s->boundaries = t->bench->boundaries;
     for (int i = 0; i < DEV_STREAM_N; i++) {
         dev_stats stats = swap_exec_stats(t->engine->exec, (dev_stream_kind)i);
         s->busy_seconds[i] = stats.busy_seconds;

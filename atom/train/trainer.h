@@ -43,6 +43,7 @@ typedef struct train_summary {
     uint64_t spare_bytes, spare_peak_bytes;   /* host memory for that, beside host_plan_bytes */
     const char *execute;                      /* "generated", "interpreted" */
     char *checkpoint;                         /* the last one saved; owned by the trainer */
+    plan_boundaries boundaries;               /* n 0: none */
     bool interrupted;
 } train_summary;
 

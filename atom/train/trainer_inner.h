@@ -4,6 +4,7 @@
  *
  *   facts                      what can be said of a run
  *   room, lora, disk, seam     checkpoints' room, adapters, a state on disk, whoever takes part
+ *   boundaries                 codecs between blocks
  *   plan, snapshot, step       the plan, checkpoints that are written meanwhile, one step
  *   shared                     steps that many make together
  *   open, run (trainer.c)      everything up and down, and the loop
@@ -36,9 +37,10 @@ struct trainer {
     swap_trace *trace;
     train_schedule schedule;
     train_state state;
-    int lock_fd;      /* of output_dir, which one run at a time writes; -1: not locked */
-    bool apart;       /* documents of a sample do not see each other */
-    plan_vocab vocab; /* of the data's tokenizer */
+    int lock_fd; /* of output_dir, which one run at a time writes; -1: not locked */
+    char *compress_boundaries, *compress_at; /* the run's, "" where there is none */
+    bool apart;                              /* documents of a sample do not see each other */
+    plan_vocab vocab;                        /* of the data's tokenizer */
     int64_t first_step;
     double trace_seconds; /* where the next step goes in the trace */
     double *step_seconds; /* of this run, for the median */
@@ -122,6 +124,15 @@ void trainer_seam_updates(trainer *t, const train_reader *reader, bool begin);
 char *trainer_seam_marks(const trainer *t);
 ATOM_MUST atom_status trainer_seam_resume(trainer *t, const char *checkpoint);
 uint64_t trainer_seam_host_bytes(const trainer *t);
+
+/* --- trainer_boundaries.c: runs as if the model were spread over hosts ------------------------- */
+
+/* t->compress_boundaries and t->compress_at: of the configuration, else of the checkpoint or state
+ * on disk that the run goes on from. */
+ATOM_MUST atom_status trainer_boundaries_choose(trainer *t, const char *checkpoint);
+void trainer_boundaries_note(const trainer *t);
+/* Says what of it changed since t->state was saved. */
+void trainer_boundaries_changed(const trainer *t, const train_state *now);
 
 /* --- trainer_plan.c -------------------------------------------------------------------------- */
 

@@ -41,7 +41,10 @@ static atom_status open_model(trainer *t)
                                    .lora_rank = c->lora_r,
                                    .lora_alpha = c->lora_alpha,
                                    .lora_dropout = c->lora_dropout,
-                                   .lora_targets = c->lora_target_modules};
+                                   .lora_targets = c->lora_target_modules,
+                                   .compress_boundaries =
+                                       t->compress_boundaries[0] ? t->compress_boundaries : NULL,
+                                   .compress_at = t->compress_at[0] ? t->compress_at : NULL};
     ATOM_TRY(plan_workbench_open(&bench, &t->bench));
     if (t->vocab.tokens && t->bench->model.config.vocab_size < (int64_t)t->vocab.tokens)
         return atom_fail(ATOM_E_USAGE,
@@ -275,7 +278,7 @@ static atom_status check_config(const train_config *c)
 atom_status trainer_open(const train_config *config, const train_hooks *hooks, trainer **out)
 {
     atom_status st;
-    char *ignored = NULL;
+    char *resume = NULL;
     trainer *t = atom_alloc(1, sizeof *t);
     if (!t)
         return atom_fail_memory("the trainer", sizeof *t);
@@ -290,7 +293,8 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
                                  "optimizer_state: in a pool it stays in memory for now; "
                                  "leave the key out"));
     ATOM_TRY_CLEAN(lock_output(t));
-    ATOM_TRY_CLEAN(trainer_resume_find(t, &ignored)); /* refuse before the expensive part */
+    ATOM_TRY_CLEAN(trainer_resume_find(t, &resume)); /* refuse before the expensive part */
+    ATOM_TRY_CLEAN(trainer_boundaries_choose(t, resume));
     ATOM_TRY_CLEAN(plan_vocab_read(config->data, &t->vocab));
     ATOM_TRY_CLEAN(open_model(t));
     if (!config->resume_from_checkpoint || strcmp(config->resume_from_checkpoint, "none") == 0)
@@ -298,6 +302,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     ATOM_TRY_CLEAN(trainer_lora_check(t));
     ATOM_TRY_CLEAN(trainer_muon_check(t));
     trainer_lora_note(t);
+    trainer_boundaries_note(t);
     if (t->hooks.data) { /* a lack of memory shows before a long download */
         ATOM_TRY_CLEAN(trainer_open_plan(t));
         ATOM_TRY_CLEAN(t->hooks.data(t->hooks.ctx));
@@ -319,11 +324,11 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     }
     t->schedule = train_schedule_make(config);
     t->first_step = t->state.step + 1;
-    atom_free(ignored);
+    atom_free(resume);
     *out = t;
     return ATOM_OK;
 cleanup:
-    atom_free(ignored);
+    atom_free(resume);
     trainer_close(&t);
     return st;
 }
@@ -349,6 +354,8 @@ void trainer_close(trainer **t_ref)
         close(t->lock_fd);
     atom_free(t->step_seconds);
     atom_free(t->marks);
+    atom_free(t->compress_boundaries);
+    atom_free(t->compress_at);
     atom_free(t->summary.checkpoint);
     atom_free(t);
     *t_ref = NULL;

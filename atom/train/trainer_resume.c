@@ -248,6 +248,7 @@ void trainer_resume_note(const trainer *t)
     note_number(t, "weight_decay", t->state.weight_decay, now.weight_decay);
     note_word(t, "lr_scheduler", t->state.lr_scheduler, now.lr_scheduler);
     note_word(t, "dtype", t->state.dtype, now.dtype);
+    trainer_boundaries_changed(t, &now);
     const train_state *s = &t->state;
     const graph *g = t->bench->g;
     if (s->seed != (uint64_t)t->config->seed)

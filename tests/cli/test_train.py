@@ -210,7 +210,8 @@ class Bench(TrainCase):
         for key in ("h2d", "d2h", "h2d_both", "d2h_both", "ceiling"):
             self.assertGreater(copy[key]["bytes_per_second"], 0)
         codec = self.ok("bench", "codec", "--bytes", "1MiB", "--rounds", 3, "--json").json()
-        for rate in (codec["hash_bytes_per_second"], codec["encode_bytes_per_second"]["int8"]):
+        for rate in (codec["hash_bytes_per_second"], codec["encode_bytes_per_second"]["int8"],
+                     *(codec["boundary_bytes_per_second"][c] for c in ("int8", "int4", "int2", "topk:0.1", "randomk:0.1"))):
             self.assertGreater(rate, 0)
         matmul = self.ok("bench", "matmul", "--model", self.config, *SHAPE, "--rounds", 3, "--json").json()
         self.assertEqual(len(matmul["nodes"]), 6)

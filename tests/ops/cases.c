@@ -144,6 +144,21 @@ static const op_shape shapes[] = {
     {ATOM_OP_scale, {1}},
     {ATOM_OP_scale, {29}},
     {ATOM_OP_scale, {20011}},
+    {ATOM_OP_compress, {1, 1, ATOM_CODEC_INT8}},
+    {ATOM_OP_compress, {5, 67, ATOM_CODEC_INT8}},
+    {ATOM_OP_compress, {9, 300, ATOM_CODEC_INT8}},
+    {ATOM_OP_compress, {7, 1, ATOM_CODEC_INT4}},
+    {ATOM_OP_compress, {5, 67, ATOM_CODEC_INT4}},
+    {ATOM_OP_compress, {9, 300, ATOM_CODEC_INT4}},
+    {ATOM_OP_compress, {2, 2, ATOM_CODEC_INT2}},
+    {ATOM_OP_compress, {5, 69, ATOM_CODEC_INT2}},
+    {ATOM_OP_compress, {9, 384, ATOM_CODEC_INT2}},
+    {ATOM_OP_compress, {1, 1, ATOM_CODEC_TOPK}},
+    {ATOM_OP_compress, {9, 300, ATOM_CODEC_TOPK}},
+    {ATOM_OP_compress, {3, 4200, ATOM_CODEC_TOPK}},
+    {ATOM_OP_compress, {1, 1, ATOM_CODEC_RANDOMK}},
+    {ATOM_OP_compress, {9, 301, ATOM_CODEC_RANDOMK}},
+    {ATOM_OP_compress, {3, 4219, ATOM_CODEC_RANDOMK}},
     {ATOM_OP_lora, {1, 1, 1, 1}},
     {ATOM_OP_lora, {5, 7, 3, 7}},
     {ATOM_OP_lora, {37, 129, 5, 40, 33}},
@@ -275,6 +290,9 @@ static op_tensors tensors_of(const op_case *c)
     case ATOM_OP_silu:
     case ATOM_OP_scale:
         return elementwise(c, false);
+    case ATOM_OP_compress:
+        return (op_tensors){.in = {{"x", KIND_ACT, d[0] * d[1]}},
+                            .out = {{"y", KIND_ACT, d[0] * d[1]}}};
     case ATOM_OP_add:
     case ATOM_OP_dropout_add:
         return elementwise(c, true);
@@ -376,7 +394,7 @@ krn_args op_args(const op_case *c)
     static const float ps[VARIANT_N] = {0.0f, 0.1f, 0.3f, 0.75f};
     krn_args args = {.eps = 1e-5f, .flags = flags[c->variant], .rng = 7 + c->variant};
     bool random = atom_op_get(c->op)->flags & ATOM_OP_RANDOM;
-    args.p = random ? ps[c->variant] : 0.0f;
+    args.p = random && c->op != ATOM_OP_compress ? ps[c->variant] : 0.0f;
     if (c->op == ATOM_OP_rope)
         args.rope = ropes[c->variant];
     static const float scales[VARIANT_N] = {1, 2, 0.3f, 16};
@@ -384,6 +402,9 @@ krn_args op_args(const op_case *c)
         args.scale = scales[c->variant];
     if (c->op == ATOM_OP_attention && c->variant == 2) /* the others: 1/sqrt(D) */
         args.scale = 0.15f;
+    static const float shares[VARIANT_N] = {0.1f, 0.5f, 0.01f, 1};
+    if (c->op == ATOM_OP_compress)
+        args.scale = shares[c->variant];
     for (int i = 0; i < KRN_DIM_MAX; i++)
         args.dim[i] = c->dim[i];
     return args;

@@ -67,6 +67,8 @@ static const limit limits[] = {
     {ATOM_OP_silu, GROUP_D_IN, 2e-6f, 1e-3f, "f32 exp, once"},
     {ATOM_OP_scale, GROUP_OUT, 2e-7f, 2e-3f, "one product"},
     {ATOM_OP_scale, GROUP_D_IN, 3e-7f, 2e-3f, "one product, at most one addition"},
+    {ATOM_OP_compress, GROUP_OUT, 1e-7f, 1e-5f, "the same f32 operations, once"},
+    {ATOM_OP_compress, GROUP_D_IN, 1e-7f, 2e-3f, "as its output, at most one addition"},
     {ATOM_OP_lora, GROUP_OUT, 2e-6f, 1e-3f, "f32 sums, once"},
     {ATOM_OP_lora, GROUP_D_IN, 2e-6f, 1e-3f, "f32 sums, once"},
     {ATOM_OP_lora, GROUP_D_PARAM, 2e-6f, 2e-6f, "f32 sums, kept in f32"},

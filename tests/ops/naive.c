@@ -297,6 +297,66 @@ static void naive_classifier(krn_ctx *cx, const krn_args *a)
     }
 }
 
+/* How many of the block's n values come before value e: those with a larger key, and of equal ones
+ * those with a lower place. */
+static int64_t before(const uint32_t *key, int64_t n, int64_t e)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += key[i] > key[e] || (key[i] == key[e] && i < e);
+    return count;
+}
+
+static void naive_chosen(const krn_ctx *cx, const krn_args *a, int64_t first, int64_t n)
+{
+    const krn_step *s = cx->step;
+    uint32_t key[4096];
+    int64_t kept = (int64_t)(0.5 + (double)a->scale * (double)n);
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)fabs(at(a, 0)[first + i]);
+        memcpy(&key[i], &x, 4);
+        if (a->dim[2] == ATOM_CODEC_RANDOMK)
+            key[i] = atom_rng_u32((atom_rng_key){s->seed, s->step, s->micro_batch, a->rng},
+                                  (uint64_t)(first + i));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)at(a, 0)[first + i];
+        bool sent = before(key, n, i) < (kept > 0 ? kept : 1);
+        at(a, 1)[first + i] = sent ? (double)atom_bf16_to_f32(atom_f32_to_bf16(x)) : 0;
+    }
+}
+
+static void naive_steps(const krn_args *a, int64_t first, int64_t n)
+{
+    static const float levels[] = {
+        [ATOM_CODEC_INT8] = 255, [ATOM_CODEC_INT4] = 15, [ATOM_CODEC_INT2] = 3};
+    float lo = INFINITY, hi = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        lo = fminf(lo, (float)at(a, 0)[first + i]);
+        hi = fmaxf(hi, (float)at(a, 0)[first + i]);
+    }
+    float step = (hi - lo) / levels[a->dim[2]];
+    for (int64_t i = 0; i < n; i++) {
+        float above = (float)at(a, 0)[first + i] - lo;
+        float up = step > 0 ? rintf(above * (1 / step)) * step : 0;
+        at(a, 1)[first + i] = (double)(lo + up);
+    }
+}
+
+static void naive_compress(krn_ctx *cx, const krn_args *a)
+{
+    bool steps = a->dim[2] <= ATOM_CODEC_INT2;
+    int64_t C = a->dim[1], block = steps ? 128 : 4096;
+    for (int64_t row = 0; row < a->dim[0]; row++)
+        for (int64_t c = 0; c < C; c += block) {
+            int64_t n = C - c < block ? C - c : block;
+            if (steps)
+                naive_steps(a, row * C + c, n);
+            else
+                naive_chosen(cx, a, row * C + c, n);
+        }
+}
+
 static uint64_t no_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
 {
     (void)op, (void)backward, (void)dim;

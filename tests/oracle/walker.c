@@ -68,6 +68,9 @@ static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DI
     case ATOM_OP_swiglu:
         dim[1] = width / 2;
         break;
+    case ATOM_OP_compress:
+        dim[2] = node->codec;
+        break;
     case ATOM_OP_linear:
     case ATOM_OP_linear_gelu:
     case ATOM_OP_classifier:

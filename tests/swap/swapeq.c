@@ -10,6 +10,7 @@
 
 #include "atom/base/mem.h"
 #include "kernels/cuda_load.h"
+#include "tests/lib/random_codec.h"
 #include "tests/lib/random_lora.h"
 #include "tests/lib/random_model.h"
 #include "tests/lib/random_pointwise.h"
@@ -69,6 +70,8 @@ static atom_status open_trial(uint64_t seed, bool cuda, trial *t)
     }
     graph_set_moments(t->g, random_gpt2_draw(seed, 59, 0, 1) ? ATOM_BF16 : ATOM_F32);
     graph_set_optimizer(t->g, random_gpt2_draw(seed, 68, 0, 2) ? GRAPH_ADAMW : GRAPH_MUON);
+    if (!cuda && random_gpt2_draw(seed, 160, 0, 1))
+        ATOM_TRY_CLEAN(random_codec(seed, &t->g));
 cleanup:
     graph_close(&plain);
     return st;

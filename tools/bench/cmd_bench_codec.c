@@ -1,9 +1,10 @@
 /*
  * atom bench codec: what a member's processor does with the bytes of a round (encode, decode, sum,
- * hash, seal, open), each beside a plain memory copy of the same run, and how many cores a link of
- * 1 Gbit/s takes for sealing and hashing. One idea: the very functions that members call, on pieces
- * of the size that they get, over data that no cache holds. Refuses more than one thread: a member
- * has one for its round and its gate another.
+ * hash, seal, open), and what the codecs on boundaries between blocks cost, each beside a plain
+ * memory copy of the same run, and how many cores a link of 1 Gbit/s takes for sealing and hashing.
+ * One idea: the very functions that members and training call, on pieces of the size that they get,
+ * over data that no cache holds. Refuses more than one thread: a member has one for its round and
+ * its gate another.
  */
 #include "tools/bench/bench.h"
 
@@ -22,13 +23,23 @@ enum {
     RECORDS_PER_PART = PART_FLOATS * 4 / GSP_RECORD_BYTES_MAX,
     RECORD_ROOM = GSP_RECORD_HEAD_BYTES + GSP_RECORD_BYTES_MAX + GSP_RECORD_TAG_BYTES,
     ROUNDS_MAX = 101,
+    WIDTH = 1024, /* of a row of activations */
 };
+
+/* On boundaries: there and back. */
+static const atom_codec boundaries[] = {{ATOM_CODEC_INT8, 1},
+                                        {ATOM_CODEC_INT4, 1},
+                                        {ATOM_CODEC_INT2, 1},
+                                        {ATOM_CODEC_TOPK, 0.1f},
+                                        {ATOM_CODEC_RANDOMK, 0.1f}};
+enum { BOUNDARIES = sizeof boundaries / sizeof *boundaries };
 
 typedef struct codec_bench {
     uint64_t parts;
     float *x, *sum, *residual, *lost, *scratch;
     uint8_t *encoded, *records;
     gsp_codec codec;
+    atom_codec boundary;
     bool wrong;
 } codec_bench;
 
@@ -66,6 +77,19 @@ static void pass_decode(codec_bench *b)
     for (uint64_t p = 0; p < b->parts; p++)
         b->wrong |=
             !gsp_decode(b->codec, encoded_of(b, p), bytes, floats_of(b->sum, p), PART_FLOATS);
+}
+
+/* Encode and decode in one, as training does it (kernels/kernels.h). */
+static void pass_boundary(codec_bench *b)
+{
+    krn_step step = {.seed = 1, .step = 1};
+    krn_ctx cx = {.step = &step};
+    for (uint64_t p = 0; p < b->parts; p++) {
+        krn_args args = {.buf = {floats_of(b->x, p), floats_of(b->sum, p)},
+                         .dim = {PART_FLOATS / WIDTH, WIDTH, b->boundary.kind},
+                         .scale = b->boundary.share};
+        krn_cpu_table(ATOM_F32)->fwd[ATOM_OP_compress](&cx, &args);
+    }
 }
 
 /* One contribution into the sum of a part, which stays in the cache. */
@@ -110,11 +134,13 @@ static int compare(const void *a, const void *b)
 
 typedef struct codec_rates {
     double copy, hash, seal, open, encode[GSP_CODEC_N], decode[GSP_CODEC_N], add[GSP_CODEC_N];
+    double boundary[BOUNDARIES];
 } codec_rates;
 
 typedef struct codec_step {
     codec_pass *pass;
     gsp_codec codec;
+    atom_codec boundary;
     double *rate;
     double seconds[ROUNDS_MAX];
 } codec_step;
@@ -134,6 +160,7 @@ static void measure(codec_bench *b, uint32_t rounds, codec_step *step, uint32_t 
         for (uint32_t i = 0; i < n; i++) {
             double began = cpu_seconds();
             b->codec = step[i].codec;
+            b->boundary = step[i].boundary;
             step[i].pass(b);
             if (k > 0)
                 step[i].seconds[k - 1] = cpu_seconds() - began;
@@ -161,9 +188,28 @@ static json_t *rates_json(const double *rate)
     return o;
 }
 
+static json_t *boundaries_json(const double *rate)
+{
+    json_t *o = json_object();
+    char text[ATOM_CODEC_TEXT_BYTES];
+    for (int i = 0; i < BOUNDARIES; i++)
+        json_object_set_new(o, atom_codec_text(boundaries[i], text), cli_real(rate[i]));
+    return o;
+}
+
 static void print_rate(const char *what, double rate, double copy)
 {
     cli_print("  %-12s %8sB/s  %5.2f of a copy\n", what, cli_count(rate), rate / copy);
+}
+
+static void print_boundaries(const codec_rates *r)
+{
+    cli_print("on boundaries between blocks, rows of %d values, encode and decode in one:\n",
+              WIDTH);
+    for (int i = 0; i < BOUNDARIES; i++) {
+        char text[ATOM_CODEC_TEXT_BYTES];
+        print_rate(atom_codec_text(boundaries[i], text), r->boundary[i], r->copy);
+    }
 }
 
 static atom_status show(const bench_values *v, const codec_rates *r)
@@ -173,14 +219,15 @@ static atom_status show(const bench_values *v, const codec_rates *r)
     double sealing = gigabit / r->seal + gigabit / r->open, hashing = gigabit * hashed / r->hash;
     if (v->json)
         return cli_print_json(json_pack(
-            "{s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "bench", "codec",
+            "{s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "bench", "codec",
             "bytes", (json_int_t)v->bytes, "copy_bytes_per_second", cli_real(r->copy),
             "hash_bytes_per_second", cli_real(r->hash), "seal_bytes_per_second", cli_real(r->seal),
             "open_bytes_per_second", cli_real(r->open), "encode_bytes_per_second",
             rates_json(r->encode), "decode_bytes_per_second", rates_json(r->decode),
             "add_bytes_per_second", rates_json(r->add), "hashed_per_byte_received",
             cli_real(hashed), "cores_sealing_at_gigabit", cli_real(sealing),
-            "cores_hashing_at_gigabit", cli_real(hashing)));
+            "cores_hashing_at_gigabit", cli_real(hashing), "boundary_bytes_per_second",
+            boundaries_json(r->boundary)));
     cli_print("one thread, parts of 256 KiB out of %s; rates count bytes of fp32\n",
               cli_size(v->bytes));
     cli_print("  %-12s %8sB/s\n", "memory copy", cli_count(r->copy));
@@ -201,6 +248,7 @@ static atom_status show(const bench_values *v, const codec_rates *r)
         "at 1 Gbit/s both ways, %d peers: %.2f cores seal and open, %.2f hash (%.2f bytes per "
         "byte received): %.2f in all\n",
         (int)v->peers, sealing, hashing, hashed, sealing + hashing);
+    print_boundaries(r);
     return ATOM_OK;
 }
 
@@ -228,7 +276,7 @@ atom_status bench_codec_run(const bench_values *v)
     codec_bench b = {.parts = v->bytes / (PART_FLOATS * sizeof(float))};
     codec_rates r;
     b.parts = b.parts ? b.parts : 1;
-    codec_step *step = atom_alloc(4 + 3 * GSP_CODEC_N, sizeof *step);
+    codec_step *step = atom_alloc(4 + 3 * GSP_CODEC_N + BOUNDARIES, sizeof *step);
     if (!step)
         return atom_fail_memory("the bench", sizeof *step);
     ATOM_TRY_CLEAN(gsp_crypto_start());
@@ -244,6 +292,9 @@ atom_status bench_codec_run(const bench_values *v)
         step[n++] = (codec_step){.pass = pass_decode, .codec = codec, .rate = &r.decode[c]};
         step[n++] = (codec_step){.pass = pass_add, .codec = codec, .rate = &r.add[c]};
     }
+    for (int i = 0; i < BOUNDARIES; i++)
+        step[n++] =
+            (codec_step){.pass = pass_boundary, .boundary = boundaries[i], .rate = &r.boundary[i]};
     measure(&b, rounds, step, n);
     if (b.wrong)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "what was encoded or sealed does not come back"));
