@@ -17,6 +17,15 @@ typedef struct part_candidate {
     bool taken;
 } part_candidate;
 
+/* Cuts that were found already: what is recommended and what is planned ask for the same ones. */
+enum { PART_SOLVED_MAX = 64 };
+typedef struct part_solved {
+    part_setting setting;
+    part_goal goal;
+    uint64_t capacity_bytes;
+    part_cuts cuts;
+} part_solved;
+
 typedef struct part_search_state {
     const graph *g;
     const part_profile *profile;
@@ -28,6 +37,8 @@ typedef struct part_search_state {
     bool in_place;
     uint64_t cuts_bytes; /* with any capacity from this to the one it had, the last part_make_cuts()
                             would have done the same */
+    uint32_t n_solved;   /* the newest PART_SOLVED_MAX of them are kept */
+    part_solved solved[PART_SOLVED_MAX];
     uint32_t n_candidates;
     part_candidate candidates[PART_CANDIDATES_MAX];
     /* least that a candidate needed which did not fit */
@@ -63,6 +74,8 @@ ATOM_MUST atom_status part_weigh(part_search_state *s, part_plan *plan, part_ver
 double part_least_seconds(const part_search_state *s, const part_plan *plan);
 /* The table of ranges, when it is first needed. */
 ATOM_MUST atom_status part_open_table(part_search_state *s);
+/* Forgets the cuts that were found. */
+void part_solved_close(part_search_state *s);
 /* cut_price at which an average cut costs about a thousandth of the compute time. */
 int64_t part_noise_price(const part_search_state *s, const part_setting *setting);
 /* Cuts that use at most `capacity`, in a plan that fits `limit` and the host; *out is NULL without

@@ -20,15 +20,21 @@ enum { NOWHERE = UINT32_MAX, END = UINT32_MAX - 1 };
 /*
  * Some ranges that are neighbours in their row, and what going on with one of them costs at least.
  * A pair waits in three places: in forward for what comes to the second range, in backward for what
- * leaves it, and for the first range to come back. Each wait is at least 0, and at least what the
- * second range takes there less what the first one gives; so for every set of places there is a
- * sum over the second range alone whose minimum bounds all of a block at once.
+ * leaves it, and for the first range to come back. In one of the first two it may wait for an update
+ * instead. Each wait is at least 0, and at least what the second range takes there less what the
+ * first one gives; so for every choice among these there is a sum over the second range alone whose
+ * minimum bounds all of a block at once.
  */
-enum { BLOCK = 16, FORWARD = 1, LEAVING = 2, COMING = 4, SETS = 8 };
+enum { BLOCK = 16, CHOICES = 12, LOOK_BACK = 16 };
+
+/* What one of the two ranges adds to each wait. */
+typedef struct waits {
+    int64_t no_load, load, no_spill, spill, update, no_return, back;
+} waits;
 
 typedef struct block {
-    part_score behind;   /* the least of them; n is 0 where none has a completion */
-    int64_t least[SETS]; /* by set of places, with what is behind */
+    part_score behind;      /* the least of them; n is 0 where none has a completion */
+    int64_t least[CHOICES]; /* with what is behind */
 } block;
 
 typedef struct solver {
@@ -40,7 +46,12 @@ typedef struct solver {
     value *values;
     uint32_t *row_blocks; /* per row, its first block */
     block *blocks;
-    uint32_t *hints; /* per row, the range that was chosen from it last, or NOWHERE */
+    block *rows; /* the same of whole rows */
+    uint32_t
+        *front; /* per row, from t->row[i]: its ranges that are worth going on with, ascending */
+    uint32_t *n_front; /* per row */
+    uint32_t *hints;   /* per row, the range that was chosen from it last, or NOWHERE */
+    uint32_t *limits;  /* per row, the last row_limit() */
     uint64_t states;
 } solver;
 
@@ -120,7 +131,7 @@ static int64_t least(const solver *s, uint32_t cur, uint64_t boundary_bytes, boo
     switch (s->goal) {
     case PART_GOAL_HIDDEN:
     case PART_GOAL_TIME:
-        return part_range_least_ps(s->setting, &s->times[cur], first) +
+        return part_range_least_ps(&s->times[cur], first) +
                s->setting->cut_price * (int64_t)(boundary_bytes / 1024);
     case PART_GOAL_CUT:
         return (int64_t)boundary_bytes;
@@ -167,19 +178,28 @@ static bool pair_cost(const solver *s, uint32_t cur, uint32_t next, bool first, 
 }
 
 /* Behind the last range of row j that can follow `cur`: memory rises along a row, but for the range
- * that ends the graph, which need not stash. */
-static uint32_t row_limit(const solver *s, uint32_t cur, uint32_t j, uint64_t room_bytes)
+ * that ends the graph, which need not stash. Mostly that is close to what it was for the range before
+ * that ended there, so the search begins at that with steps that double. */
+static uint32_t row_limit(solver *s, uint32_t cur, uint32_t j, uint64_t room_bytes)
 {
-    const part_table *t = s->table;
-    uint32_t low = t->row[j], high = t->row[j + 1];
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        const part_range *next = &t->ranges[middle];
-        if (part_pair_rising_bytes(s->setting, &t->ranges[cur], next) > room_bytes)
-            high = middle;
-        else
+    const part_range *ranges = s->table->ranges, *a = &ranges[cur];
+    const uint32_t *front = s->front + s->table->row[j];
+    uint32_t low = 0, high = s->n_front[j], at = s->limits[j];
+    for (uint32_t step = 1; low < high; step *= 2) {
+        uint32_t middle = at > low ? at - 1 : low;
+        bool fits = part_pair_rising_bytes(s->setting, a, &ranges[front[middle]]) <= room_bytes;
+        if (fits)
             low = middle + 1;
+        else
+            high = middle;
+        if (low >= high)
+            break;
+        if (fits)
+            at = high - low > step ? low + step : low + (high - low + 1) / 2;
+        else
+            at = high - low > step ? high - step + 1 : low + (high - low + 1) / 2;
     }
+    s->limits[j] = low;
     return low;
 }
 
@@ -201,31 +221,43 @@ static void try_pair(solver *s, uint32_t cur, uint32_t next, bool first, value *
 typedef struct bound {
     uint64_t boundary_bytes;
     int64_t floor; /* see least() */
-    int64_t given[SETS];
+    int64_t given[CHOICES];
 } bound;
 
-static bound bound_of(const solver *s, uint32_t cur, uint32_t j, bool first)
+/* `base` and one sum for each choice. */
+static void choose(const solver *s, int64_t base, const waits *w, int64_t out[CHOICES])
+{
+    const bool clip = s->setting->clip; /* updates are waited for in forward, else in backward */
+    const int64_t sums[] = {w->no_load + w->no_spill,
+                            w->load + w->no_spill,
+                            w->no_load + w->spill,
+                            w->load + w->spill,
+                            w->update + (clip ? w->no_spill : w->no_load),
+                            w->update + (clip ? w->spill : w->load)};
+    for (int i = 0; i < CHOICES / 2; i++) {
+        out[2 * i] = base + sums[i] + w->no_return;
+        out[2 * i + 1] = base + sums[i] + w->back;
+    }
+}
+
+static void bound_of(const solver *s, uint32_t cur, uint32_t j, bool first, bound *b)
 {
     const part_times *t = &s->times[cur];
-    const uint64_t bytes = s->table->m->boundary_bytes[s->table->ranges[cur].last];
-    bound b = {.boundary_bytes = bytes, .floor = least(s, cur, bytes, first)};
+    b->boundary_bytes = s->table->m->boundary_bytes[s->table->ranges[cur].last];
+    b->floor = least(s, cur, b->boundary_bytes, first);
+    if (s->goal != PART_GOAL_HIDDEN && s->goal != PART_GOAL_TIME)
+        return;
     /* What crosses to the ranges of row j is the same for all of them, and where the range waits for
      * its own stashes, it does so whatever comes next. */
-    const part_times *any = &s->times[s->table->row[j]];
-    int64_t forward = t->y_out > t->fwd ? t->y_out - t->fwd : 0;
-    int64_t leaving = t->x_out > t->bwd ? t->x_out - t->bwd : 0;
-    int64_t rest = b.floor;
-    if (s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME) {
-        rest += part_crossing_ps(s->setting, any);
-        b.floor = rest + forward + leaving;
-    }
-    for (int set = 0; set < SETS; set++) {
-        b.given[set] = rest;
-        b.given[set] += set & FORWARD ? -t->fwd : forward;
-        b.given[set] += set & LEAVING ? -t->bwd : leaving;
-        b.given[set] += set & COMING ? t->load_both : 0;
-    }
-    return b;
+    b->floor += s->times[s->table->row[j]].crossing;
+    const waits w = {.no_load = t->y_out > t->fwd ? t->y_out - t->fwd : 0,
+                     .load = t->x_in - t->fwd,
+                     .no_spill = t->x_out > t->bwd ? t->x_out - t->bwd : 0,
+                     .spill = t->x_out - t->bwd,
+                     .update = s->setting->clip ? -t->fwd : -t->bwd,
+                     .back = t->load_both};
+    choose(s, b->floor, &w, b->given);
+    b->floor = b->given[0];
 }
 
 /* Can none of a block, or of what starts at range `at`, beat what there is? */
@@ -245,49 +277,12 @@ static bool hopeless_block(const solver *s, const bound *b, const block *k, uint
                            const value *best)
 {
     bool time = s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME;
-    if (k->behind.n == 0 || hopeless(s, b, &k->behind, at, best))
+    if (hopeless(s, b, &k->behind, at, best))
         return true;
-    for (int set = 1; set < SETS && time && best->next != NOWHERE; set++)
-        if (k->least[set] + b->given[set] > best->score.key)
+    for (int i = 1; i < CHOICES && time && best->next != NOWHERE; i++)
+        if (k->least[i] + b->given[i] > best->score.key)
             return true;
     return false;
-}
-
-/*
- * Fills in the value of range `cur`, which ends at point j. What followed the range before it that
- * ended there is mostly good, so it is tried first; then blocks that cannot beat it are passed by.
- */
-static void solve_range(solver *s, uint32_t cur, uint32_t j, bool first)
-{
-    const part_table *t = s->table;
-    const uint32_t begin = t->row[j];
-    if (begin == t->row[j + 1]) {
-        s->values[cur] = (value){.next = NOWHERE};
-        return;
-    }
-    const bound b = bound_of(s, cur, j, first);
-    uint32_t limit = row_limit(s, cur, j, s->room_bytes);
-    value best = {.next = NOWHERE};
-    const uint32_t longest = t->row[j + 1] - 1;
-    if (longest >= limit && s->values[longest].next == END)
-        try_pair(s, cur, longest, first, &best);
-    if (s->hints[j] < limit)
-        try_pair(s, cur, s->hints[j], first, &best);
-    if (s->goal == PART_GOAL_MEMORY && best.next != NOWHERE)
-        limit = row_limit(s, cur, j, (uint64_t)best.score.key - 1);
-    for (uint32_t at = begin; at < limit; at += BLOCK) {
-        const block *k = &s->blocks[s->row_blocks[j] + (at - begin) / BLOCK];
-        if (hopeless_block(s, &b, k, at, &best))
-            continue;
-        for (uint32_t next = at; next < at + BLOCK && next < limit; next++) {
-            const value *v = &s->values[next];
-            if (v->next != NOWHERE && !hopeless(s, &b, &v->score, next, &best))
-                try_pair(s, cur, next, first, &best);
-        }
-    }
-    s->values[cur] = best;
-    if (best.next != NOWHERE)
-        s->hints[j] = best.next;
 }
 
 /* An END range completes the graph; its own visit is what is left to pay. */
@@ -303,29 +298,116 @@ static void add_to_block(const solver *s, block *k, uint32_t range)
 {
     const part_times *t = &s->times[range];
     const value *v = &s->values[range];
-    int64_t forward = t->load, leaving = t->spill;
-    int64_t coming = v->next == END ? INT64_MIN / 4 : t->back_in - t->bwd;
-    int64_t *with_update = s->setting->clip ? &forward : &leaving;
-    *with_update = t->update > *with_update ? t->update : *with_update;
-    for (int set = 0; set < SETS; set++) {
-        int64_t sum = v->score.key;
-        sum += set & FORWARD ? forward : 0;
-        sum += set & LEAVING ? leaving : 0;
-        sum += set & COMING ? coming : 0;
-        if (k->behind.n == 0 || sum < k->least[set])
-            k->least[set] = sum;
-    }
+    const waits w = {
+        .load = t->load, .spill = t->spill, .update = t->update, .back = t->back_in - t->bwd};
+    int64_t sums[CHOICES];
+    choose(s, v->score.key, &w, sums);
+    for (int i = 0; i < CHOICES; i++)
+        if (k->behind.n == 0 || sums[i] < k->least[i])
+            k->least[i] = sums[i];
     if (k->behind.n == 0 || compare(&v->score, &k->behind) < 0)
         k->behind = v->score;
 }
 
-/* Fills the blocks of row i, whose ranges have their values. */
-static void fill_blocks(solver *s, uint32_t i)
+/*
+ * Is going on with range `a` at least as good as with the longer range b of the same row, whatever
+ * came before? It takes no more memory and no longer to load, spill or update; the one thing that it
+ * may take longer for is to come back while it computes.
+ */
+static bool dominates(const solver *s, uint32_t a, uint32_t b, const part_score *score)
 {
+    const part_range *x = &s->table->ranges[a], *y = &s->table->ranges[b];
+    part_score shorter = s->values[a].score;
+    uint64_t more = x->scratch_bytes > y->scratch_bytes ? x->scratch_bytes - y->scratch_bytes : 0;
+    if (x->slot_bytes + x->own_bytes + more > y->slot_bytes + y->own_bytes)
+        return false;
+    if (s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME) {
+        const part_times *tx = &s->times[a], *ty = &s->times[b];
+        int64_t later = tx->back_in - tx->bwd - (ty->back_in - ty->bwd);
+        if (later > 0 && s->goal == PART_GOAL_HIDDEN)
+            return false;
+        shorter.key += later > 0 ? later : 0;
+    }
+    return compare(&shorter, score) <= 0;
+}
+
+/* Does a range of row i that is listed already dominate `cur`, whose score is no less than `score`? */
+static bool dominated(const solver *s, uint32_t i, uint32_t cur, const part_score *score)
+{
+    const uint32_t *front = s->front + s->table->row[i];
+    uint32_t n = s->n_front[i], least = n > LOOK_BACK ? n - LOOK_BACK : 0;
+    while (n-- > least)
+        if (dominates(s, front[n], cur, score))
+            return true;
+    return false;
+}
+
+/* What the value of `cur`, which ends at point j, is at least. */
+static part_score least_score(const solver *s, const bound *b, uint32_t j)
+{
+    const block *all = &s->rows[j];
+    part_score score = with(s, b->floor, b->boundary_bytes, &all->behind);
+    bool time = s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME;
+    for (int i = 1; i < CHOICES && time; i++)
+        if (all->least[i] + b->given[i] > score.key)
+            score = (part_score){.key = all->least[i] + b->given[i]};
+    return score;
+}
+
+/* Lists a range of row i that is worth going on with. */
+static void list(solver *s, uint32_t i, uint32_t cur)
+{
+    const uint32_t n = s->n_front[i]++;
+    s->front[s->table->row[i] + n] = cur;
+    add_to_block(s, &s->blocks[s->row_blocks[i] + n / BLOCK], cur);
+    add_to_block(s, &s->rows[i], cur);
+}
+
+/*
+ * Fills in the value of range `cur`, which ends at point j. What followed the range before it that
+ * ended there is mostly good, so it is tried first; then blocks that cannot beat it are passed by.
+ */
+static void solve_range(solver *s, uint32_t i, uint32_t cur, uint32_t j)
+{
+    const bool first = i == 0;
     const part_table *t = s->table;
-    for (uint32_t cur = t->row[i]; cur < t->row[i + 1]; cur++)
-        if (s->values[cur].next != NOWHERE)
-            add_to_block(s, &s->blocks[s->row_blocks[i] + (cur - t->row[i]) / BLOCK], cur);
+    const uint32_t *front = s->front + t->row[j];
+    value best = {.next = NOWHERE};
+    if (t->row[j] == t->row[j + 1])
+        return;
+    bound b;
+    bound_of(s, cur, j, first, &b);
+    const uint32_t longest = t->row[j + 1] - 1;
+    bool ends = s->values[longest].next == END;
+    if (!ends) {
+        part_score score = least_score(s, &b, j);
+        if (s->n_front[j] == 0 || dominated(s, i, cur, &score))
+            return;
+    }
+    uint32_t limit = row_limit(s, cur, j, s->room_bytes);
+    if (ends)
+        try_pair(s, cur, longest, first, &best);
+    if (s->hints[j] < limit)
+        try_pair(s, cur, front[s->hints[j]], first, &best);
+    else if (limit > 0)
+        try_pair(s, cur, front[limit - 1], first, &best);
+    if (s->goal == PART_GOAL_MEMORY && best.next != NOWHERE)
+        limit = row_limit(s, cur, j, (uint64_t)best.score.key - 1);
+    for (uint32_t at = 0; at < limit; at += BLOCK) {
+        const block *k = &s->blocks[s->row_blocks[j] + at / BLOCK];
+        if (hopeless_block(s, &b, k, front[at], &best))
+            continue;
+        for (uint32_t f = at; f < at + BLOCK && f < limit; f++) {
+            if (hopeless(s, &b, &s->values[front[f]].score, front[f], &best))
+                continue;
+            try_pair(s, cur, front[f], first, &best);
+            if (best.next == front[f])
+                s->hints[j] = f;
+        }
+    }
+    s->values[cur] = best;
+    if (best.next != NOWHERE && !dominated(s, i, cur, &best.score))
+        list(s, i, cur);
 }
 
 static void solve(solver *s)
@@ -341,9 +423,9 @@ static void solve(solver *s)
             if (j == last_point)
                 s->values[cur] = (value){.score = end_score(s, cur), .next = END};
             else
-                solve_range(s, cur, j, i == 0);
+                solve_range(s, i, cur, j);
         }
-        fill_blocks(s, i);
+        s->limits[i] = s->n_front[i];
     }
 }
 
@@ -402,13 +484,19 @@ ATOM_MUST static atom_status open_blocks(solver *s)
     uint32_t blocks = 0;
     s->row_blocks = atom_alloc(n, sizeof *s->row_blocks);
     s->hints = atom_alloc(n, sizeof *s->hints);
-    if (!s->row_blocks || !s->hints)
+    s->limits = atom_alloc(n, sizeof *s->limits);
+    s->n_front = atom_alloc(n, sizeof *s->n_front);
+    s->front = atom_alloc(t->n_ranges, sizeof *s->front);
+    if (!s->row_blocks || !s->hints || !s->limits || !s->n_front || !s->front)
         return atom_fail_memory("the partition search", n * sizeof *s->hints);
     for (uint32_t i = 0; i < n; i++) {
         s->row_blocks[i] = blocks;
         s->hints[i] = NOWHERE;
         blocks += (t->row[i + 1] - t->row[i] + BLOCK - 1) / BLOCK;
     }
+    s->rows = atom_alloc(n, sizeof *s->rows);
+    if (!s->rows)
+        return atom_fail_memory("the partition search", n * sizeof *s->rows);
     s->blocks = atom_alloc(blocks, sizeof *s->blocks);
     return s->blocks ? ATOM_OK
                      : atom_fail_memory("the partition search", blocks * sizeof *s->blocks);
@@ -440,5 +528,9 @@ cleanup:
     atom_free(s.row_blocks);
     atom_free(s.blocks);
     atom_free(s.hints);
+    atom_free(s.limits);
+    atom_free(s.rows);
+    atom_free(s.n_front);
+    atom_free(s.front);
     return st;
 }

@@ -209,21 +209,51 @@ static int64_t dearest(const part_search_state *s, int64_t price)
     return price > top >> 14 ? top : price << 14;
 }
 
+void part_solved_close(part_search_state *s)
+{
+    for (uint32_t i = 0; i < PART_SOLVED_MAX; i++)
+        part_cuts_close(&s->solved[i].cuts);
+    s->n_solved = 0;
+}
+
+static bool same_setting(const part_setting *a, const part_setting *b)
+{
+    return a->micro_batches == b->micro_batches && a->keep == b->keep &&
+           a->boundaries == b->boundaries && a->clip == b->clip && a->cut_price == b->cut_price;
+}
+
+/* The best cuts, which the state owns. */
+ATOM_MUST static atom_status solve(part_search_state *s, const part_setting *setting,
+                                   part_goal goal, uint64_t capacity, const part_cuts **out)
+{
+    uint32_t kept = s->n_solved < PART_SOLVED_MAX ? s->n_solved : PART_SOLVED_MAX;
+    for (uint32_t i = 0; i < kept; i++) {
+        const part_solved *had = &s->solved[i];
+        *out = &had->cuts;
+        if (had->goal == goal && had->capacity_bytes == capacity &&
+            same_setting(&had->setting, setting))
+            return ATOM_OK;
+    }
+    part_solved *next = &s->solved[s->n_solved++ % PART_SOLVED_MAX];
+    part_cuts_close(&next->cuts);
+    *next = (part_solved){.setting = *setting, .goal = goal, .capacity_bytes = capacity};
+    *out = &next->cuts;
+    return part_dp(s->table, setting, goal, capacity, &next->cuts, &s->stats.states);
+}
+
 /* One partition and its estimate; *plan is NULL if no partition satisfies the predicate. */
 ATOM_MUST static atom_status cut_once(part_search_state *s, const part_setting *setting,
                                       part_goal goal, uint64_t capacity, part_plan **plan,
                                       part_verdict *v)
 {
-    part_cuts cuts = {0};
+    const part_cuts *cuts;
     *plan = NULL;
-    atom_status st = part_dp(s->table, setting, goal, capacity, &cuts, &s->stats.states);
-    if (st == ATOM_OK && cuts.n) {
-        st = part_plan_from_cuts(s, setting, cuts.ends, cuts.n, plan);
-        if (st == ATOM_OK)
-            part_plan_estimate(s, *plan, v);
-    }
-    part_cuts_close(&cuts);
-    return st;
+    ATOM_TRY(solve(s, setting, goal, capacity, &cuts));
+    if (cuts->n == 0)
+        return ATOM_OK;
+    ATOM_TRY(part_plan_from_cuts(s, setting, cuts->ends, cuts->n, plan));
+    part_plan_estimate(s, *plan, v);
+    return ATOM_OK;
 }
 
 /* Remembers by how little a plan did not fit, for the refusal. */

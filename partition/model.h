@@ -93,6 +93,12 @@ typedef struct part_times {
     int64_t back_in;     /* what backward unstashes: X, dY and kept activations */
     int64_t y_out;       /* what forward stashes: Y and kept activations */
     int64_t y_back_out;  /* dY, which the neighbour behind stashes */
+    int64_t bwd_one;     /* bwd of one micro-batch */
+    int64_t least;       /* what a pair takes at least, whatever is next: fwd, bwd, and half of what
+                            crosses behind for the first micro-batch */
+    int64_t crossing;    /* what every pair with this range as the second waits for: a visit begins
+                            when the first micro-batch of its boundary has gone out and come back;
+                            half of that is done while the visit before it ends */
 } part_times;
 part_times part_range_times(const part_model *m, const part_setting *s, const part_range *r);
 
@@ -139,10 +145,7 @@ bool part_pair_hides(const part_times *cur, const part_times *next, bool last);
 int64_t part_pair_ps(const part_setting *s, const part_times *cur, const part_times *next,
                      bool first, bool last);
 /* What of that does not depend on next: never more than part_pair_ps(). */
-int64_t part_range_least_ps(const part_setting *s, const part_times *cur, bool first);
-/* What every pair with `next` waits for: a visit begins when the first micro-batch of its boundary
- * has gone out and come back; half of that is done while the visit before it ends. */
-int64_t part_crossing_ps(const part_setting *s, const part_times *next);
+int64_t part_range_least_ps(const part_times *cur, bool first);
 /* Picoseconds of the last sub-model's visit. */
 int64_t part_turn_ps(const part_times *last);
 

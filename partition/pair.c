@@ -56,7 +56,7 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
     int64_t unkept = keep ? C * copy_ps(r->kept_bytes, d->h2d_both_bytes_per_second, wait) : 0;
     int64_t x = host ? C * copy_ps(r->x_bytes, d->h2d_both_bytes_per_second, wait) : 0;
     int64_t dy = host ? C * copy_ps(r->y_bytes, d->h2d_both_bytes_per_second, wait) : 0;
-    return (part_times){
+    part_times t = {
         .fwd = C * r->fwd_ps,
         .bwd = C * (r->bwd_ps + (s->keep == PART_RECOMPUTE ? r->again_ps : 0)),
         .turn = C * (r->bwd_ps + r->again_ps),
@@ -70,6 +70,10 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
         .y_back_out = host ? C * copy_ps(r->y_bytes, d->d2h_both_bytes_per_second, wait) : 0,
         .y_out = kept + (host ? C * copy_ps(r->y_bytes, d->d2h_bytes_per_second, wait) : 0),
     };
+    t.bwd_one = t.bwd / C;
+    t.least = t.fwd + t.bwd + (t.back_in + t.y_back_out) / C / 2;
+    t.crossing = (t.x_in + t.x_out) / C / 2;
+    return t;
 }
 
 uint64_t part_fixed_bytes(const part_model *m, const part_setting *s)
@@ -87,23 +91,12 @@ bool part_pair_hides(const part_times *cur, const part_times *next, bool last)
     return last ? next->turn >= next->x_in : next->bwd >= cur->load_both + next->back_in;
 }
 
-/* One micro-batch of what takes `all` for C. */
-static int64_t one_of(const part_setting *s, int64_t all)
+int64_t part_range_least_ps(const part_times *cur, bool first)
 {
-    return all / (int64_t)s->micro_batches;
-}
-
-int64_t part_range_least_ps(const part_setting *s, const part_times *cur, bool first)
-{
-    int64_t total = cur->fwd + cur->bwd + one_of(s, cur->back_in + cur->y_back_out) / 2;
+    int64_t total = cur->least;
     if (first)
         total += max_i64(0, cur->back_in - cur->bwd) + cur->spill + cur->update + cur->load;
     return total;
-}
-
-int64_t part_crossing_ps(const part_setting *s, const part_times *next)
-{
-    return one_of(s, next->x_in + next->x_out) / 2;
 }
 
 int64_t part_turn_ps(const part_times *last)
@@ -126,8 +119,8 @@ int64_t part_pair_ps(const part_setting *s, const part_times *cur, const part_ti
         stalls += max_i64(0, cur->load_both + next->back_in - next->bwd);
     /* What goes out behind a spill waits for it; two places of staging hide two micro-batches of
      * that. */
-    stalls += part_crossing_ps(s, next);
+    stalls += next->crossing;
     if (s->boundaries == PART_ON_HOST)
-        stalls += max_i64(0, next->spill - 2 * one_of(s, cur->bwd));
-    return part_range_least_ps(s, cur, first) + stalls;
+        stalls += max_i64(0, next->spill - 2 * cur->bwd_one);
+    return part_range_least_ps(cur, first) + stalls;
 }

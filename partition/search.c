@@ -213,6 +213,7 @@ ATOM_MUST static atom_status search_once(const graph *g, const part_profile *pro
     if (st == ATOM_OK)
         st = find(&s, out);
     *stats = s.stats;
+    part_solved_close(&s);
     part_table_close(&s.table);
     part_model_close(&s.model);
     return st;

@@ -216,11 +216,16 @@ class Bench(TrainCase):
         matmul = self.ok("bench", "matmul", "--model", self.config, *SHAPE, "--rounds", 3, "--json").json()
         self.assertEqual(len(matmul["nodes"]), 6)
         self.assertGreater(matmul["flops_per_second"], 0)
+        plan = self.ok("bench", "plan", "--model", self.config, "--dtype", "fp32", "--json").json()
+        self.assertGreaterEqual(plan["rows"], 3 * 5 * 9)
+        self.assertLessEqual(plan["min_seconds"], plan["median_seconds"])
+        self.assertLessEqual(plan["median_seconds"], plan["max_seconds"])
+        self.assertGreater(self.ok(*plan["slowest"].split()[1:], "--json").json()["predicted_step_seconds"], 0)
         for what in ("adamw", "copy"):
             size = ("--params", 100000) if what == "adamw" else ("--bytes", "1MiB")
             self.assertIn("ceiling", self.ok("bench", what, *size, "--rounds", 1).out)
         self.fails(2, "bench", "adam", says="did you mean 'adamw'")
-        for what, key in ("adamw", "--model"), ("copy", "--steps"), ("train", "--rounds"), ("disk", "--params"):
+        for what, key in ("adamw", "--model"), ("copy", "--steps"), ("train", "--rounds"), ("disk", "--params"), ("plan", "--steps"):
             self.fails(2, "bench", what, key, 2000, says=f"bench {what} does not read {key[2:]}")
 
     def test_train(self):

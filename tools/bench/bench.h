@@ -64,5 +64,7 @@ ATOM_MUST atom_status bench_train_run(const bench_values *v);
 ATOM_MUST atom_status bench_allreduce_run(const bench_values *v);
 ATOM_MUST atom_status bench_codec_run(const bench_values *v);
 ATOM_MUST atom_status bench_disk_run(const bench_values *v);
+/* model_given: all rows of that model, else some of every preset. */
+ATOM_MUST atom_status bench_plan_run(const bench_values *v, bool model_given);
 
 #endif

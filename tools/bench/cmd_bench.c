@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const whats[] = {"adamw", "allreduce", "codec", "copy",
-                                    "disk",  "matmul",    "train", NULL};
+static const char *const whats[] = {"adamw",  "allreduce", "codec", "copy", "disk",
+                                    "matmul", "plan",      "train", NULL};
 static const opt_choice only_names[] = {
     {"both", BENCH_BOTH}, {"resident", BENCH_RESIDENT}, {"capped", BENCH_CAPPED}, {0}};
 static const opt_choice codecs[] = {
@@ -37,8 +37,9 @@ static const opt_spec specs[] = {
      .help = "Size of one copy; of the file; of the fp32 vector."},
     {.name = "dir", .type = OPT_TEXT, AT(dir), .fallback = ".", .value = "DIR",
      .help = "disk: where the file goes for the time of the test."},
-    PLAN_ROW_MODEL(.fallback = "gpt2-124m", .group = "matmul and train",
-        .help = "Whose linear layers, or what to train from random weights on random tokens."),
+    PLAN_ROW_MODEL(.fallback = "gpt2-124m", .group = "matmul, plan and train",
+        .help = "Whose linear layers, what to plan, or what to train from random weights on random "
+                "tokens. plan: default: every preset."),
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences per micro-batch."),
     PLAN_ROW_SEQUENCE_LEN(.fallback = "256", .help = "Tokens per sequence."),
     PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(.fallback = "1", .help = "train: micro-batches per step."),
@@ -90,7 +91,7 @@ static const opt_spec specs[] = {
 static const opt_command options = {
     .name = "bench",
     .summary = "measure rates beside their ceilings: adamw, allreduce, codec, copy, disk, matmul, "
-               "train",
+               "plan, train",
     .description =
         "adamw: host AdamW beside a STREAM triad.\n"
         "allreduce: members of a pool average a vector over shaped links, beside what the links "
@@ -102,6 +103,8 @@ static const opt_command options = {
         "copy: copies between host and device beside a plain memory copy.\n"
         "disk: the disk tier's store, by each way to the kernel, beside fio.\n"
         "matmul: the linear layers of a model beside the processor's raw multiply-add rate.\n"
+        "plan: how long 'atom plan' takes over a grid of models, devices, dtypes, micro-batches "
+        "and budgets; the slowest is named. With --model, all rows of that model.\n"
         "train: whole steps beside the time of their matmuls alone; with --device-memory, "
         "swapped beside resident.",
     .examples = "atom bench adamw\n"
@@ -111,7 +114,7 @@ static const opt_command options = {
                 "--secret 'three odd words'\n"
                 "atom bench disk --dir /mnt/nvme --bytes 8GiB\n"
                 "atom bench train --model gpt2-124m --device-memory 512MiB\n",
-    .positional = "adamw|allreduce|codec|copy|disk|matmul|train",
+    .positional = "adamw|allreduce|codec|copy|disk|matmul|plan|train",
     .positional_min = 1,
     .positional_max = 1,
     OPT_TABLE(specs, bench_values),
@@ -202,6 +205,7 @@ static const struct {
     {"copy", " threads rounds bytes device link_bandwidth "},
     {"disk", " rounds bytes dir "},
     {"matmul", " dtype threads rounds model micro_batch_size sequence_len "},
+    {"plan", " dtype model micro_batch_size "},
     {"train", " dtype moments_dtype threads model micro_batch_size sequence_len "
               "gradient_accumulation_steps device steps device_memory only recompute "
               "optimizer_state updates link_bandwidth "},
@@ -238,6 +242,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
         return bench_codec_run(v);
     if (strcmp(what, "train") == 0)
         return bench_train_run(v);
+    if (strcmp(what, "plan") == 0)
+        return bench_plan_run(v, opt_given(&options, parsed, "model"));
     if (strcmp(what, "matmul") == 0)
         return bench_matmul_run(v);
     if (strcmp(what, "disk") == 0)
@@ -248,10 +254,11 @@ static atom_status run(void *values, const opt_parsed *parsed)
     } else if (strcmp(what, "copy") == 0) {
         st = bench_copy(v, threads);
     } else {
-        const char *near = atom_did_you_mean(what, whats, 7);
+        const char *near = atom_did_you_mean(what, whats, 8);
         st = atom_fail(
             ATOM_E_USAGE,
-            "no bench '%s'; there are adamw, allreduce, codec, copy, disk, matmul and train%s%s%s",
+            "no bench '%s'; there are adamw, allreduce, codec, copy, disk, matmul, plan and "
+            "train%s%s%s",
             what, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
     }
 cleanup:
