@@ -359,5 +359,7 @@ const krn_table *krn_ref_table(atom_dtype dtype);
 const krn_table *krn_cpu_table(atom_dtype dtype);
 const krn_host_table *krn_ref_host_table(void);
 const krn_host_table *krn_cpu_host_table(void);
+/* oneDNN's, which multiplies matrices: 30501 is 3.5.1. */
+uint32_t krn_cpu_library_version(void);
 
 #endif

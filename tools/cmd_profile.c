@@ -109,6 +109,8 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
     ATOM_TRY(plan_workbench_open(&config, &bench));
     st = plan_profile_measure(bench, cli_progress, NULL, out);
     cli_progress_end();
+    if (st == ATOM_OK && bench->busy[0])
+        atom_log(ATOM_LOG_WARN, "%s; measure again when it is calm", bench->busy);
     plan_workbench_close(&bench);
     return st;
 }

@@ -6,8 +6,11 @@
 #include "atom/base/cgroup.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The number behind a field of a /proc or cgroup table; 0 if there is none. */
 static uint64_t field_value(const char *path, const char *field)
@@ -36,6 +39,53 @@ uint64_t atom_host_available_bytes(void)
     uint64_t available = field_value("/proc/meminfo", "MemAvailable:") * 1024;
     uint64_t left = atom_cgroup_left_bytes("/sys/fs/cgroup", "/proc/self/cgroup");
     return left < available ? left : available;
+}
+
+/* A file's first line, without its end; false: there is none. */
+static bool first_line(const char *path, char *line, size_t room)
+{
+    FILE *f = fopen(path, "r");
+    bool read = f && fgets(line, (int)room, f);
+    if (f)
+        fclose(f);
+    if (read)
+        line[strcspn(line, "\n")] = 0;
+    return read;
+}
+
+/* Bytes of the highest cache of a core that no core with a lower number shares; 0: it has none of
+ * its own. false: there is no such core, or nothing is said of its caches. */
+static bool last_cache(const char *root, uint32_t cpu, uint64_t *bytes)
+{
+    enum { CACHES_MAX = 10 };
+    char path[256], line[128];
+    unsigned long level = 0, first = cpu;
+    *bytes = 0;
+    for (int i = 0; i < CACHES_MAX; i++) {
+        snprintf(path, sizeof path, "%s/cpu%u/cache/index%d/level", root, cpu, i);
+        if (!first_line(path, line, sizeof line))
+            break;
+        if (strtoul(line, NULL, 10) < level)
+            continue;
+        level = strtoul(line, NULL, 10);
+        snprintf(path, sizeof path, "%s/cpu%u/cache/index%d/size", root, cpu, i);
+        *bytes = first_line(path, line, sizeof line) ? 1024 * strtoull(line, NULL, 10) : 0;
+        snprintf(path, sizeof path, "%s/cpu%u/cache/index%d/shared_cpu_list", root, cpu, i);
+        first = first_line(path, line, sizeof line) ? strtoul(line, NULL, 10) : cpu;
+    }
+    if (first != cpu)
+        *bytes = 0;
+    return level > 0;
+}
+
+uint64_t atom_cache_bytes(const char *root)
+{
+    enum { CPUS_MAX = 4096 };
+    uint64_t all = 0, one;
+    long said = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    for (uint32_t cpu = 0; cpu < CPUS_MAX && last_cache(root, cpu, &one); cpu++)
+        all += one;
+    return said > 0 && (uint64_t)said > all ? (uint64_t)said : all;
 }
 
 void atom_net_setting(const char *name, char *out, size_t room)

@@ -12,6 +12,10 @@
 uint64_t atom_vm_peak_bytes(void);
 /* MemAvailable, or what the control groups leave (cgroup.h) where that is less. */
 uint64_t atom_host_available_bytes(void);
+/* All last-level caches of the machine together, bytes; what the C library says where that is more;
+ * 0: not known. root: ATOM_CPUS. */
+#define ATOM_CPUS "/sys/devices/system/cpu"
+uint64_t atom_cache_bytes(const char *root);
 /* Cores this process may run on, at least 1. */
 uint32_t atom_cores(void);
 /* The line in /proc/sys/net/<name>, of this process's network; empty where it cannot be read. */

@@ -5,9 +5,11 @@
  */
 #include "atom/plan/measure.h"
 
-#include "atom/base/clock.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
+#include "atom/plan/bench_sizes.h"
+#include "atom/plan/timer.h"
 #include "codegen/lower.h"
 #include "kernels/bench.h"
 #include "kernels/cuda_load.h"
@@ -22,22 +24,28 @@ enum { LESS = 16 };
 #else
 enum { LESS = 1 };
 #endif
-enum { RUNS_MIN = 3, RUNS_MAX = 15, BUFFERS_MAX = KRN_BUF_MAX };
+enum { BUFFERS_MAX = KRN_BUF_MAX };
 static const double SECONDS_PER_NODE = 0.25 / LESS; /* stop repeating after this long */
+static const double PROBE_SECONDS = 1.0;            /* a probe takes less */
 
 typedef struct stopwatch {
     plan_workbench *bench;
     gen_lowered *low;
-    plan_measure *card; /* NULL: the CPU */
+    plan_measure *card;     /* NULL: the CPU */
+    plan_timer timer;       /* of calls on the CPU */
+    const swap_call *probe; /* the one that took longest; NULL: none yet */
+    double probe_seconds;
     plan_progress_fn progress;
     void *ctx;
     uint32_t done, total;
 } stopwatch;
 
-static int by_value(const void *a, const void *b)
+static void say(const stopwatch *w, const char *what)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
+    char text[96];
+    snprintf(text, sizeof text, "timing %.80s", what);
+    if (w->progress)
+        w->progress(w->ctx, text, w->done, w->total);
 }
 
 /* Small numbers in floats, valid ids in integers. */
@@ -85,18 +93,16 @@ static atom_status take_buffers(const graph *g, const swap_call *call, void *buf
     return ATOM_OK;
 }
 
-static double median_run(krn_ctx *cx, krn_fn fn, const krn_args *args)
+typedef struct one_call {
+    krn_fn fn;
+    krn_ctx *cx;
+    const krn_args *args;
+} one_call;
+
+static void run_call(void *arg)
 {
-    double times[RUNS_MAX], begin = atom_clock_seconds();
-    int n = 0;
-    fn(cx, args); /* touch, warm up, create primitives */
-    while (n < RUNS_MAX && (n < RUNS_MIN || atom_clock_seconds() - begin < SECONDS_PER_NODE)) {
-        double start = atom_clock_seconds();
-        fn(cx, args);
-        times[n++] = atom_clock_seconds() - start;
-    }
-    qsort(times, (size_t)n, sizeof times[0], by_value);
-    return times[n / 2];
+    const one_call *c = arg;
+    c->fn(c->cx, c->args);
 }
 
 static atom_status time_call(stopwatch *w, const swap_call *call, double *seconds)
@@ -132,7 +138,7 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
     if (cx.workspace_bytes && !cx.workspace)
         st = atom_fail_memory("a node's workspace", cx.workspace_bytes);
     else
-        *seconds = median_run(&cx, fn, &args);
+        *seconds = plan_timer_median(&w->timer, run_call, &(one_call){fn, &cx, &args});
     if (cx.workspace)
         atom_pages_give(cx.workspace, atom_align(cx.workspace_bytes));
     free_buffers(call, buffers);
@@ -152,18 +158,37 @@ static const swap_call *find_call(const gen_lowered *low, int32_t node, bool bac
     return NULL;
 }
 
+static void propose_probe(stopwatch *w, const swap_call *call, double seconds)
+{
+    if (w->card || seconds <= w->probe_seconds || seconds >= PROBE_SECONDS)
+        return;
+    w->probe = call;
+    w->probe_seconds = seconds;
+}
+
+/* Times the probe again, after everything else. */
+static atom_status repeat_probe(stopwatch *w)
+{
+    if (!w->probe)
+        return ATOM_OK;
+    w->timer.probe_before = w->probe_seconds;
+    return time_call(w, w->probe, &w->timer.probe_after);
+}
+
 static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_cost *cost)
 {
     stopwatch *w = ctx;
     const swap_call *forward = find_call(w->low, node, false);
     const swap_call *backward = find_call(w->low, node, true);
     const krn_table *table = w->bench->table;
-    if (w->progress)
-        w->progress(w->ctx, g->nodes[node].name, w->done, w->total);
+    say(w, g->nodes[node].name);
     w->done++;
     ATOM_TRY(time_call(w, forward, &cost->fwd_seconds));
-    if (backward)
+    propose_probe(w, forward, cost->fwd_seconds);
+    if (backward) {
         ATOM_TRY(time_call(w, backward, &cost->bwd_seconds));
+        propose_probe(w, backward, cost->bwd_seconds);
+    }
     uint64_t f = table->workspace ? table->workspace(forward->op, 0, forward->dim) : 0;
     uint64_t b =
         backward && table->workspace ? table->workspace(backward->op, 1, backward->dim) : 0;
@@ -191,8 +216,17 @@ static void cpu_name(char *out, size_t bytes, uint32_t threads)
 
 enum { BENCH_ROUNDS = 3 };
 static const uint64_t CARD_COPY_BYTES = 512u << 20;
-static const uint64_t BENCH_BYTES = (192u << 20) / LESS, COPY_BYTES = (64u << 20) / LESS,
-                      ADAMW_PARAMS = (4u << 20) / LESS;
+static const uint64_t COPY_BYTES = (64u << 20) / LESS;
+
+static plan_bench_sizes bench_sizes(const plan_workbench *bench)
+{
+    const graph *g = bench->g;
+    uint32_t each = atom_dtype_bytes(g->dtype) + atom_state_bytes(g->moments);
+    uint64_t caches = LESS == 1 ? atom_cache_bytes(ATOM_CPUS) : 0;
+    plan_bench_sizes sizes =
+        plan_bench_sizes_of(caches, atom_host_available_bytes(), g->trained_extent, each);
+    return (plan_bench_sizes){sizes.triad_bytes / LESS, sizes.adamw_params / LESS};
+}
 
 static atom_status measure_copies(const plan_workbench *bench, dev_copy_bench *copies)
 {
@@ -202,7 +236,7 @@ static atom_status measure_copies(const plan_workbench *bench, dev_copy_bench *c
                          ? CARD_COPY_BYTES
                          : COPY_BYTES; /* a throttled link: about a tenth of a second per copy */
     if (limit && limit / 10 < bytes)
-        bytes = limit / 10 < (1u << 20) ? 1u << 20 : atom_align(limit / 10);
+        bytes = limit / 10 < (1u << 16) ? 1u << 16 : atom_align(limit / 10);
     atom_status st = plan_device_open(bench, 0, &d);
     if (st == ATOM_OK)
         st = dev_bench_copy(d, bench->threads, bytes, BENCH_ROUNDS, copies);
@@ -239,26 +273,26 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     plan_workbench *bench = w->bench;
     krn_bench triad, adamw, beside;
     dev_copy_bench copies;
+    const plan_bench_sizes sizes = bench_sizes(bench);
     memset(d, 0, sizeof *d);
     cpu_name(d->name, sizeof d->name, atom_threads_count(bench->threads));
     d->unified = true;
     snprintf(d->isa, sizeof d->isa, "%s", bench->table->isa);
     d->cores = atom_threads_count(bench->threads);
     d->host_bytes = atom_host_available_bytes() + dev_cuda_kept_bytes();
-    if (w->progress)
-        w->progress(w->ctx, "memory and copies", w->done, w->total);
-    ATOM_TRY(dev_bench_triad(bench->threads, BENCH_BYTES, BENCH_ROUNDS, &triad));
+    say(w, "memory and copies");
+    ATOM_TRY(dev_bench_triad(bench->threads, sizes.triad_bytes, BENCH_ROUNDS, &triad));
     ATOM_TRY(measure_copies(bench, &copies));
     const krn_adamw_kinds kinds = {bench->g->dtype, bench->g->moments};
-    ATOM_TRY(krn_bench_adamw(bench->threads, bench->host, kinds, ADAMW_PARAMS, BENCH_ROUNDS, &adamw,
-                             &beside));
+    ATOM_TRY(krn_bench_adamw(bench->threads, bench->host, kinds, sizes.adamw_params, BENCH_ROUNDS,
+                             &adamw, &beside));
     d->host_bytes_per_second = d->device_bytes_per_second = triad.bytes_per_second;
     d->h2d_bytes_per_second = copies.h2d.bytes_per_second;
     d->d2h_bytes_per_second = copies.d2h.bytes_per_second;
     d->h2d_both_bytes_per_second = copies.h2d_both.bytes_per_second;
     d->d2h_both_bytes_per_second = copies.d2h_both.bytes_per_second;
     d->copy_latency_seconds = copies.latency_seconds;
-    d->adamw_params_per_second = (double)ADAMW_PARAMS / adamw.seconds;
+    d->adamw_params_per_second = (double)sizes.adamw_params / adamw.seconds;
     d->launch_seconds = 2e-6;
     if (bench->g->optimizer == GRAPH_MUON)
         ATOM_TRY(measure_muon(bench, d));
@@ -317,7 +351,10 @@ cleanup:
 atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progress, void *ctx,
                                  part_profile **out)
 {
-    stopwatch w = {.bench = bench, .progress = progress, .ctx = ctx};
+    stopwatch w = {.bench = bench,
+                   .progress = progress,
+                   .ctx = ctx,
+                   .timer = plan_timer_begin(&bench->machine, SECONDS_PER_NODE)};
     part_device device;
     part_profile *profile = NULL;
     atom_status st;
@@ -325,9 +362,14 @@ atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progres
     ATOM_TRY_CLEAN(measure_rates(&w, &device));
     ATOM_TRY_CLEAN(resident_lowering(bench, &device, &w.low));
     ATOM_TRY_CLEAN(part_profile_measure(bench->g, &device, time_node, &w, &profile));
+    ATOM_TRY_CLEAN(repeat_probe(&w));
+    bench->busy[0] = 0;
+    plan_timer_busy(&w.timer, bench->busy, sizeof bench->busy);
     derive_flops(bench->g, profile);
     *out = profile;
+    profile = NULL;
 cleanup:
+    part_profile_close(&profile);
     plan_measure_close(&w.card);
     gen_lowered_close(&w.low);
     return st;

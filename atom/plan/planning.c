@@ -6,38 +6,44 @@
 #include "atom/plan/device.h"
 
 #include "atom/base/files.h"
-#include "atom/base/hash.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/plan/profile_key.h"
 #include "codegen/lower.h"
+#include "kernels/cuda_load.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { PROFILE_VERSION = 1 }; /* raise when kernels change enough that old timings lie */
-
-static uint64_t hash_text(uint64_t hash, const char *text)
+/* A card's name, driver and libraries; "" on the CPU. */
+static void card_text(const plan_workbench *bench, char *out, size_t room)
 {
-    return atom_hash(hash, text, strlen(text) + 1);
+    dev_cuda_info info;
+    out[0] = 0;
+    if (bench->card >= 0 && dev_cuda_describe(bench->card, &info) == ATOM_OK)
+        snprintf(out, room, "%s, driver %d, runtime %d, BLAS %llu", info.name, info.driver_version,
+                 info.runtime_version, (unsigned long long)info.blas_version);
 }
 
-/* XDG cache / profiles / HASH.json */
+/* XDG cache / profiles / KEY.json */
 static atom_status cache_path(const plan_workbench *bench, char **path)
 {
-    char *cache = NULL, *dir = NULL, machine[128], line[256];
-    uint32_t facts[2] = {PROFILE_VERSION, atom_threads_count(bench->threads)};
-    uint64_t hash = graph_hash(bench->g);
-    atom_status st;
+    char *cache = NULL, *dir = NULL, line[256], card[256];
     bool known = plan_cpu_line(line, sizeof line);
-    snprintf(machine, sizeof machine, "%.100s", known ? line : "?");
-    hash = atom_hash(hash, facts, sizeof facts);
-    hash = hash_text(hash, machine);
-    hash = hash_text(hash, bench->table->backend);
-    hash = hash_text(hash, bench->table->isa);
-    hash = atom_hash(hash, &bench->config.link_bandwidth, sizeof bench->config.link_bandwidth);
+    card_text(bench, card, sizeof card);
+    const plan_profile_facts facts = {.graph = graph_hash(bench->g),
+                                      .cpu = known ? line : "?",
+                                      .threads = atom_threads_count(bench->threads),
+                                      .backend = bench->table->backend,
+                                      .isa = bench->table->isa,
+                                      .products = krn_cpu_library_version(),
+                                      .card = card,
+                                      .link_bandwidth = bench->config.link_bandwidth};
+    uint64_t key = plan_profile_key(&facts);
+    atom_status st;
     ATOM_TRY_CLEAN(atom_cache_dir(&cache));
     dir = atom_path_join(cache, "profiles");
-    *path = dir ? atom_format("%s/%016llx.json", dir, (unsigned long long)hash) : NULL;
+    *path = dir ? atom_format("%s/%016llx.json", dir, (unsigned long long)key) : NULL;
     st = *path ? atom_dir_make(dir) : atom_fail_memory("a path", 256);
     if (st != ATOM_OK) {
         atom_free(*path);
@@ -86,7 +92,9 @@ atom_status plan_profile_get(plan_workbench *bench, const char *path, plan_progr
     }
     ATOM_TRY_CLEAN(cache_path(bench, &cache));
     ATOM_TRY_CLEAN(plan_profile_measure(bench, progress, ctx, out));
-    if (part_profile_write(*out, cache) != ATOM_OK)
+    if (bench->busy[0])
+        atom_log(ATOM_LOG_WARN, "%s; the profile is used now and not kept", bench->busy);
+    else if (part_profile_write(*out, cache) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "the profile was not cached: %s", atom_fail_message());
     st = ATOM_OK;
 cleanup:

@@ -80,6 +80,13 @@ typedef struct plan_boundaries {
     char at[PLAN_AT_BYTES];    /* "2,4" */
 } plan_boundaries;
 
+/* What profiling asks of the machine; NULL: the machine itself. For tests. */
+typedef struct plan_machine {
+    double (*seconds)(void *ctx); /* a clock */
+    double (*load)(void *ctx);    /* tasks that want to run, for each core */
+    void *ctx;
+} plan_machine;
+
 typedef struct plan_workbench {
     file_model model;
     graph *g;       /* fused */
@@ -91,6 +98,8 @@ typedef struct plan_workbench {
     int card;                     /* of CUDA; -1: the CPU computes */
     plan_boundaries boundaries;   /* n 0: none */
     plan_workbench_config config; /* texts are borrowed from the caller's config */
+    plan_machine machine;
+    char busy[160]; /* how it was seen that the machine was busy at the last profile; "": calm */
 } plan_workbench;
 
 /* What the tokenizer of a data set says (DATA/tokenizer.json); without one tokens and padded are 0,
@@ -119,11 +128,12 @@ void plan_workbench_close(plan_workbench **bench);
 /* progress: called with what is being timed; may be NULL. */
 typedef void (*plan_progress_fn)(void *ctx, const char *what, uint32_t done, uint32_t total);
 
-/* Times every class of alike nodes and the device's rates (seconds to a minute). */
+/* Times every class of alike nodes and the device's rates (seconds to a minute). Says in bench->busy
+ * where that was disturbed. */
 ATOM_MUST atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progress,
                                            void *ctx, part_profile **out);
-/* The same from the user's cache when this machine, graph and build were profiled before. *cached
- * is optional. path: a profile to read instead, or NULL. */
+/* The same from the user's cache when this machine, graph and build were profiled before. A profile
+ * of a busy machine is used and not kept, with a warning. *cached is optional. path: a profile to read instead, or NULL. */
 ATOM_MUST atom_status plan_profile_get(plan_workbench *bench, const char *path,
                                        plan_progress_fn progress, void *ctx, part_profile **out,
                                        bool *cached);

@@ -259,3 +259,9 @@ void gemm_run(const gemm *g, const void *a, const void *b, float *tile)
     if (!ok)
         cache.plain(g, gemm_layout_of(g->in), a, b, tile);
 }
+
+uint32_t krn_cpu_library_version(void)
+{
+    const dnnl_version_t *v = dnnl_version();
+    return (uint32_t)(10000 * v->major + 100 * v->minor + v->patch);
+}

@@ -5,6 +5,7 @@
 #include "atom/base/machine.h"
 #include "atom/base/nearest.h"
 #include "atom/base/size.h"
+#include "tests/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,14 +108,42 @@ static void hashes(void **state)
     assert_true(halves == 0x85944171f73967e8u);
 }
 
+/* Four cores, two last-level caches: each is counted once. */
+static void caches_add_up(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dir, *level, *size, *shared;
+    } caches[] = {{"cpu0/cache/index0", "1", "32K", "0"},
+                  {"cpu0/cache/index1", "3", "524288K\n", "0-1"},
+                  {"cpu1/cache/index0", "3", "524288K", "0-1"},
+                  {"cpu1/cache/index1", "2", "1024K", "1"},
+                  {"cpu2/cache/index0", "3", "524288K", "2,3"},
+                  {"cpu3/cache/index0", "3", "524288K", "2,3"}};
+    scratch files;
+    scratch_open(&files);
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
+        char name[64];
+        const char *texts[3] = {caches[i].level, caches[i].size, caches[i].shared};
+        const char *files_of[3] = {"level", "size", "shared_cpu_list"};
+        assert_int_equal(atom_dir_make(scratch_path(&files, caches[i].dir)), ATOM_OK);
+        for (int f = 0; f < 3; f++) {
+            snprintf(name, sizeof name, "%s/%s", caches[i].dir, files_of[f]);
+            scratch_write(&files, name, texts[f], strlen(texts[f]));
+        }
+    }
+    uint64_t said = atom_cache_bytes("/nowhere"); /* the C library's word, or 0 */
+    uint64_t both = 1ull << 30;
+    assert_true(atom_cache_bytes(files.dir) == (said > both ? said : both));
+    scratch_close(&files);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_parse),
-        cmocka_unit_test(sizes_print),
-        cmocka_unit_test(near_words_are_suggested),
-        cmocka_unit_test(clocks_and_entropy),
-        cmocka_unit_test(hashes),
+        cmocka_unit_test(caches_add_up),      cmocka_unit_test(sizes_parse),
+        cmocka_unit_test(sizes_print),        cmocka_unit_test(near_words_are_suggested),
+        cmocka_unit_test(clocks_and_entropy), cmocka_unit_test(hashes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

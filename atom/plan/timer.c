@@ -1,0 +1,85 @@
+/*
+ * Owns repeated timing. One idea: on a machine that has nothing else to do, a call takes the same time
+ * again and again, so medians far above the fastest runs, a call that takes longer at the end than it
+ * did at the beginning, or more work than cores mean that rates are not the machine's own. Refuses to
+ * correct what it saw: a busy machine is measured again.
+ */
+#include "atom/plan/timer.h"
+
+#include "atom/base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { RUNS_MIN = 3, RUNS_MAX = 15 };
+static const double SECONDS_ALONE = 1.0; /* what takes longer is run once */
+static const double TELLING = 0.02;      /* medians of less than that in all say nothing */
+static const double SPREAD = 1.25, DRIFT = 1.3, LOAD = 1.5; /* beyond that it was busy */
+
+static double now(const plan_timer *t)
+{
+    return t->machine->seconds ? t->machine->seconds(t->machine->ctx) : atom_clock_seconds();
+}
+
+/* Tasks that want to run, for each core there is. */
+static double load_of(const plan_machine *m)
+{
+    double one = 0;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (m->load)
+        return m->load(m->ctx);
+    return cores > 0 && getloadavg(&one, 1) == 1 ? one / (double)cores : 0;
+}
+
+plan_timer plan_timer_begin(const plan_machine *machine, double call_seconds)
+{
+    return (plan_timer){.machine = machine, .call_seconds = call_seconds, .load = load_of(machine)};
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double plan_timer_median(plan_timer *t, void (*run)(void *arg), void *arg)
+{
+    double times[RUNS_MAX], begin = now(t);
+    int n = 0;
+    run(arg); /* touch, warm up, create primitives */
+    double first = now(t) - begin;
+    if (first > SECONDS_ALONE)
+        return first; /* warming up is no matter then, and a run of hours is not begun by minutes */
+    while (n < RUNS_MAX && (n < RUNS_MIN || now(t) - begin < t->call_seconds)) {
+        double start = now(t);
+        run(arg);
+        times[n++] = now(t) - start;
+    }
+    qsort(times, (size_t)n, sizeof times[0], by_value);
+    t->medians += times[n / 2];
+    t->fastest += times[0];
+    return times[n / 2];
+}
+
+bool plan_timer_busy(const plan_timer *t, char *why, size_t room)
+{
+    double spread = t->fastest > 0 ? t->medians / t->fastest : 1;
+    double drift = t->probe_before > 0 ? t->probe_after / t->probe_before : 1;
+    if (drift < 1 && drift > 0)
+        drift = 1 / drift;
+    if (t->medians < TELLING)
+        return false;
+    if (spread > SPREAD)
+        snprintf(why, room,
+                 "the machine was busy: calls took %.1f times as long as their fastest run",
+                 spread);
+    else if (drift > DRIFT)
+        snprintf(why, room,
+                 "the machine was busy: one call took %.1f times as long at another moment", drift);
+    else if (t->load > LOAD)
+        snprintf(why, room, "the machine was busy: %.1f tasks wanted each core", t->load);
+    else
+        return false;
+    return true;
+}

@@ -1,0 +1,201 @@
+/*
+ * Profiles of busy machines: how they are noticed, with a clock that the test turns; that they are not
+ * kept; what else a kept profile depends on; and over how much memory bandwidth is measured.
+ */
+#include "atom/plan/timer.h"
+
+#include "atom/plan/bench_sizes.h"
+#include "atom/plan/profile_key.h"
+#include "tests/scratch.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A machine whose calls take what a list says, again and again. */
+typedef struct fake {
+    double now, load;
+    double takes[4];
+    unsigned n, runs;
+} fake;
+
+static double fake_seconds(void *ctx)
+{
+    return ((fake *)ctx)->now;
+}
+
+static double fake_load(void *ctx)
+{
+    return ((fake *)ctx)->load;
+}
+
+static void fake_run(void *ctx)
+{
+    fake *f = ctx;
+    f->now += f->takes[f->runs++ % f->n];
+}
+
+static bool busy_after(fake *f, double probe_before, double probe_after, char why[160])
+{
+    const plan_machine machine = {fake_seconds, fake_load, f};
+    plan_timer t = plan_timer_begin(&machine, 0.25);
+    why[0] = 0;
+    plan_timer_median(&t, fake_run, f);
+    t.probe_before = probe_before;
+    t.probe_after = probe_after;
+    return plan_timer_busy(&t, why, 160);
+}
+
+static void notices_a_busy_machine(void **state)
+{
+    (void)state;
+    char why[160];
+    fake calm = {.load = 0.9, .takes = {0.03, 0.031}, .n = 2};
+    assert_false(busy_after(&calm, 0.03, 0.032, why));
+    assert_string_equal(why, "");
+    fake uneven = {.takes = {0.03, 0.06, 0.09}, .n = 3};
+    assert_true(busy_after(&uneven, 0, 0, why));
+    assert_non_null(strstr(why, "2.0 times as long as their fastest run"));
+    fake later = {.takes = {0.03}, .n = 1};
+    assert_true(busy_after(&later, 0.03, 0.045, why));
+    assert_non_null(strstr(why, "1.5 times as long at another moment"));
+    assert_true(busy_after(&later, 0.045, 0.03, why));
+    fake loaded = {.load = 6, .takes = {0.03}, .n = 1};
+    assert_true(busy_after(&loaded, 0, 0, why));
+    assert_non_null(strstr(why, "6.0 tasks wanted each core"));
+    fake tiny = {.load = 6, .takes = {1e-6, 9e-6, 5e-6}, .n = 3};
+    assert_false(busy_after(&tiny, 1e-6, 9e-6, why));
+}
+
+static void repeats_what_is_short(void **state)
+{
+    (void)state;
+    fake f = {.takes = {0.5, 0.01, 0.02, 0.03}, .n = 4};
+    const plan_machine machine = {fake_seconds, fake_load, &f};
+    plan_timer t = plan_timer_begin(&machine, 0.25);
+    assert_true(fabs(plan_timer_median(&t, fake_run, &f) - 0.02) < 1e-9); /* the first warms up */
+    assert_int_equal(f.runs, 4);
+    fake slow = {.takes = {2}, .n = 1};
+    const plan_machine other = {fake_seconds, fake_load, &slow};
+    t = plan_timer_begin(&other, 0.25);
+    assert_true(plan_timer_median(&t, fake_run, &slow) == 2);
+    assert_int_equal(slow.runs, 1);
+    assert_true(t.medians == 0); /* one run says nothing of others */
+}
+
+/* A clock that moves when it is looked at: all calls take the same, or every second one longer. */
+typedef struct ticking {
+    double now, step, extra;
+    unsigned looks;
+} ticking;
+
+static double tick(void *ctx)
+{
+    ticking *t = ctx;
+    t->now += t->step + (t->looks++ / 3 % 2 ? t->extra : 0);
+    return t->now;
+}
+
+static double no_load(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+static const char MODEL[] =
+    "{\"model_type\":\"gpt2\",\"vocab_size\":257,\"n_positions\":48,\"n_embd\":48,\"n_layer\":2,"
+    "\"n_head\":3,\"resid_pdrop\":0,\"embd_pdrop\":0,\"attn_pdrop\":0}";
+
+static void keeps_only_calm_profiles(void **state)
+{
+    (void)state;
+    scratch files;
+    scratch_open(&files);
+    const char *model = scratch_write(&files, "config.json", MODEL, sizeof MODEL - 1);
+    const plan_workbench_config config = {.model = model,
+                                          .micro_batch = 1,
+                                          .sequence = 32,
+                                          .dtype = PLAN_DTYPE_FP32,
+                                          .device = "cpu",
+                                          .dropout = -1,
+                                          .threads = 1};
+    assert_int_equal(setenv("XDG_CACHE_HOME", scratch_path(&files, "cache"), 1), 0);
+    for (int calm = 0; calm < 2; calm++) {
+        ticking clock = {.step = 0.01, .extra = calm ? 0 : 0.05};
+        plan_workbench *bench = NULL;
+        part_profile *profile = NULL;
+        bool cached = true;
+        assert_int_equal(plan_workbench_open(&config, &bench), ATOM_OK);
+        bench->machine = (plan_machine){tick, no_load, &clock};
+        assert_int_equal(plan_profile_get(bench, NULL, NULL, NULL, &profile, &cached), ATOM_OK);
+        assert_false(cached);
+        assert_int_equal(bench->busy[0] != 0, !calm);
+        part_profile_close(&profile);
+        assert_int_equal(plan_profile_cached(bench, &profile), calm);
+        part_profile_close(&profile);
+        plan_workbench_close(&bench);
+    }
+    scratch_close(&files);
+}
+
+static void keys_say_all_that_changes_a_time(void **state)
+{
+    (void)state;
+    const plan_profile_facts facts = {.graph = 1,
+                                      .cpu = "cpu",
+                                      .threads = 2,
+                                      .backend = "cuda",
+                                      .isa = "sm_89",
+                                      .products = 30501,
+                                      .card = "card A, driver 1, cuBLAS 1",
+                                      .link_bandwidth = 3};
+    plan_profile_facts other[9];
+    for (int i = 0; i < 9; i++)
+        other[i] = facts;
+    other[0].graph = 2;
+    other[1].cpu = "another";
+    other[2].threads = 4;
+    other[3].backend = "cpu";
+    other[4].isa = "sm_90";
+    other[5].card = "card B, driver 1, cuBLAS 1";
+    other[6].card = "card A, driver 2, cuBLAS 1";
+    other[7].link_bandwidth = 4;
+    other[8].products = 30502;
+    assert_true(plan_profile_key(&facts) == plan_profile_key(&facts));
+    for (int i = 0; i < 9; i++)
+        assert_true(plan_profile_key(&facts) != plan_profile_key(&other[i]));
+}
+
+static void passes_over_more_than_the_caches(void **state)
+{
+    (void)state;
+    const uint64_t MIB = 1 << 20, GIB = 1 << 30, large = 7000000000;
+    plan_bench_sizes s = plan_bench_sizes_of(480 * MIB, 512 * GIB, large, 14);
+    assert_true(s.triad_bytes == 4 * 480 * MIB);
+    assert_true(s.adamw_params == 4 * 480 * MIB / 14);
+    s = plan_bench_sizes_of(480 * MIB, 8 * GIB, large, 14); /* an eighth of the memory */
+    assert_true(s.triad_bytes == GIB && s.adamw_params == GIB / 14);
+    s = plan_bench_sizes_of(480 * MIB, 512 * GIB, 100 * MIB, 16); /* no more than the run has */
+    assert_true(s.triad_bytes == 1600 * MIB && s.adamw_params == 100 * MIB);
+    s = plan_bench_sizes_of(480 * MIB, 512 * GIB, 1000, 16);
+    assert_true(s.triad_bytes == 192 * MIB && s.adamw_params == 4 * MIB);
+    s = plan_bench_sizes_of(0, 0, large, 14);
+    assert_true(s.triad_bytes == 192 * MIB && s.adamw_params == 4 * MIB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(notices_a_busy_machine),
+        cmocka_unit_test(repeats_what_is_short),
+        cmocka_unit_test(keeps_only_calm_profiles),
+        cmocka_unit_test(keys_say_all_that_changes_a_time),
+        cmocka_unit_test(passes_over_more_than_the_caches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
