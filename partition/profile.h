@@ -84,7 +84,7 @@ ATOM_MUST atom_status part_profile_measure(const graph *g, const part_device *de
 ATOM_MUST atom_status part_profile_model(const graph *g, const part_device *device,
                                          part_profile **out);
 
-/* Device specs: built in ("rtx-4090", "gtx-1080-ti", "h100") or a JSON file like those in
+/* Device specs: built in ("rtx-4090", "h100": part_device_names) or a JSON file like those in
  * presets/devices/, which are compiled in; every figure carries its source in the file. */
 ATOM_MUST atom_status part_device_spec(const char *name_or_path, part_device *out);
 /* NULL-terminated. */

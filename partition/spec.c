@@ -147,7 +147,7 @@ ATOM_MUST static atom_status unknown(const char *name)
     }
     const char *near = atom_did_you_mean(name, part_spec_names, n);
     return atom_fail(ATOM_E_USAGE, "no device spec or file \"%s\"%s%s%s; built in: %s", name,
-                     near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "", all);
+                     near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "", all);
 }
 
 atom_status part_device_spec(const char *name_or_path, part_device *out)

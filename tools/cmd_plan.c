@@ -38,9 +38,9 @@ static const opt_spec specs[] = {
      .help = "A profile made by 'atom profile'; it names model, device, dtype and lengths."},
     PLAN_ROW_MODEL(.help = "Without --profile: a preset, a model directory or a config.json."),
     PLAN_ROW_DEVICE_SPEC(.help = "With --model: a device that this machine need not have: "
-                                 "rtx-4090, gtx-1080-ti, h100, or a JSON file like those in "
-                                 "presets/devices/. Default: this machine, measured once and "
-                                 "cached."),
+                                 "rtx-4090, h100 and more (a wrong name lists them), or a JSON "
+                                 "file like those in presets/devices/. Default: this machine, "
+                                 "measured once and cached."),
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "With --model: sequences per micro-batch."),
     PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,
         .help = "With --model: tokens per sequence. auto: the model's longest, at most 2048."),

@@ -39,8 +39,8 @@ static const opt_spec specs[] = {
     PLAN_ROW_OPTIMIZER(.help = "What trains the hidden matrices, as in 'atom train'."),
     PLAN_ROW_DEVICE(.help = "What to measure."),
     PLAN_ROW_DEVICE_SPEC(.help = "Model a device instead, which this machine need not have: "
-                                 "rtx-4090, gtx-1080-ti, h100, or a JSON file like those in "
-                                 "presets/devices/."),
+                                 "rtx-4090, h100 and more (a wrong name lists them), or a JSON "
+                                 "file like those in presets/devices/."),
     PLAN_ROW_LINK_BANDWIDTH(.help = "Throttle copies, each direction, as 'atom train' will (CPU "
                                     "only). auto: no throttle."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),

@@ -95,8 +95,14 @@ static void ships_specs(void **state)
 {
     (void)state;
     const char *const *names = part_device_names();
-    const char *wanted[] = {"rtx-4090", "gtx-1080-ti", "h100"};
-    for (int i = 0; i < 3; i++) {
+    const char *wanted[] = {"rtx-5090",   "rtx-5060-ti-16gb",
+                            "rtx-4090",   "rtx-4060-ti-16gb",
+                            "rtx-3090",   "rtx-pro-6000",
+                            "l40s",       "a100",
+                            "h100",       "h200",
+                            "v100",       "gtx-1080",
+                            "gtx-1080-ti"};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         bool there = false;
         for (const char *const *n = names; *n; n++)
             there |= strcmp(*n, wanted[i]) == 0;
@@ -104,13 +110,16 @@ static void ships_specs(void **state)
         assert_non_null(part_device_text(wanted[i]));
         part_device d = spec(wanted[i]);
         assert_true(d.modelled && !d.unified);
-        assert_true(d.device_bytes > (uint64_t)10 << 30);
+        assert_true(d.device_bytes > (uint64_t)7 << 30 && d.device_bytes < (uint64_t)140 << 30);
+        assert_true(d.flops_bf16 == 0 || d.flops_bf16 > d.flops_fp32); /* before Ampere: none */
+        assert_true(d.device_bytes_per_second > d.host_bytes_per_second);
         assert_true(d.h2d_bytes_per_second > d.h2d_both_bytes_per_second);
         assert_true(d.flops_fp32 < d.peak_flops_fp32);
     }
     part_device d;
     assert_int_equal(part_device_spec("rtx-4080", &d), ATOM_E_USAGE);
-    assert_non_null(strstr(atom_fail_message(), "did you mean \"rtx-4090\""));
+    assert_non_null(strstr(atom_fail_message(),
+                           "file \"rtx-4080\" (did you mean \"rtx-4090\"?); built in: a100, "));
 }
 
 static char *swap_text(const char *text, const char *from, const char *to)
