@@ -8,6 +8,7 @@
  *   graph  ->  profile                plan_profile_get()      atom/plan/workbench.h
  *   profile -> plan                   plan_search()           atom/plan/workbench.h
  *   plan   ->  tape, memory map       gen_lower()             codegen/lower.h
+ *   hosts  ->  who should do what     plan_pool_open()        atom/plan/pool_plan.h
  *   all of it: a trained model        trainer_open() ...      atom/train/trainer.h
  *   model  ->  loss, accuracy         eval_loss() ...         atom/generate/evaluate.h, choices.h
  *   model  ->  text, a conversation   generate_text() ...     atom/generate/generate.h
@@ -44,8 +45,10 @@
 #include "atom/generate/evaluate.h"
 #include "atom/generate/generate.h"
 #include "atom/graph/models.h"
+#include "atom/plan/pool_plan.h"
 #include "atom/plan/what_if.h"
 #include "atom/plan/workbench.h"
+#include "atom/pool/anchor.h"
 #include "atom/pool/export.h"
 #include "atom/pool/run.h"
 #include "atom/text/dataset.h"

@@ -3,6 +3,7 @@
  * graph and a profile, and both may come from a file, from this machine, or from a description of a
  * machine that is not here. Refuses to train.
  */
+#include "tools/pool_plan.h"
 #include "tools/progress.h"
 #include "tools/show.h"
 #include "tools/what_if.h"
@@ -27,6 +28,7 @@ typedef struct plan_values {
     bool what_if;
     cli_lora lora;
     char *output;
+    char *pool, *picture;
     bool json;
 } plan_values;
 
@@ -36,6 +38,10 @@ typedef struct plan_values {
 static const opt_spec specs[] = {
     {.name = "profile", .type = OPT_TEXT, AT(profile), .value = "FILE", .group = "What and where",
      .help = "A profile made by 'atom profile'; it names model, device, dtype and lengths."},
+    {.name = "pool", .type = OPT_TEXT, AT(pool), .value = "FILE",
+     .help = "With --model: a YAML file that describes hosts and the links between them. Says which "
+             "way to train together is fastest, what binds, and what one more host or a faster "
+             "line would buy."},
     PLAN_ROW_MODEL(.help = "Without --profile: a preset, a model directory or a config.json."),
     PLAN_ROW_DEVICE_SPEC(.help = "With --model: a device that this machine need not have: "
                                  "rtx-4090, h100 and more (a wrong name lists them), or a JSON "
@@ -69,6 +75,8 @@ static const opt_spec specs[] = {
     {.name = "what_if", .type = OPT_FLAG, AT(what_if), .fallback = "false", .group = "Output",
      .help = "One screen instead: whether it fits, predicted tokens/s, what binds, and what one "
              "change (micro-batches, bf16 moments, memory, disk) would give, each planned."},
+    {.name = "picture", .type = OPT_TEXT, AT(picture), .value = "FILE.svg",
+     .help = "With --pool: also draws hosts, the links between them, and stages."},
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "FILE", .letter = 'o',
      .help = "Write the plan, for 'atom train --plan FILE'."},
     PLAN_ROW_JSON(.help = "The plan as one JSON object on stdout."),
@@ -88,7 +96,12 @@ static const opt_command options = {
                 "atom plan --profile profile.json --device-memory 512MiB -o plan.json\n"
                 "# what would one change buy?\n"
                 "atom plan --model qwen2.5-7b --device-spec rtx-4090 --host-memory 64GiB "
-                "--what-if\n",
+                "--what-if\n"
+                "# four friends with cards and home lines: pool.yml says who they are\n"
+                "#   hosts:\n"
+                "#     - {name: friends, device: rtx-4090, host_memory: 64GiB, link: home-100-20, "
+                "count: 4}\n"
+                "atom plan --model qwen2.5-1.5b --pool pool.yml --picture pool.svg\n",
     OPT_TABLE(specs, plan_values),
 };
 
@@ -161,6 +174,46 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
     graph_set_moments(*g, (atom_dtype)v->moments_dtype);
     graph_set_optimizer(*g, (graph_optimizer)v->optimizer);
     return part_profile_model(*g, &device, profile);
+}
+
+/* What the description of a pool says, or what does not apply to one. */
+static atom_status check_beside_pool(const opt_parsed *parsed)
+{
+    static const char *const theirs[] = {
+        "profile",     "device_spec",  "device_memory",
+        "host_memory", "store_dir",    "optimizer_state",
+        "recompute",   "clip",         "lora_r",
+        "lora_alpha",  "lora_dropout", "lora_target_modules",
+        "what_if",     "output",       "gradient_accumulation_steps"};
+    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
+        if (opt_given(&options, parsed, theirs[i]))
+            return atom_fail(ATOM_E_USAGE,
+                             "--pool plans whole training steps of many hosts; '%s' has no effect "
+                             "there: leave it out (hosts and their memory belong in the file)",
+                             theirs[i]);
+    return ATOM_OK;
+}
+
+/* Everybody trains the same graph, so its dtype must suit every device. */
+static atom_status plan_the_pool(const plan_values *v, const opt_parsed *parsed)
+{
+    plan_pool_file *file = NULL;
+    graph *g = NULL;
+    bool native = false;
+    atom_status st = ATOM_OK;
+    ATOM_TRY_CLEAN(check_beside_pool(parsed));
+    if (!v->model)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "--pool needs --model PRESET|DIR|FILE, too"));
+    ATOM_TRY_CLEAN(plan_pool_file_read(v->pool, &file));
+    ATOM_TRY_CLEAN(plan_pool_native_bf16(file, &native));
+    ATOM_TRY_CLEAN(cli_graph(v->model, plan_dtype_settle(v->dtype, native), v->micro_batch_size,
+                             v->sequence_len, &v->lora, &g));
+    graph_set_moments(g, (atom_dtype)v->moments_dtype);
+    ATOM_TRY_CLEAN(pool_plan_print(g, file, v->picture, v->json));
+cleanup:
+    graph_close(&g);
+    plan_pool_file_close(&file);
+    return st;
 }
 
 static uint32_t columns(void)
@@ -258,7 +311,6 @@ static atom_status answer(const plan_values *v, const graph *g, const part_profi
 
 static atom_status run(void *values, const opt_parsed *parsed)
 {
-    (void)parsed;
     const plan_values *v = values;
     graph *g = NULL;
     part_profile *profile = NULL;
@@ -266,6 +318,10 @@ static atom_status run(void *values, const opt_parsed *parsed)
     part_search_stats stats = {0};
     char *text = NULL;
     atom_status st = ATOM_OK;
+    if (v->pool)
+        return plan_the_pool(v, parsed);
+    if (v->picture)
+        return atom_fail(ATOM_E_USAGE, "--picture draws a pool; it needs --pool FILE");
     ATOM_TRY_CLEAN(check_beside_profile(v, parsed));
     if (v->output)
         ATOM_TRY_CLEAN(part_plan_check_place(v->output));

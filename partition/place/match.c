@@ -1,62 +1,146 @@
 /*
  * Owns the two graph problems inside a pipeline's cost: matching the hosts of two stages, and the
  * order of the stages. One idea: both are exact where they are small, so that a search compares
- * arrangements and not the luck of a heuristic. Refuses nothing.
+ * arrangements and not the luck of a heuristic. Interchangeable hosts are matched together, as a
+ * flow. Refuses nothing.
  */
 #include "partition/place/inner.h"
+
+#include "atom/base/mem.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The column that ends the best augmenting path of row r: the one whose longest pair is shortest. */
-static uint32_t reach(const place_problem *p, const uint16_t *a, const uint16_t *b, uint32_t n,
-                      double bytes, uint32_t r, place_scratch *s)
+enum { HALF = PLACE_HOSTS_MAX / 2 }; /* hosts of a stage, where there are two */
+
+void place_scratch_close(place_scratch *s)
 {
-    double so_far = 0;
-    for (uint32_t c = 0; c < n; c++) {
-        s->distance[c] = INFINITY;
-        s->done[c] = false;
-    }
-    for (;;) {
-        uint32_t next = n;
-        for (uint32_t c = 0; c < n; c++) {
-            if (s->done[c])
-                continue;
-            double d = fmax(so_far, place_pair_seconds(p, a[r], b[c], bytes));
-            if (d < s->distance[c]) {
-                s->distance[c] = d;
-                s->from[c] = r;
-            }
-            if (next == n || s->distance[c] < s->distance[next])
-                next = c;
+    void *const blocks[] = {s->cost, s->flow,    s->distance,  s->from, s->via, s->spare,
+                            s->done, s->reached, s->column_of, s->path, s->step};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        atom_free(blocks[i]);
+    *s = (place_scratch){0};
+}
+
+atom_status place_scratch_open(place_scratch *s)
+{
+    size_t states = ((size_t)1 << PLACE_PATH_EXACT) * PLACE_PATH_EXACT;
+    s->cost = atom_alloc((size_t)HALF * HALF, sizeof *s->cost);
+    s->flow = atom_alloc((size_t)HALF * HALF, sizeof *s->flow);
+    s->distance = atom_alloc(HALF, sizeof *s->distance);
+    s->from = atom_alloc(HALF, sizeof *s->from);
+    s->via = atom_alloc(HALF, sizeof *s->via);
+    s->spare = atom_alloc(HALF, sizeof *s->spare);
+    s->done = atom_alloc(HALF, sizeof *s->done);
+    s->reached = atom_alloc(HALF, sizeof *s->reached);
+    s->column_of = atom_alloc(HALF, sizeof *s->column_of);
+    s->path = atom_alloc(states, sizeof *s->path);
+    s->step = atom_alloc(states, sizeof *s->step);
+    if (s->cost && s->flow && s->distance && s->from && s->via && s->spare && s->done &&
+        s->reached && s->column_of && s->path && s->step)
+        return ATOM_OK;
+    place_scratch_close(s);
+    return atom_fail_memory("a placement", states * sizeof(double));
+}
+
+/* Relaxes all columns by a row that was reached when the longest pair was `so_far`. */
+static void relax(place_scratch *s, uint32_t row, double so_far)
+{
+    for (uint32_t c = 0; c < s->columns.n; c++) {
+        double d = fmax(so_far, s->cost[row * s->columns.n + c]);
+        if (!s->done[c] && d < s->distance[c]) {
+            s->distance[c] = d;
+            s->from[c] = row;
         }
-        if (s->row_of[next] == n)
-            return next;
-        s->done[next] = true;
-        so_far = s->distance[next];
-        r = s->row_of[next];
     }
 }
 
-double place_match(const place_problem *p, const uint16_t *a, const uint16_t *b, uint32_t n,
-                   double bytes, place_scratch *s)
+/* The column that ends the best augmenting path of a row: the one whose longest pair is shortest. */
+static uint32_t reach(place_scratch *s, uint32_t row)
+{
+    uint32_t rows = s->rows.n, columns = s->columns.n;
+    for (uint32_t c = 0; c < columns; c++) {
+        s->distance[c] = INFINITY;
+        s->done[c] = false;
+    }
+    for (uint32_t r = 0; r < rows; r++)
+        s->reached[r] = r == row;
+    relax(s, row, 0);
+    for (;;) {
+        uint32_t next = columns;
+        for (uint32_t c = 0; c < columns; c++)
+            if (!s->done[c] && (next == columns || s->distance[c] < s->distance[next]))
+                next = c;
+        if (s->spare[next])
+            return next;
+        s->done[next] = true;
+        for (uint32_t r = 0; r < rows; r++)
+            if (!s->reached[r] && s->flow[r * columns + next]) {
+                s->reached[r] = true;
+                s->via[r] = next;
+                relax(s, r, s->distance[next]);
+            }
+    }
+}
+
+/* How many hosts of a row the path to column c takes, at most `want`; and takes them. */
+static uint32_t push(place_scratch *s, uint32_t row, uint32_t c, uint32_t want)
+{
+    uint32_t columns = s->columns.n, n = want < s->spare[c] ? want : s->spare[c];
+    for (uint32_t r = s->from[c], at = c; r != row; r = s->from[at]) {
+        at = s->via[r];
+        n = n < s->flow[r * columns + at] ? n : s->flow[r * columns + at];
+    }
+    s->spare[c] -= n;
+    for (uint32_t at = c;;) {
+        uint32_t r = s->from[at];
+        s->flow[r * columns + at] = (uint16_t)(s->flow[r * columns + at] + n);
+        if (r == row)
+            return n;
+        at = s->via[r];
+        s->flow[r * columns + at] = (uint16_t)(s->flow[r * columns + at] - n);
+    }
+}
+
+double place_match(const place_problem *p, const place_types *types, const uint16_t *a,
+                   const uint16_t *b, uint32_t n, double bytes, place_scratch *s)
 {
     double longest = 0;
-    for (uint32_t i = 0; i < n; i++)
-        s->row_of[i] = s->column_of[i] = n;
-    for (uint32_t row = 0; row < n; row++) {
-        uint32_t c = reach(p, a, b, n, bytes, row, s);
-        for (bool more = true; more;) {
-            uint32_t r = s->from[c], before = s->column_of[r];
-            s->row_of[c] = r;
-            s->column_of[r] = c;
-            more = r != row;
-            c = before;
+    place_members_of(types, a, n, &s->rows);
+    place_members_of(types, b, n, &s->columns);
+    uint32_t rows = s->rows.n, columns = s->columns.n;
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t c = 0; c < columns; c++) {
+            s->cost[r * columns + c] =
+                place_pair_seconds(p, a[s->rows.at[r]], b[s->columns.at[c]], bytes);
+            s->flow[r * columns + c] = 0;
         }
-    }
-    for (uint32_t i = 0; i < n; i++)
-        longest = fmax(longest, place_pair_seconds(p, a[i], b[s->column_of[i]], bytes));
+    for (uint32_t c = 0; c < columns; c++)
+        s->spare[c] = s->columns.count[c];
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t left = s->rows.count[r]; left;)
+            left -= push(s, r, reach(s, r), left);
+    for (uint32_t i = 0; i < rows * columns; i++)
+        longest = s->flow[i] ? fmax(longest, s->cost[i]) : longest;
     return longest;
+}
+
+void place_match_pairs(const place_types *types, const uint16_t *a, const uint16_t *b, uint32_t n,
+                       place_scratch *s)
+{
+    bool taken[PLACE_HOSTS_MAX] = {false};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t r = 0, c = 0, j = 0;
+        while (s->rows.type[r] != types->of[a[i]])
+            r++;
+        while (!s->flow[r * s->columns.n + c])
+            c++;
+        while (taken[j] || types->of[b[j]] != s->columns.type[c])
+            j++;
+        taken[j] = true;
+        s->flow[r * s->columns.n + c]--;
+        s->column_of[i] = j;
+    }
 }
 
 /* Held and Karp: the shortest path through a set that ends at a point. */
@@ -75,7 +159,7 @@ static double path_exact(const double *edge, uint32_t n, uint32_t *order, place_
                     double d = best[(m ^ 1u << i) * n + j] + edge[j * n + i];
                     if (d < *here) {
                         *here = d;
-                        s->via[m * n + i] = (uint8_t)j;
+                        s->step[m * n + i] = (uint8_t)j;
                     }
                 }
         }
@@ -85,7 +169,7 @@ static double path_exact(const double *edge, uint32_t n, uint32_t *order, place_
     double length = best[all * n + end];
     for (uint32_t k = n; k-- > 0;) {
         order[k] = end;
-        uint32_t before = k ? s->via[set * n + end] : 0;
+        uint32_t before = k ? s->step[set * n + end] : 0;
         set ^= 1u << end;
         end = before;
     }

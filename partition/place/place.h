@@ -32,9 +32,11 @@
  * this cost. Beyond that DT-FM section 3.4: a population of partitions, children that take groups
  * of both parents, a local step that takes Kernighan and Lin's swaps and then the paper's (the ends
  * of the fastest link of one group with those of another), and an open path that is exact up to 12
- * stages. The paper's local step alone stays far from the best on its own matrices when hosts come
- * in no order (measured; section 3.4 describes a circular extension that is not built here). The
- * same seed gives the same answer on every machine; no clock is read.
+ * stages. Hosts that are interchangeable (one kind, the same links to everybody) are priced as a
+ * type and a number, so that classes of hosts cost little. The paper's local step alone stays far
+ * from the best on its own matrices when hosts come in no order (measured; section 3.4 describes a
+ * circular extension that is not built here). The same seed gives the same answer on every machine;
+ * no clock is read.
  *
  * Source: Yuan et al., Decentralized Training of Foundation Models in Heterogeneous Environments
  * (DT-FM), NeurIPS 2022, sections 3.1 to 3.5.
@@ -157,8 +159,8 @@ ATOM_MUST atom_status place_price(const place_problem *p, const place_layout *la
                                   place_candidate *out);
 
 /* Whole copies: mode is PLACE_GRADIENTS or PLACE_PARAMETERS. With gradients the best set of hosts:
- * exact up to PLACE_EXACT_HOSTS, beyond that the host with the slowest line or the slowest compute
- * is left out for as long as that makes all of them faster. */
+ * exact up to PLACE_EXACT_HOSTS. Beyond that the slowest lines, or the slowest computers, are left
+ * out class after class down to the last, and the best of those sets host after host. */
 ATOM_MUST atom_status place_whole(const place_problem *p, place_mode mode, place_candidate *out);
 
 typedef enum place_local {
@@ -174,6 +176,7 @@ typedef struct place_search {
     place_local local;  /* the local step */
     uint32_t tries;     /* arrangements that are priced at most; 0: a number for a
                            few seconds. Small searches are exact whatever it says */
+    bool brief;         /* an eighth of them: to compare numbers of stages */
     bool no_exact;      /* evolve even where every arrangement could be tried */
 } place_search;
 
@@ -182,15 +185,26 @@ typedef struct place_search {
 ATOM_MUST atom_status place_stages(const place_problem *p, uint32_t n_stages,
                                    const place_search *search, place_candidate *out);
 
+/* The best number of stages, by the same search. Not possible, with a reason, where there are fewer
+ * than two hosts or layers, or where no number of stages fits. */
+ATOM_MUST atom_status place_most(const place_problem *p, const place_search *search,
+                                 place_candidate *out);
+
+/* Could a host of this kind hold layers [first, last) as a stage? */
+bool place_holds(const place_problem *p, uint32_t kind, uint32_t first, uint32_t last);
+
 typedef struct place_verdict {
     place_candidate gradients, parameters;
     place_candidate stages; /* the best number of them */
     int32_t recommended;    /* PLACE_GRADIENTS or PLACE_PARAMETERS; -1: atom cannot train it here */
 } place_verdict;
 
-/* All three. Gradients are recommended where they train at least PLACE_GRADIENTS_ENOUGH times as
- * fast as parameters do: the same tokens teach more when gradients are summed. */
+/* Of the two ways that atom trains in the one to take; -1: neither is possible. Gradients are taken
+ * where they train at least PLACE_GRADIENTS_ENOUGH times as fast as parameters do: the same tokens
+ * teach more when gradients are summed. */
 #define PLACE_GRADIENTS_ENOUGH 0.9
+int32_t place_recommend(const place_candidate *gradients, const place_candidate *parameters);
+/* All three. */
 ATOM_MUST atom_status place_decide(const place_problem *p, const place_search *search,
                                    place_verdict *out);
 

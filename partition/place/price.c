@@ -16,9 +16,8 @@ void place_work_close(place_work **work)
     place_work *w = *work;
     if (!w)
         return;
-    void *const blocks[] = {w->prefix,     w->elements, w->best,     w->edges,
-                            w->s.distance, w->s.from,   w->s.row_of, w->s.column_of,
-                            w->s.done,     w->s.path,   w->s.via,    w};
+    place_scratch_close(&w->s);
+    void *const blocks[] = {w->prefix, w->elements, w->best, w->edges, w->divisions, w};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         atom_free(blocks[i]);
     *work = NULL;
@@ -39,8 +38,9 @@ static double median_boundary(const place_problem *p)
 
 atom_status place_work_open(const place_problem *p, place_work **out)
 {
-    size_t points = p->n_layers + 1u, states = (size_t)1 << PLACE_PATH_EXACT;
+    size_t points = p->n_layers + 1u;
     place_work *w = atom_alloc(1, sizeof *w);
+    atom_status st = ATOM_OK;
     if (!w)
         return atom_fail_memory("a placement", sizeof *w);
     w->p = p;
@@ -48,18 +48,11 @@ atom_status place_work_open(const place_problem *p, place_work **out)
     w->elements = atom_alloc(points, sizeof *w->elements);
     w->best = atom_alloc((PLACE_STAGES_MAX + 1) * points, sizeof *w->best);
     w->edges = atom_alloc((size_t)PLACE_STAGES_MAX * PLACE_STAGES_MAX, sizeof *w->edges);
-    w->s.distance = atom_alloc(PLACE_HOSTS_MAX, sizeof *w->s.distance);
-    w->s.from = atom_alloc(PLACE_HOSTS_MAX, sizeof *w->s.from);
-    w->s.row_of = atom_alloc(PLACE_HOSTS_MAX, sizeof *w->s.row_of);
-    w->s.column_of = atom_alloc(PLACE_HOSTS_MAX, sizeof *w->s.column_of);
-    w->s.done = atom_alloc(PLACE_HOSTS_MAX, sizeof *w->s.done);
-    w->s.path = atom_alloc(states * PLACE_PATH_EXACT, sizeof *w->s.path);
-    w->s.via = atom_alloc(states * PLACE_PATH_EXACT, 1);
-    if (!w->prefix || !w->elements || !w->best || !w->edges || !w->s.distance || !w->s.from ||
-        !w->s.row_of || !w->s.column_of || !w->s.done || !w->s.path || !w->s.via) {
-        place_work_close(&w);
-        return atom_fail_memory("a placement", states * PLACE_PATH_EXACT * sizeof(double));
-    }
+    w->divisions = atom_alloc(PLACE_DIVISIONS, sizeof *w->divisions);
+    if (!w->prefix || !w->elements || !w->best || !w->edges || !w->divisions)
+        ATOM_TRY_CLEAN(atom_fail_memory("a placement", PLACE_DIVISIONS * sizeof(place_division)));
+    ATOM_TRY_CLEAN(place_scratch_open(&w->s));
+    place_types_find(p, &w->types);
     for (uint32_t i = 0; i < p->n_layers; i++) {
         w->elements[i + 1] = w->elements[i] + p->layers[i].elements;
         for (uint32_t k = 0; k < p->n_kinds; k++)
@@ -68,7 +61,10 @@ atom_status place_work_open(const place_problem *p, place_work **out)
     }
     w->inner_bytes = median_boundary(p);
     *out = w;
-    return ATOM_OK;
+    w = NULL;
+cleanup:
+    place_work_close(&w);
+    return st;
 }
 
 /* --- a stage of layers [a, b) on a host of one kind -------------------------------------------- */
@@ -83,23 +79,35 @@ static double elements_of(const place_work *w, uint32_t a, uint32_t b)
     return (double)(w->elements[b] - w->elements[a]);
 }
 
-static bool on_disk(const place_work *w, const place_kind *k, uint32_t a, uint32_t b)
+static bool too_large(const place_problem *p, const place_kind *k, double elements)
 {
-    double each = w->p->state_bytes + 2 * w->p->wire_bytes;
-    return elements_of(w, a, b) * each > (double)k->host_bytes;
+    return elements * (p->state_bytes + 2 * p->wire_bytes) > (double)k->host_bytes;
 }
 
-static bool holds(const place_work *w, const place_kind *k, uint32_t a, uint32_t b)
+static bool on_disk(const place_work *w, const place_kind *k, uint32_t a, uint32_t b)
 {
-    double n = elements_of(w, a, b), wire = 2 * w->p->wire_bytes, widest = 0;
-    for (uint32_t i = a; k->device_bytes && i < b; i++)
-        widest = fmax(widest, (double)w->p->layers[i].elements);
-    if (widest * wire > (double)k->device_bytes && k->device_bytes)
+    return too_large(w->p, k, elements_of(w, a, b));
+}
+
+/* Layers of n elements, of which the widest has `widest`. */
+static bool holds(const place_problem *p, const place_kind *k, double n, double widest)
+{
+    double wire = 2 * p->wire_bytes;
+    if (k->device_bytes && widest * wire > (double)k->device_bytes)
         return false;
-    if (!on_disk(w, k, a, b))
-        return true;
-    return k->disk_bytes_per_second > 0 && n * wire <= (double)k->host_bytes &&
-           n * w->p->state_bytes <= (double)k->disk_bytes;
+    return !too_large(p, k, n) ||
+           (k->disk_bytes_per_second > 0 && n * wire <= (double)k->host_bytes &&
+            n * p->state_bytes <= (double)k->disk_bytes);
+}
+
+bool place_holds(const place_problem *p, uint32_t kind, uint32_t first, uint32_t last)
+{
+    double n = 0, widest = 0;
+    for (uint32_t i = first; i < last; i++) {
+        n += (double)p->layers[i].elements;
+        widest = fmax(widest, (double)p->layers[i].elements);
+    }
+    return holds(p, &p->kinds[kind], n, widest);
 }
 
 /* Seconds for a micro-batch, weights that do not stay on the device loaded beside m of them. */
@@ -130,58 +138,90 @@ static uint64_t kinds_of(const place_problem *p, const place_layout *l, uint32_t
     return kinds;
 }
 
-/* The slowest of those kinds; infinite where one of them cannot hold the layers. */
-static double stage_computes(const place_work *w, uint64_t kinds, uint32_t m, uint32_t a,
-                             uint32_t b)
+static double widest_of(const place_work *w, uint32_t a, uint32_t b)
 {
-    double slowest = 0;
+    double widest = 0;
+    for (uint32_t i = a; i < b; i++)
+        widest = fmax(widest, (double)w->p->layers[i].elements);
+    return widest;
+}
+
+/* The slowest of those kinds; infinite where one of them cannot hold the layers, of which the widest
+ * has `widest` elements. Never less for more layers behind. */
+static double stage_computes(const place_work *w, uint64_t kinds, uint32_t m, uint32_t a,
+                             uint32_t b, double widest)
+{
+    double slowest = 0, n = elements_of(w, a, b);
     for (uint32_t kind = 0; kind < w->p->n_kinds; kind++) {
         if (!(kinds >> kind & 1))
             continue;
-        if (!holds(w, &w->p->kinds[kind], a, b))
+        if (!holds(w->p, &w->p->kinds[kind], n, widest))
             return INFINITY;
         slowest = fmax(slowest, computes(w, kind, a, b, m));
     }
     return slowest;
 }
 
-/* Divides the layers so that the slowest stage is as quick as possible; of equals the first stage is
- * as short as possible, then the second, and so on. best[s][a]: the slowest stage when stages s and
- * later divide layers a and later. */
-static bool divide(place_work *w, const place_layout *l, uint32_t *first)
+/* The slowest stage when stages s and later divide layers a and later, of which best[] knows what
+ * follows s. A stage that alone takes longer than the best ends the loop. */
+static double best_from(const place_work *w, uint64_t kinds, uint32_t m, uint32_t s,
+                        uint32_t stages, uint32_t a)
 {
-    uint32_t n = w->p->n_layers, stages = l->n_stages, points = n + 1, b;
-    uint32_t m = per_pipeline(w->p, l->n_groups);
-    uint64_t kinds[PLACE_STAGES_MAX];
-    if (w->p->n_kinds == 1 && w->cached_stages == stages) {
-        memcpy(first, w->cached, (stages + 1) * sizeof *first);
-        return w->cached_fits;
+    uint32_t n = w->p->n_layers, points = n + 1, last = n - (stages - 1 - s);
+    double best = INFINITY, widest = 0;
+    for (uint32_t b = a + 1; b <= last; b++) {
+        double after = w->best[(s + 1) * points + b], own;
+        widest = fmax(widest, (double)w->p->layers[b - 1].elements);
+        own = stage_computes(w, kinds, m, a, b, widest);
+        if (own >= best || isinf(own))
+            break;
+        best = fmin(best, fmax(own, after));
     }
-    for (uint32_t s = 0; s < stages; s++)
-        kinds[s] = kinds_of(w->p, l, s);
+    return best;
+}
+
+/* Divides the layers so that the slowest stage is as quick as possible; of equals the first stage is
+ * as short as possible, then the second, and so on. */
+static void divide(place_work *w, place_division *d)
+{
+    uint32_t n = w->p->n_layers, stages = d->stages, points = n + 1;
+    uint32_t m = per_pipeline(w->p, d->groups);
     for (uint32_t a = 0; a <= n; a++)
         w->best[stages * points + a] = a == n ? 0 : INFINITY;
     for (uint32_t s = stages; s-- > 0;)
-        for (uint32_t a = 0; a <= n; a++) {
-            double *best = &w->best[s * points + a];
-            *best = INFINITY;
-            for (b = a + 1; a >= s && b <= n; b++)
-                if (w->best[(s + 1) * points + b] < *best)
-                    *best = fmin(*best, fmax(w->best[(s + 1) * points + b],
-                                             stage_computes(w, kinds[s], m, a, b)));
-        }
-    bool fits = isfinite(w->best[0]);
-    first[0] = 0;
-    for (uint32_t s = 0; s < stages && fits; s++) {
-        for (b = first[s] + 1; w->best[(s + 1) * points + b] > w->best[0] ||
-                               stage_computes(w, kinds[s], m, first[s], b) > w->best[0];)
+        for (uint32_t a = 0; a <= n; a++)
+            w->best[s * points + a] = a >= s && a + stages - s <= n
+                                          ? best_from(w, d->kinds[s], m, s, stages, a)
+                                          : INFINITY;
+    d->fits = isfinite(w->best[0]);
+    d->first[0] = 0;
+    for (uint32_t s = 0; s < stages && d->fits; s++) {
+        uint32_t a = d->first[s], b = a + 1;
+        while (w->best[(s + 1) * points + b] > w->best[0] ||
+               stage_computes(w, d->kinds[s], m, a, b, widest_of(w, a, b)) > w->best[0])
             b++;
-        first[s + 1] = b;
+        d->first[s + 1] = b;
     }
-    w->cached_stages = stages;
-    w->cached_fits = fits;
-    memcpy(w->cached, first, (stages + 1) * sizeof *first);
-    return fits;
+}
+
+/* The division for an arrangement, made once for each sequence of kinds. */
+static const place_division *division(place_work *w, const place_layout *l)
+{
+    uint64_t kinds[PLACE_STAGES_MAX], key = l->n_stages;
+    for (uint32_t s = 0; s < l->n_stages; s++) {
+        kinds[s] = kinds_of(w->p, l, s);
+        key = (key ^ kinds[s]) * 0x9e3779b97f4a7c15u;
+        key ^= key >> 29;
+    }
+    place_division *d = &w->divisions[key % PLACE_DIVISIONS];
+    if (d->stages == l->n_stages && d->groups == l->n_groups &&
+        memcmp(d->kinds, kinds, l->n_stages * sizeof *kinds) == 0)
+        return d;
+    d->stages = l->n_stages;
+    d->groups = l->n_groups;
+    memcpy(d->kinds, kinds, l->n_stages * sizeof *kinds);
+    divide(w, d);
+    return d;
 }
 
 void place_work_price(place_work *w, const place_layout *l, place_cost *out)
@@ -191,22 +231,25 @@ void place_work_price(place_work *w, const place_layout *l, place_cost *out)
     double fill = 0, slowest = 0, slot = 0;
     memset(out, 0, sizeof *out);
     out->step = out->communication = INFINITY;
-    out->fits = divide(w, l, out->first_layer);
+    const place_division *cut = division(w, l);
+    out->fits = cut->fits;
     if (!out->fits)
         return;
+    memcpy(out->first_layer, cut->first, (l->n_stages + 1) * sizeof *cut->first);
     for (uint32_t s = 0; s < l->n_stages; s++) {
         uint32_t a = out->first_layer[s], b = out->first_layer[s + 1];
         const uint16_t *hosts = &l->host[s * d];
-        double own = stage_computes(w, kinds_of(p, l, s), m, a, b), edge = 0;
+        double own = stage_computes(w, cut->kinds[s], m, a, b, widest_of(w, a, b)), edge = 0;
         fill += own;
         slowest = fmax(slowest, own);
         if (s + 1 < l->n_stages)
-            edge = place_match(p, hosts, hosts + d, d, (double)p->layers[b].boundary_bytes, &w->s);
+            edge = place_match(p, &w->types, hosts, hosts + d, d,
+                               (double)p->layers[b].boundary_bytes, &w->s);
         out->pipeline += edge;
         slot = fmax(slot, fmax(own, edge));
         out->groups =
-            fmax(out->groups,
-                 place_sync_seconds(p, hosts, d, elements_of(w, a, b) * p->sync_bytes, NULL));
+            fmax(out->groups, place_sync_seconds(p, &w->types, hosts, d,
+                                                 elements_of(w, a, b) * p->sync_bytes, NULL));
         for (uint32_t g = 0; g < d; g++)
             out->optimizer = fmax(out->optimizer, updates(w, p->hosts[hosts[g]].kind, a, b));
     }
@@ -232,7 +275,7 @@ static void blame(const place_work *w, const place_layout *l, const place_cost *
             double own = computes(w, kind, a, b, per_pipeline(w->p, d));
             double end = updates(w, kind, a, b);
             double all = g ? -1
-                           : place_sync_seconds(w->p, &l->host[s * d], d,
+                           : place_sync_seconds(w->p, &w->types, &l->host[s * d], d,
                                                 elements_of(w, a, b) * w->p->sync_bytes, &slow);
             double pair = s + 1 == l->n_stages
                               ? -1
@@ -268,8 +311,9 @@ static void align(place_work *w, place_layout *l, const uint32_t *first)
     uint32_t d = l->n_groups;
     for (uint32_t s = 0; s + 1 < l->n_stages; s++) {
         uint16_t *here = &l->host[s * d], *next = here + d;
-        (void)place_match(w->p, here, next, d, (double)w->p->layers[first[s + 1]].boundary_bytes,
-                          &w->s);
+        (void)place_match(w->p, &w->types, here, next, d,
+                          (double)w->p->layers[first[s + 1]].boundary_bytes, &w->s);
+        place_match_pairs(&w->types, here, next, d, &w->s);
         for (uint32_t g = 0; g < d; g++)
             moved[g] = next[w->s.column_of[g]];
         memcpy(next, moved, d * sizeof *next);

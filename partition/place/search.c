@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { POPULATION = 16, TRIES_DEFAULT = 12000, SWAPS = 4 };
+enum { POPULATION = 16, TRIES_DEFAULT = 12000, BRIEF = 8 };
 
 typedef struct individual {
     uint16_t order[PLACE_HOSTS_MAX]; /* hosts by group, then those that are left over */
@@ -27,6 +27,7 @@ typedef struct search {
     uint32_t tried, most;
     place_layout best;
     double best_cost;
+    place_swaps swaps;
     individual *population, child, trial;
 } search;
 
@@ -77,8 +78,9 @@ static double judge(search *x, individual *one)
     place_layout l = {.n_stages = s, .n_groups = d};
     for (uint32_t i = 0; i < s; i++)
         for (uint32_t j = 0; j < i; j++)
-            x->w->edges[i * s + j] = x->w->edges[j * s + i] = place_match(
-                p, &one->order[i * d], &one->order[j * d], d, x->w->inner_bytes, &x->w->s);
+            x->w->edges[i * s + j] = x->w->edges[j * s + i] =
+                place_match(p, &x->w->types, &one->order[i * d], &one->order[j * d], d,
+                            x->w->inner_bytes, &x->w->s);
     (void)place_path(x->w->edges, s, order, &x->w->s);
     for (uint32_t i = 0; i < s; i++)
         memcpy(&l.host[i * d], &one->order[order[i] * d], d * sizeof *l.host);
@@ -125,76 +127,6 @@ static void cross(search *x, const individual *a, const individual *b, individua
     }
 }
 
-typedef struct swap {
-    uint32_t a, b; /* places in an order */
-    double gain;
-} swap;
-
-static double weight(const search *x, uint32_t a, uint32_t b)
-{
-    return a == b ? 0 : place_pair_seconds(x->w->p, a, b, x->w->inner_bytes);
-}
-
-/* The mean of the links of `host` to group g, or their sum. */
-static double links(const search *x, const individual *one, uint32_t host, uint32_t g, bool mean)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < x->d; i++)
-        sum += weight(x, host, one->order[g * x->d + i]);
-    return mean ? sum / x->d : sum;
-}
-
-/* The ends of the fastest link inside a group, as places. */
-static void fastest(const search *x, const individual *one, uint32_t g, uint32_t ends[2])
-{
-    double best = INFINITY;
-    ends[0] = ends[1] = g * x->d;
-    for (uint32_t i = g * x->d; i < (g + 1) * x->d; i++)
-        for (uint32_t j = i + 1; j < (g + 1) * x->d; j++) {
-            double w = weight(x, one->order[i], one->order[j]);
-            if (w < best) {
-                best = w;
-                ends[0] = i;
-                ends[1] = j;
-            }
-        }
-}
-
-static void keep_best(swap *best, swap s)
-{
-    for (uint32_t k = 0; k < SWAPS; k++)
-        if (s.gain > best[k].gain) {
-            swap t = best[k];
-            best[k] = s;
-            s = t;
-        }
-}
-
-/* The swaps that promise most: the gain of section 3.4, or Kernighan and Lin's. */
-static void promising(search *x, const individual *one, bool kl, swap *best)
-{
-    uint32_t ends[PLACE_STAGES_MAX][2], d = x->d;
-    for (uint32_t k = 0; k < SWAPS; k++)
-        best[k] = (swap){.gain = -INFINITY};
-    for (uint32_t g = 0; g < x->stages; g++)
-        fastest(x, one, g, ends[g]);
-    for (uint32_t g = 0; g < x->stages; g++)
-        for (uint32_t h = g + 1; h < x->stages; h++)
-            for (uint32_t i = 0; i < (kl ? d : 2); i++)
-                for (uint32_t j = 0; j < (kl ? d : 2); j++) {
-                    swap s = {kl ? g * d + i : ends[g][i], kl ? h * d + j : ends[h][j], 0};
-                    uint32_t a = one->order[s.a], b = one->order[s.b];
-                    s.gain = links(x, one, a, h, !kl) + links(x, one, b, g, !kl);
-                    if (kl)
-                        s.gain = links(x, one, a, g, false) + links(x, one, b, h, false) - s.gain +
-                                 2 * weight(x, a, b);
-                    else
-                        s.gain -= weight(x, a, one->order[ends[g][!i]]) +
-                                  weight(x, b, one->order[ends[h][!j]]);
-                    keep_best(best, s);
-                }
-}
-
 static void exchange(individual *one, uint32_t a, uint32_t b)
 {
     uint16_t t = one->order[a];
@@ -206,11 +138,12 @@ static void exchange(individual *one, uint32_t a, uint32_t b)
  * so that most single swaps towards groups of neighbours do not change it. */
 static void gather(search *x, individual *one)
 {
-    swap best[SWAPS];
+    place_swap best[PLACE_SWAPS];
+    double least = place_pair_seconds(x->w->p, one->order[0], one->order[1], x->w->inner_bytes);
     for (bool better = x->how->local == PLACE_LOCAL_BOTH; better && x->tried < x->most;
          x->tried++) {
-        promising(x, one, true, best);
-        better = best[0].gain > 1e-9 * weight(x, one->order[0], one->order[1]);
+        place_swaps_promising(&x->swaps, one->order, true, best);
+        better = best[0].gain > 1e-9 * least;
         if (better)
             exchange(one, best[0].a, best[0].b);
     }
@@ -230,10 +163,10 @@ static bool try_swap(search *x, individual *one, uint32_t a, uint32_t b)
 /* Tries the swaps that one of the gains promises most of; true: one was kept. */
 static bool try_promising(search *x, individual *one, bool kl)
 {
-    swap best[SWAPS];
+    place_swap best[PLACE_SWAPS];
     bool kept = false;
-    promising(x, one, kl, best);
-    for (uint32_t k = 0; k < SWAPS && !kept; k++)
+    place_swaps_promising(&x->swaps, one->order, kl, best);
+    for (uint32_t k = 0; k < PLACE_SWAPS && !kept; k++)
         kept = isfinite(best[k].gain) && try_swap(x, one, best[k].a, best[k].b);
     return kept;
 }
@@ -321,7 +254,8 @@ atom_status place_stages(const place_problem *p, uint32_t n_stages, const place_
         place_layout l = {.n_stages = n_stages, .n_groups = x.d};
         place_next(&x, &l, 0, 0);
     } else {
-        x.most = how->tries ? how->tries : tries_for(&x);
+        x.most = (how->tries ? how->tries : tries_for(&x)) / (how->brief ? BRIEF : 1);
+        ATOM_TRY_CLEAN(place_swaps_open(x.w, n_stages, x.d, &x.swaps));
         x.population = atom_alloc(POPULATION, sizeof *x.population);
         if (!x.population)
             ATOM_TRY_CLEAN(atom_fail_memory("a placement", POPULATION * sizeof *x.population));
@@ -330,6 +264,7 @@ atom_status place_stages(const place_problem *p, uint32_t n_stages, const place_
     place_work_describe(x.w, &x.best, out);
 cleanup:
     atom_free(x.population);
+    place_swaps_close(&x.swaps);
     place_work_close(&x.w);
     return st;
 }

@@ -65,10 +65,12 @@ static double compute_seconds(const place_problem *p, const uint16_t *hosts, uin
     return end;
 }
 
-static step gradients_step(const place_problem *p, const uint16_t *hosts, uint32_t n)
+static step gradients_step(const place_problem *p, const place_types *types, const uint16_t *hosts,
+                           uint32_t n)
 {
     step s = {.compute = compute_seconds(p, hosts, n), .slow_host = hosts[0]};
-    s.sync = place_sync_seconds(p, hosts, n, total_elements(p) * p->sync_bytes, &s.slow_line);
+    s.sync =
+        place_sync_seconds(p, types, hosts, n, total_elements(p) * p->sync_bytes, &s.slow_line);
     for (uint32_t i = 0; i < n; i++) {
         const place_kind *k = kind_of(p, hosts[i]);
         if (k->whole_update_seconds > s.update)
@@ -81,48 +83,93 @@ static step gradients_step(const place_problem *p, const uint16_t *hosts, uint32
     return s;
 }
 
-static uint32_t without(const uint16_t *hosts, uint32_t n, uint32_t who, uint16_t *out)
+/* A set of hosts that was tried, and the best one. */
+typedef struct sets {
+    const place_problem *p;
+    const place_types *types;
+    uint16_t trial[PLACE_HOSTS_MAX], *best;
+    uint32_t n_trial, n_best;
+    double quickest;
+} sets;
+
+static bool keep_if_better(sets *s)
 {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (hosts[i] != who)
-            out[kept++] = hosts[i];
-    return kept;
+    double seconds = gradients_step(s->p, s->types, s->trial, s->n_trial).seconds;
+    if (seconds >= s->quickest * (1 - 1e-12))
+        return false;
+    s->quickest = seconds;
+    s->n_best = s->n_trial;
+    memcpy(s->best, s->trial, s->n_trial * sizeof *s->best);
+    return true;
 }
 
-/* The quickest set out of `all`; best[] is filled, their number returned. */
-static uint32_t choose_set(const place_problem *p, const uint16_t *all, uint32_t n, uint16_t *best)
+static void try_every_set(sets *s, const uint16_t *all, uint32_t n)
 {
-    uint16_t trial[PLACE_HOSTS_MAX];
-    uint32_t n_best = n;
-    memcpy(best, all, n * sizeof *best);
-    double quickest = gradients_step(p, all, n).seconds;
-    for (uint32_t mask = 1; n <= PLACE_EXACT_HOSTS && mask < 1u << n; mask++) {
-        uint32_t m = 0;
+    for (uint32_t mask = 1; mask < 1u << n; mask++) {
+        s->n_trial = 0;
         for (uint32_t i = 0; i < n; i++)
             if (mask >> i & 1)
-                trial[m++] = all[i];
-        double seconds = gradients_step(p, trial, m).seconds;
-        if (seconds < quickest * (1 - 1e-12)) {
-            quickest = seconds;
-            n_best = m;
-            memcpy(best, trial, m * sizeof *best);
-        }
+                s->trial[s->n_trial++] = all[i];
+        (void)keep_if_better(s);
     }
-    for (bool better = n > PLACE_EXACT_HOSTS; better && n_best > 1;) {
-        step now = gradients_step(p, best, n_best);
+}
+
+/* Takes a host out of the trial, or all that are interchangeable with it. */
+static void take_out(sets *s, uint32_t host, bool its_type)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->n_trial; i++) {
+        uint32_t h = s->trial[i];
+        if (its_type ? s->types->of[h] != s->types->of[host] : h != host)
+            s->trial[kept++] = (uint16_t)h;
+    }
+    s->n_trial = kept;
+}
+
+/* Class after class, the slowest lines or the slowest computers first: many must go before it pays. */
+static void leave_classes_out(sets *s, const uint16_t *all, uint32_t n, bool lines)
+{
+    memcpy(s->trial, all, n * sizeof *all);
+    for (s->n_trial = n; s->n_trial > 1;) {
+        step now = gradients_step(s->p, s->types, s->trial, s->n_trial);
+        take_out(s, lines ? now.slow_line : now.slow_host, true);
+        if (s->n_trial)
+            (void)keep_if_better(s);
+    }
+}
+
+/* Host after host, from the best set so far. */
+static void leave_hosts_out(sets *s)
+{
+    for (bool better = true; better && s->n_best > 1;) {
+        step now = gradients_step(s->p, s->types, s->best, s->n_best);
         const uint32_t out[2] = {now.slow_line, now.slow_host};
         better = false;
         for (int i = 0; i < 2 && !better; i++) {
-            uint32_t m = without(best, n_best, out[i], trial);
-            better = m < n_best && gradients_step(p, trial, m).seconds < now.seconds;
-            if (better) {
-                n_best = m;
-                memcpy(best, trial, m * sizeof *best);
-            }
+            memcpy(s->trial, s->best, s->n_best * sizeof *s->best);
+            s->n_trial = s->n_best;
+            take_out(s, out[i], false);
+            better = keep_if_better(s);
         }
     }
-    return n_best;
+}
+
+/* The quickest set out of `all`; best[] is filled, their number returned. */
+static uint32_t choose_set(const place_problem *p, const place_types *types, const uint16_t *all,
+                           uint32_t n, uint16_t *best)
+{
+    sets s = {.p = p, .types = types, .best = best, .quickest = INFINITY};
+    memcpy(s.trial, all, n * sizeof *all);
+    s.n_trial = n;
+    (void)keep_if_better(&s);
+    if (n <= PLACE_EXACT_HOSTS) {
+        try_every_set(&s, all, n);
+        return s.n_best;
+    }
+    leave_classes_out(&s, all, n, true);
+    leave_classes_out(&s, all, n, false);
+    leave_hosts_out(&s);
+    return s.n_best;
 }
 
 static uint32_t those_that_can(const place_problem *p, uint16_t *hosts)
@@ -134,9 +181,10 @@ static uint32_t those_that_can(const place_problem *p, uint16_t *hosts)
     return n;
 }
 
-static void fill_gradients(const place_problem *p, const uint16_t *hosts, place_candidate *out)
+static void fill_gradients(const place_problem *p, const place_types *types, const uint16_t *hosts,
+                           place_candidate *out)
 {
-    step s = gradients_step(p, hosts, out->n_used);
+    step s = gradients_step(p, types, hosts, out->n_used);
     out->sync_steps = 1;
     out->step_seconds = s.seconds;
     out->compute_seconds = s.compute;
@@ -159,7 +207,8 @@ static void fill_gradients(const place_problem *p, const uint16_t *hosts, place_
 
 /* Members train on while weights are averaged, so the step has no link in it. A member's own step
  * has its equal part of the batch. */
-static void fill_parameters(const place_problem *p, const uint16_t *hosts, place_candidate *out)
+static void fill_parameters(const place_problem *p, const place_types *types, const uint16_t *hosts,
+                            place_candidate *out)
 {
     double each = fmax(1, floor((double)p->micro_batches / out->n_used)), rate = 0, compute = 0;
     uint32_t slow = hosts[0];
@@ -179,7 +228,7 @@ static void fill_parameters(const place_problem *p, const uint16_t *hosts, place
     out->bound = compute >= 0.5 ? PLACE_BOUND_COMPUTE : PLACE_BOUND_OPTIMIZER;
     out->binds = slow;
     out->sync_seconds =
-        place_sync_seconds(p, hosts, out->n_used, total_elements(p) * p->sync_bytes, NULL);
+        place_sync_seconds(p, types, hosts, out->n_used, total_elements(p) * p->sync_bytes, NULL);
     for (uint32_t i = 0; i < RUNGS && !out->hidden; i++) {
         out->sync_steps = ladder[i];
         out->hidden = ladder[i] * out->step_seconds >= out->sync_seconds;
@@ -189,7 +238,9 @@ static void fill_parameters(const place_problem *p, const uint16_t *hosts, place
 atom_status place_whole(const place_problem *p, place_mode mode, place_candidate *out)
 {
     uint16_t all[PLACE_HOSTS_MAX], used[PLACE_HOSTS_MAX];
+    place_types types;
     ATOM_TRY(place_check(p));
+    place_types_find(p, &types);
     memset(out, 0, sizeof *out);
     memset(out->stage, 0xff, sizeof out->stage);
     memset(out->pipeline, 0xff, sizeof out->pipeline);
@@ -206,7 +257,7 @@ atom_status place_whole(const place_problem *p, place_mode mode, place_candidate
     out->n_used = n;
     memcpy(used, all, sizeof used);
     if (mode == PLACE_GRADIENTS)
-        out->n_used = choose_set(p, all, n, used);
+        out->n_used = choose_set(p, &types, all, n, used);
     out->n_groups = out->n_used;
     out->first_layer[1] = p->n_layers;
     for (uint32_t i = 0; i < out->n_used; i++) {
@@ -215,34 +266,72 @@ atom_status place_whole(const place_problem *p, place_mode mode, place_candidate
         out->memory_bytes[used[i]] = kind_of(p, used[i])->whole_bytes;
     }
     if (mode == PLACE_GRADIENTS)
-        fill_gradients(p, used, out);
+        fill_gradients(p, &types, used, out);
     else
-        fill_parameters(p, used, out);
+        fill_parameters(p, &types, used, out);
     return ATOM_OK;
+}
+
+static void take_better(place_candidate *best, const place_candidate *trial, bool first)
+{
+    if (first || (trial->possible &&
+                  (!best->possible || trial->tokens_per_second > best->tokens_per_second)))
+        *best = *trial;
+}
+
+/* A short search of each number of stages, then a whole one of the two best. */
+atom_status place_most(const place_problem *p, const place_search *search, place_candidate *out)
+{
+    place_candidate trial;
+    place_search brief = *search;
+    uint32_t first = 0, second = 0;
+    double best[2] = {0};
+    memset(out, 0, sizeof *out);
+    out->mode = PLACE_STAGES;
+    snprintf(out->why, sizeof out->why, "stages need two hosts and two layers");
+    uint32_t most = p->n_hosts < p->n_layers ? p->n_hosts : p->n_layers;
+    most = most < PLACE_STAGES_MAX ? most : PLACE_STAGES_MAX;
+    brief.brief = true;
+    for (uint32_t s = 2; s <= most; s += s < 8 ? 1 : s < 16 ? 2 : s < 32 ? 4 : 8) {
+        ATOM_TRY(place_stages(p, s, &brief, &trial));
+        take_better(out, &trial, s == 2);
+        double rate = trial.possible ? trial.tokens_per_second : 0;
+        if (rate > best[0]) {
+            second = first;
+            best[1] = best[0];
+            first = s;
+            best[0] = rate;
+        } else if (rate > best[1]) {
+            second = s;
+            best[1] = rate;
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        uint32_t s = i ? second : first;
+        if (!s || p->n_hosts <= PLACE_EXACT_HOSTS || search->brief)
+            continue;
+        ATOM_TRY(place_stages(p, s, search, &trial));
+        take_better(out, &trial, false);
+    }
+    return ATOM_OK;
+}
+
+int32_t place_recommend(const place_candidate *gradients, const place_candidate *parameters)
+{
+    if (!gradients->possible)
+        return parameters->possible ? PLACE_PARAMETERS : -1;
+    if (!parameters->possible ||
+        gradients->tokens_per_second >= PLACE_GRADIENTS_ENOUGH * parameters->tokens_per_second)
+        return PLACE_GRADIENTS;
+    return PLACE_PARAMETERS;
 }
 
 atom_status place_decide(const place_problem *p, const place_search *search, place_verdict *out)
 {
-    place_candidate trial;
     memset(out, 0, sizeof *out);
     ATOM_TRY(place_whole(p, PLACE_GRADIENTS, &out->gradients));
     ATOM_TRY(place_whole(p, PLACE_PARAMETERS, &out->parameters));
-    out->stages.mode = PLACE_STAGES;
-    snprintf(out->stages.why, sizeof out->stages.why, "stages need two hosts and two layers");
-    uint32_t most = p->n_hosts < p->n_layers ? p->n_hosts : p->n_layers;
-    most = most < PLACE_STAGES_MAX ? most : PLACE_STAGES_MAX;
-    for (uint32_t s = 2; s <= most; s += s < 8 ? 1 : s < 16 ? 2 : s < 32 ? 4 : 8) {
-        ATOM_TRY(place_stages(p, s, search, &trial));
-        if (s == 2 || (trial.possible && (!out->stages.possible ||
-                                          trial.tokens_per_second > out->stages.tokens_per_second)))
-            out->stages = trial;
-    }
-    if (!out->parameters.possible)
-        out->recommended = -1;
-    else if (out->gradients.tokens_per_second >=
-             PLACE_GRADIENTS_ENOUGH * out->parameters.tokens_per_second)
-        out->recommended = PLACE_GRADIENTS;
-    else
-        out->recommended = PLACE_PARAMETERS;
+    ATOM_TRY(place_most(p, search, &out->stages));
+    out->recommended = place_recommend(&out->gradients, &out->parameters);
     return ATOM_OK;
 }

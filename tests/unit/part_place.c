@@ -298,6 +298,77 @@ static void test_whole_brute_force(void **unused)
     }
 }
 
+/* Hosts of three classes, who see others by class alone. */
+static void make_classes(uint64_t seed, uint32_t n)
+{
+    make(&w, seed, n, 6, 2);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t a = i * 5 % 7 % 3;
+        w.hosts[i].kind = a % 2;
+        w.up[i] = w.up[n - 1] * (1 + a);
+        w.down[i] = w.down[n - 1] * (3 - a);
+        for (uint32_t j = 0; j < n; j++) {
+            uint32_t b = j * 5 % 7 % 3;
+            w.delay[i * n + j] = 0.01 * (1 + a) * (1 + b) + 0.003 * a;
+            w.rate[i * n + j] = 1e6 * (5 + 3 * a + 2 * b) * (1 + (double)(seed % 5));
+        }
+    }
+}
+
+/* Interchangeable hosts are found, and priced as if each was looked at. */
+static void test_classes_cost_what_hosts_cost(void **unused)
+{
+    (void)unused;
+    static place_types types;
+    uint32_t priced = 0;
+    make(&w, 5, 8, 4, 1);
+    place_types_find(&w.p, &types);
+    assert_int_equal(types.n, 8);
+    make_classes(5, 8);
+    place_types_find(&w.p, &types);
+    assert_int_equal(types.n, 3);
+    w.delay[1 * 8 + 2] += 1e-3; /* host 1 and host 2 differ from their classes */
+    place_types_find(&w.p, &types);
+    assert_int_equal(types.n, 5);
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        uint32_t n = 4 + (uint32_t)(seed % 5), stages = 2 + (uint32_t)(seed % 2);
+        place_layout l = {.n_stages = stages, .n_groups = n / stages};
+        place_candidate got;
+        make_classes(seed, n);
+        for (uint32_t i = 0; i < n; i++)
+            l.host[i] = (uint16_t)((i * 3 + seed) % n % n);
+        for (uint32_t i = 0; i < n && n % 3 == 0; i++)
+            l.host[i] = (uint16_t)((i + seed) % n);
+        double naive = naive_price(&w.p, l.host, stages, l.n_groups);
+        assert_int_equal(place_price(&w.p, &l, &got), ATOM_OK);
+        assert_int_equal(got.possible, isfinite(naive));
+        if (got.possible && fabs(got.step_seconds - naive) > 1e-9 * naive)
+            fail_msg("seed %llu: %.12g, not %.12g", (unsigned long long)seed, got.step_seconds,
+                     naive);
+        priced += got.possible;
+    }
+    assert_true(priced > 100);
+}
+
+/* Four lines so slow that leaving one of them out buys nothing, and all four much. */
+static void test_a_class_of_slow_lines_is_left_out(void **unused)
+{
+    (void)unused;
+    static place_candidate got;
+    make(&w, 3, 12, 4, 1);
+    for (uint32_t i = 0; i < 12; i++) {
+        w.up[i] = w.down[i] = i % 3 ? 1e7 : 1e5;
+        for (uint32_t j = 0; j < 12; j++) {
+            w.delay[i * 12 + j] = 0.01;
+            w.rate[i * 12 + j] = i % 3 && j % 3 ? 1e7 : 1e5;
+        }
+    }
+    assert_int_equal(place_whole(&w.p, PLACE_GRADIENTS, &got), ATOM_OK);
+    for (uint32_t i = 0; i < 12; i += 3)
+        assert_int_equal(got.stage[i], PLACE_UNUSED);
+    assert_true(got.n_used > 1);
+}
+
 /* What is evolved is never better than the best, and mostly it is the best. */
 static void test_evolution(void **unused)
 {
@@ -424,9 +495,14 @@ static void test_bad_input(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_whole_brute_force),
-        cmocka_unit_test(test_evolution),   cmocka_unit_test(test_64_hosts_twice),
-        cmocka_unit_test(test_verdict),     cmocka_unit_test(test_places_are_found),
+        cmocka_unit_test(test_brute_force),
+        cmocka_unit_test(test_whole_brute_force),
+        cmocka_unit_test(test_classes_cost_what_hosts_cost),
+        cmocka_unit_test(test_a_class_of_slow_lines_is_left_out),
+        cmocka_unit_test(test_evolution),
+        cmocka_unit_test(test_64_hosts_twice),
+        cmocka_unit_test(test_verdict),
+        cmocka_unit_test(test_places_are_found),
         cmocka_unit_test(test_bad_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

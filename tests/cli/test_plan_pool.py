@@ -1,0 +1,99 @@
+"""atom plan --pool from outside: one screen, one object, one line for what makes no sense, and exit codes."""
+import xml.etree.ElementTree
+
+import tool
+
+FRIENDS = """
+step_tokens: 16384
+hosts:
+  - {name: friends, device: rtx-4090, host_memory: 64GiB, link: home-100-20, region: eu, count: 2}
+  - {name: lab, device: h100, link: fibre, region: us}
+regions:
+  - {between: [eu, us], delay_ms: 45}
+"""
+MODEL = ["plan", "--model", "gpt2-124m", "--sequence-len", 512]
+
+
+class PlanPool(tool.Case):
+    def ask(self, text, *more):
+        self.write("pool.yml", text)
+        return self.ok(*MODEL, "--pool", "pool.yml", *more)
+
+    def refused(self, text, says, code=2):
+        self.write("pool.yml", text)
+        done = self.fails(code, *MODEL, "--pool", "pool.yml", says=says)
+        return done
+
+    def test_one_screen_and_one_object(self):
+        told = self.ask(FRIENDS, "--json").json()
+        self.assertEqual((told["hosts"], told["micro_batches"], told["codec"]), (3, 8, "int8"))
+        ways = {way["mode"]: way for way in told["ways"]}
+        self.assertEqual(set(ways), {"gradients", "parameters", "stages"})
+        self.assertFalse(ways["stages"]["atom_trains_it"])
+        self.assertIn(told["recommended"], ("gradients", "parameters"))
+        for way in ways.values():
+            parts = sum(way[part + "_seconds"] for part in ("compute", "link", "optimizer", "bubble"))
+            self.assertAlmostEqual(parts, way["step_seconds"], delta=1e-9 * parts)
+            self.assertEqual([host["name"] for host in way["hosts"]], ["friends-1", "friends-2", "lab"])
+            self.assertEqual(way["first_layers"][0], 0)
+            self.assertEqual(way["first_layers"][-1], told["layers"])
+        self.assertIn("one more host like lab", [change["change"] for change in told["changes"]])
+        self.assertEqual(told, self.ask(FRIENDS, "--json").json(), "the same question has the same answer")
+        people = self.ask(FRIENDS).out
+        self.assertLessEqual(len(people.splitlines()), 24)
+        for words in ("gradients summed", "weights averaged", "recommended", "atom cannot train in stages yet",
+                      "2 x friends", "one more host like friends", "fibre lines twice as fast"):
+            self.assertIn(words, people)
+
+    def test_matrices(self):
+        hosts = "delays_csv: d.csv\nmbit_csv: m.csv\nhosts: [{name: box, device: rtx-4090, count: 3}]\n"
+        self.write("d.csv", ",1,20\n1,,20\n20,20,\n")
+        self.write("m.csv", ",900,20\n900,,20\n100,100,\n")
+        self.assertEqual(self.ask(hosts, "--json").json()["hosts"], 3)
+        self.write("m.csv", ",900,20\n0,,20\n100,100,\n")
+        self.refused(hosts, "box-2 and box-1 are not connected")
+        self.write("m.csv", ",900\n900,\n")
+        self.refused(hosts, "m.csv:1: 2 cells; there are 3 hosts")
+
+    def test_picture(self):
+        told = self.ask(FRIENDS, "--picture", "p.svg", "--json").json()
+        ways = {way["mode"]: way for way in told["ways"]}
+        shown = [ways[told["recommended"]], ways["stages"]]
+        drawn = xml.etree.ElementTree.parse(self.path("p.svg")).getroot()
+        marked = {name: [e for e in drawn.iter() if e.get("class") == name] for name in ("host", "link")}
+        self.assertEqual(len(marked["host"]), 3 * len(shown), "every host, whether it takes part or not")
+        titles = [e.findtext("{http://www.w3.org/2000/svg}title", "") for e in marked["link"]]
+        stages = ways["stages"]
+        self.assertEqual(sum("Mbit/s" in title for title in titles), (stages["stages"] - 1) * stages["groups"])
+        texts = "".join(drawn.itertext())
+        for words in ("friends-1", "lab", "home-100-20", "atom cannot train in stages yet", "stage 2: layers"):
+            self.assertIn(words, texts)
+        self.ask(FRIENDS, "--picture", "p.svg")
+        self.write("mine.txt", "mine")
+        self.fails(2, *MODEL, "--pool", "pool.yml", "--picture", "mine.txt", says="is not a picture of a pool")
+        self.assertEqual(self.read("mine.txt"), b"mine")
+        self.fails(2, *MODEL, "--picture", "p.svg", says="needs --pool")
+
+    def test_what_makes_no_sense_is_one_line(self):
+        for text, says, code in (
+                ("hosts: [{device: rtx-4091, link: lan}]", 'did you mean "rtx-4090"', 2),
+                ("hosts: [{device: rtx-4090, link: fiber}]", "did you mean 'fibre'", 2),
+                ("hosts: [{device: rtx-4090, lnk: lan}]", "did you mean 'link'", 2),
+                ("hosts: [{device: rtx-4090, host_memory: 8MiB, link: lan}]", "too small for any part", 4),
+                ("hosts: [{profile: none.json, link: lan}]", "none.json", 3)):
+            told = self.refused(text, says, code)
+            self.assertEqual(len(told.err.strip().splitlines()), 1, told)
+        self.fails(2, *MODEL, "--pool", "nothing.yml", says="nothing.yml")
+        self.write("pool.yml", FRIENDS)
+        self.fails(2, *MODEL, "--pool", "pool.yml", "--host-memory", "1GiB", says="belong in the file")
+        self.fails(2, "plan", "--pool", "pool.yml", says="--model")
+
+    def test_what_atom_cannot_train_is_shown_and_refused(self):
+        told = self.refused("hosts: [{name: box, device: rtx-4090, host_memory: 1500MiB, link: lan, count: 4}]",
+                            "atom cannot train it with these hosts", code=4)
+        self.assertIn("stages x", told.out)
+        self.assertIn("recommended       nothing", told.out)
+
+
+if __name__ == "__main__":
+    tool.main()
