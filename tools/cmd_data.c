@@ -146,9 +146,20 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
     return ATOM_OK;
 }
 
+/* What somebody who has texts only would wait for in vain. */
+static const char *given_for_chats(const opt_parsed *parsed)
+{
+    static const char *const keys[] = {"template",         "loss",        "system_prefix",
+                                       "user_prefix",      "turn_suffix", "answer_end",
+                                       "assistant_prefix", NULL};
+    size_t i = 0;
+    while (keys[i] && !opt_given(&prepare_options, parsed, keys[i]))
+        i++;
+    return keys[i];
+}
+
 static atom_status prepare_run(void *values, const opt_parsed *parsed)
 {
-    (void)parsed;
     const prepare_values *v = values;
     text_prepare_report report = {0};
     atom_threads *threads = NULL;
@@ -172,6 +183,7 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
                      .variables = v->template_vars},
         .special_tokens = (text_special_rule)v->special_tokens,
         .loss_all = v->loss,
+        .of_chats = given_for_chats(parsed),
         .threads = threads,
         .progress = show_progress,
     };

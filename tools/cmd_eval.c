@@ -195,8 +195,12 @@ static atom_status run_data(const eval_values *v)
         .device = v->device,
         .device_memory = v->device_memory,
         .threads = v->threads,
+        .progress = cli_progress,
     };
-    ATOM_TRY(eval_loss(&request, &result));
+    atom_status st = eval_loss(&request, &result);
+    cli_progress_end();
+    if (st != ATOM_OK)
+        return st;
     if (v->json)
         return cli_print_json(json_pack(
             "{s:o, s:I, s:s, s:o, s:o}", "loss", cli_real(result.loss), "tokens",

@@ -87,7 +87,7 @@ static atom_status check_options(const export_values *v, const opt_parsed *parse
         export_to to;
     } of[] = {{"type", TO_GGUF},
               {"dtype", v->to == TO_LLMC ? TO_LLMC : TO_HF},
-              {"max_shard_size", TO_HF}};
+              {"max-shard-size", TO_HF}};
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         if ((int32_t)of[i].to != v->to &&
             parsed->origin[opt_find(&options, of[i].name)] != OPT_FROM_DEFAULT)

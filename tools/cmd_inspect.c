@@ -9,7 +9,7 @@
 
 static const opt_command options = {
     .name = "inspect",
-    .summary = "describe a file: safetensors, shard, profile, plan, checkpoint",
+    .summary = "describe a file: safetensors, shard, profile, plan, checkpoint, adapter",
     .examples = "atom inspect run/checkpoint-100\n"
                 "atom inspect run/checkpoint-100/model.safetensors\n"
                 "atom inspect plan.json\n",
@@ -167,6 +167,39 @@ static atom_status inspect_model(const char *path, bool json)
     return st;
 }
 
+/* An adapter of PEFT, and the model that it belongs to where that is here. */
+static atom_status inspect_adapter(const char *path, bool json)
+{
+    file_lora lora = {0};
+    file_model model = {0};
+    atom_status st = ATOM_OK;
+    ATOM_TRY(file_lora_read(path, &lora));
+    bool here = file_model_resolve(path, &model) == ATOM_OK;
+    char *state = atom_path_join(path, "trainer_state.json");
+    bool resumes = state && atom_path_exists(state);
+    if (json) {
+        st = cli_print_json(json_pack(
+            "{s:s, s:s, s:I, s:f, s:f, s:b, s:s, s:s?, s:o, s:b}", "kind", "adapter", "path", path,
+            "lora_r", (json_int_t)lora.rank, "lora_alpha", lora.alpha, "lora_dropout", lora.dropout,
+            "use_rslora", (int)lora.rslora, "target_modules", lora.targets, "base_model", lora.base,
+            "config", here ? config_json(&model.config) : json_null(), "can_resume", (int)resumes));
+    } else {
+        cli_print("%s: LoRA adapter, rank %lld, alpha %g%s, on %s\n", path, (long long)lora.rank,
+                  lora.alpha, lora.rslora ? " (rslora)" : "", lora.targets);
+        if (here)
+            cli_print("  its model: %s, %s parameters\n", lora.base,
+                      cli_count((double)graph_model_params(&model.config)));
+        else
+            cli_print("  %s\n", atom_fail_message());
+        if (resumes)
+            cli_print("  training can resume from here\n");
+    }
+    atom_free(state);
+    file_model_free(&model);
+    file_lora_free(&lora);
+    return st;
+}
+
 /* "F32 12, F16 40": tensors by type. */
 static json_t *count_types(const file_gguf_in *f)
 {
@@ -262,6 +295,16 @@ static atom_status run(void *values, const opt_parsed *parsed)
 {
     const cli_json *v = values;
     const char *path = parsed->positional[0];
+    char *config = atom_path_join(path, "config.json");
+    bool adapter = config && !atom_path_exists(config) && file_lora_is_dir(path);
+    bool data = config && !atom_path_exists(config) && atom_path_is_dir(path) &&
+                text_shards_exist(path, TEXT_TRAIN);
+    atom_free(config);
+    if (adapter)
+        return inspect_adapter(path, v->json);
+    if (data)
+        return atom_fail(ATOM_E_USAGE, "%s is a data set; atom data inspect %s describes it", path,
+                         path);
     if (atom_path_is_dir(path))
         return inspect_model(path, v->json);
     return inspect_file(path, v->json);

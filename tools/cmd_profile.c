@@ -123,6 +123,9 @@ static atom_status run(void *values, const opt_parsed *parsed)
     atom_status st = ATOM_OK;
     if (v->device_spec && opt_given(&options, parsed, "device"))
         return atom_fail(ATOM_E_USAGE, "--device measures and --device-spec models; choose one");
+    if (v->device_spec && opt_given(&options, parsed, "threads"))
+        return atom_fail(ATOM_E_USAGE, "--threads would have no effect: with --device-spec nothing "
+                                       "is measured; leave it out");
     if (v->output)
         ATOM_TRY_CLEAN(part_profile_check_place(v->output));
     ATOM_TRY_CLEAN(v->device_spec ? model_it(v, &profile) : measure_it(v, &profile));

@@ -228,6 +228,10 @@ static atom_status run(void *values, const opt_parsed *parsed)
     if (config->print_config)
         return print_config(config, &settled);
     ATOM_TRY(train_epochs_resolve(config));
+    if (config->num_train_epochs > 0 && !config->quiet)
+        atom_log(ATOM_LOG_INFO, "num_train_epochs %g: %lld step%s, whatever max_steps says",
+                 config->num_train_epochs, (long long)config->max_steps,
+                 config->max_steps == 1 ? "" : "s");
     st = trainer_open(config, &hooks, &t);
     cli_progress_end();
     if (st == ATOM_OK)

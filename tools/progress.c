@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static bool drawn;
-static uint64_t drawn_ns;
+static uint64_t drawn_ns, said_ns;
 static volatile sig_atomic_t caught;
 
 bool cli_progress_live(void)
@@ -42,11 +42,25 @@ void cli_progress_end(void)
     drawn = false;
 }
 
+/* For logs: a line now and then, and none about what is soon done. */
+static void say_slowly(const char *text, bool first)
+{
+    static const uint64_t EVERY_NS = 10000000000u;
+    uint64_t at = atom_clock_ns();
+    if (!first && said_ns && at - said_ns < EVERY_NS)
+        return;
+    if (!first && said_ns)
+        atom_log(ATOM_LOG_INFO, "%s", text);
+    said_ns = at;
+}
+
 void cli_progress(void *ctx, const char *what, uint32_t done, uint32_t total)
 {
     char text[256];
     (void)ctx;
     snprintf(text, sizeof text, "%s: %u of %u", what, done, total);
+    if (!cli_progress_live())
+        say_slowly(text, done == 0);
     cli_progress_draw(text, done == total);
 }
 

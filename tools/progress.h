@@ -7,7 +7,8 @@
 
 #include "tools/cli.h"
 
-/* A plan_progress_fn: "what: done/total", on a terminal only. ctx is not used. */
+/* A plan_progress_fn: "what: done of total", on a terminal redrawn, elsewhere a line of its own once ten
+ * seconds have passed since the last. ctx is not used. */
 void cli_progress(void *ctx, const char *what, uint32_t done, uint32_t total);
 /* Clears the redrawn line, if there is one. Call before printing anything else. */
 void cli_progress_end(void);

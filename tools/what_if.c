@@ -4,6 +4,9 @@
  */
 #include "tools/what_if.h"
 
+/* Per cent of a step: less than that is no gain. */
+static const double NOTICED = 0.5;
+
 static const char *place_text(const plan_outcome *o)
 {
     return o->disk ? "on disk" : "in memory";
@@ -11,16 +14,22 @@ static const char *place_text(const plan_outcome *o)
 
 static void print_change(const plan_outcome *o, double now)
 {
-    char gain[32] = "";
-    if (o->fits && now > 0)
-        snprintf(gain, sizeof gain, "%+.1f %%", 100 * (o->tokens_per_second / now - 1));
+    char text[32] = "";
+    const double gain = now > 0 ? 100 * (o->tokens_per_second / now - 1) : 0;
+    const bool helps = now <= 0 || gain >= NOTICED;
+    if (o->fits && now > 0 && helps)
+        snprintf(text, sizeof text, "%+.1f %%", gain);
+    else if (o->fits && now > 0 && gain > -NOTICED)
+        snprintf(text, sizeof text, "no gain");
+    else if (o->fits && now > 0)
+        snprintf(text, sizeof text, "%.1f %% slower", -gain);
     if (o->fits)
-        cli_print("  %-32s %8s tokens/s %9s  by %-11s %8s host, state %s\n", o->change,
-                  cli_count(o->tokens_per_second), gain, part_bound_name(o->bound),
+        cli_print("  %-32s %8s tokens/s %13s  by %-11s %8s host, state %s\n", o->change,
+                  cli_count(o->tokens_per_second), text, part_bound_name(o->bound),
                   cli_size(o->host_bytes), place_text(o));
     else
         cli_print("  %-32s does not fit\n", o->change);
-    if (o->fits && o->option[0])
+    if (o->fits && o->option[0] && helps)
         cli_print("      %s\n", o->option);
 }
 

@@ -208,6 +208,13 @@ atom_status atom_file_check_place(const char *path, const char *says, const char
 {
     char head[128] = "";
     struct stat s;
+    const char *slash = strrchr(path, '/');
+    char *parent = slash && slash > path ? atom_strndup(path, (size_t)(slash - path)) : NULL;
+    bool nowhere = parent && !atom_path_is_dir(parent);
+    atom_free(parent);
+    if (nowhere)
+        return atom_fail(ATOM_E_USAGE, "%s: there is no directory %.*s; make it first", path,
+                         (int)(slash - path), path);
     if (stat(path, &s) < 0 || !S_ISREG(s.st_mode) || s.st_size == 0)
         return ATOM_OK;
     FILE *f = fopen(path, "re");

@@ -25,7 +25,8 @@ atom_status atom_json_parse(const char *file, const char *text, size_t bytes, si
     if (!parsed && atom_json_starved(&error))
         return atom_fail_memory(file, bytes);
     if (!parsed)
-        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", file, error.line, error.column, error.text);
+        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: not JSON: %s", file, error.line, error.column,
+                         error.text);
     if (!json_is_object(parsed)) {
         json_decref(parsed);
         return atom_fail(ATOM_E_FORMAT, "%s:1:1: not a JSON object", file);

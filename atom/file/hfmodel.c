@@ -117,6 +117,12 @@ static atom_status resolve_adapter(const char *dir, file_model *model)
         ATOM_TRY_CLEAN(atom_fail(
             ATOM_E_UNSUPPORTED, "%s: its base %s is an adapter, too; merge that first", dir, base));
     st = file_model_resolve(base, model);
+    if (st == ATOM_E_USAGE && !atom_path_exists(base))
+        ATOM_TRY_CLEAN(
+            atom_fail(st,
+                      "%s: its model %s (base_model_name_or_path) is not here; name the model's "
+                      "directory as the model, and this one as --adapter",
+                      dir, base));
     if (st != ATOM_OK)
         ATOM_TRY_CLEAN(atom_fail_in(st, "%s: base_model_name_or_path: ", dir));
     model->adapter = atom_strdup(dir);
@@ -164,6 +170,12 @@ static atom_status resolve_config(const char *path, file_model *model)
         fclose(f);
     if (atom_is_lfs_pointer(start, n))
         return atom_fail_lfs(path);
+    const char *end = strrchr(path, '.');
+    if (end && (strcmp(end, ".safetensors") == 0 || strcmp(end, ".bin") == 0))
+        return atom_fail(ATOM_E_USAGE,
+                         "%s is a file of a model; name the directory where it lies beside its "
+                         "config.json",
+                         path);
     first += strspn(start, " \t\r\n");
     if (f && *first != '{' && *first)
         return atom_fail(

@@ -32,9 +32,18 @@ static void tensor_name(const graph *g, const char *name, char out[TENSOR_NAME_M
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
+/* The base as everybody finds it, wherever they stand; a name that is no path stays as it is. Free
+ * with free. */
+static char *whole_path(const char *base)
+{
+    char *whole = base ? realpath(base, NULL) : NULL;
+    return whole || !base ? whole : strdup(base);
+}
+
 static atom_status write_config(const char *dir, const file_lora *lora, const graph *base)
 {
     char *path = atom_path_join(dir, CONFIG);
+    char *whole = whole_path(lora->base);
     json_t *targets = json_array();
     for (const char *at = lora->targets; *at;) {
         size_t n = strcspn(at, ",");
@@ -48,10 +57,11 @@ static atom_status write_config(const char *dir, const file_lora *lora, const gr
         "s:b, s:o}",
         "auto_mapping", "modules_to_save", "revision", "use_dora", 0, "inference_mode", 1,
         "fan_in_fan_out", gpt2, "init_lora_weights", 1, "bias", "none", "base_model_name_or_path",
-        lora->base, "peft_type", "LORA", "task_type", "CAUSAL_LM", "r", (json_int_t)lora->rank,
+        whole, "peft_type", "LORA", "task_type", "CAUSAL_LM", "r", (json_int_t)lora->rank,
         "lora_alpha", lora->alpha, "lora_dropout", lora->dropout, "use_rslora", lora->rslora,
         "target_modules", all ? json_string("all-linear") : json_incref(targets));
     json_decref(targets);
+    free(whole);
     if (root && lora->alpha == (double)(int64_t)lora->alpha) /* whole, as PEFT writes it */
         json_object_set_new(root, "lora_alpha", json_integer((json_int_t)lora->alpha));
     if (!path) {

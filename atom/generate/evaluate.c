@@ -19,11 +19,11 @@ typedef struct evaluation {
     uint64_t windows; /* to read */
 } evaluation;
 
-static atom_status open_model(evaluation *v)
+static atom_status open_model(evaluation *v, int64_t micro_batch)
 {
     const eval_request *r = v->request;
     plan_workbench_config config = {.model = r->model,
-                                    .micro_batch = r->micro_batch,
+                                    .micro_batch = micro_batch,
                                     .sequence = r->sequence,
                                     .dtype = r->dtype,
                                     .device = r->device,
@@ -75,6 +75,15 @@ static atom_status fill_batch(evaluation *v, uint64_t first, uint32_t count)
     return text_windows_read(v->shards, (uint32_t)T, first, count, tokens, targets);
 }
 
+/* Sequences that are not there are not computed. */
+static atom_status shrink_batch(evaluation *v)
+{
+    if (v->windows >= (uint64_t)v->e.bench->g->micro_batch)
+        return ATOM_OK;
+    eval_model_close(&v->e);
+    return open_model(v, (int64_t)v->windows);
+}
+
 static atom_status run(evaluation *v, double *loss, int64_t *tokens)
 {
     uint64_t B = (uint64_t)v->e.bench->g->micro_batch;
@@ -84,6 +93,9 @@ static atom_status run(evaluation *v, double *loss, int64_t *tokens)
         double part = 0;
         int64_t targets = 0;
         uint64_t n = v->windows - first < B ? v->windows - first : B;
+        if (v->request->progress)
+            v->request->progress(v->request->ctx, "micro-batch", (uint32_t)(first / B),
+                                 (uint32_t)((v->windows + B - 1) / B));
         ATOM_TRY(fill_batch(v, first, (uint32_t)n));
         ATOM_TRY(train_engine_eval(v->e.engine, &part, &targets));
         sum += part;
@@ -110,8 +122,9 @@ atom_status eval_loss(const eval_request *request, eval_result *result)
     double loss = 0, begin;
     int64_t tokens = 0;
     atom_status st;
-    ATOM_TRY_CLEAN(open_model(&v));
+    ATOM_TRY_CLEAN(open_model(&v, request->micro_batch));
     ATOM_TRY_CLEAN(open_data(&v));
+    ATOM_TRY_CLEAN(shrink_batch(&v));
     ATOM_TRY_CLEAN(eval_model_load(&v.e, request->device_memory, false));
     begin = atom_clock_seconds();
     ATOM_TRY_CLEAN(run(&v, &loss, &tokens));

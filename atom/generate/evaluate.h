@@ -19,6 +19,9 @@ typedef struct eval_request {
     const char *device;
     uint64_t device_memory;
     int64_t threads;
+    /* NULL, or called before each micro-batch */
+    void (*progress)(void *ctx, const char *what, uint32_t done, uint32_t total);
+    void *ctx;
 } eval_request;
 typedef struct eval_result {
     double loss;

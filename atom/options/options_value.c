@@ -79,18 +79,36 @@ static int flag_value(const char *text)
     return -1;
 }
 
+/* The end of a range: whole numbers in full, sizes and rates as they are written. */
+static const char *bound_text(const opt_spec *spec, double bound, char buf[48])
+{
+    char size[24];
+    bool whole = fabs(bound) < 0x1p62 && bound == floor(bound);
+    if (whole && (spec->type == OPT_SIZE || spec->type == OPT_RATE) && bound >= 1024)
+        snprintf(buf, 48, "%s%s", atom_size_text((uint64_t)bound, size),
+                 spec->type == OPT_RATE ? "/s" : "");
+    else if (whole && spec->type == OPT_INT)
+        snprintf(buf, 48, "%lld", (long long)bound);
+    else
+        snprintf(buf, 48, "%g", bound);
+    return buf;
+}
+
 static atom_status check_range(const opt_spec *spec, double value, const char *text)
 {
     if (spec->min == 0 && spec->max == 0)
         return ATOM_OK;
+    char bound[48];
     bool low = spec->flags & OPT_ABOVE_MIN ? value <= spec->min : value < spec->min;
     bool high = spec->flags & OPT_BELOW_MAX ? value >= spec->max : value > spec->max;
     if (low)
-        return atom_fail(ATOM_E_USAGE, "%s is too small; it must be %s %g", text,
-                         spec->flags & OPT_ABOVE_MIN ? "more than" : "at least", spec->min);
+        return atom_fail(ATOM_E_USAGE, "%s is too small; it must be %s %s", text,
+                         spec->flags & OPT_ABOVE_MIN ? "more than" : "at least",
+                         bound_text(spec, spec->min, bound));
     if (high)
-        return atom_fail(ATOM_E_USAGE, "%s is too large; it must be %s %g", text,
-                         spec->flags & OPT_BELOW_MAX ? "less than" : "at most", spec->max);
+        return atom_fail(ATOM_E_USAGE, "%s is too large; it must be %s %s", text,
+                         spec->flags & OPT_BELOW_MAX ? "less than" : "at most",
+                         bound_text(spec, spec->max, bound));
     return ATOM_OK;
 }
 
@@ -122,10 +140,12 @@ static atom_status set_int(const opt_spec *spec, const char *text, int64_t *out)
     }
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (end == text || *end || errno)
+    if (end == text || *end)
         return atom_fail(ATOM_E_USAGE, "'%s' is not a whole number%s%s", text, of_what(spec, what),
                          or_auto(spec));
     ATOM_TRY(check_range(spec, (double)value, text));
+    if (errno)
+        return atom_fail(ATOM_E_USAGE, "%s is too large", text);
     *out = value;
     return ATOM_OK;
 }

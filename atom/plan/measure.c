@@ -348,6 +348,41 @@ cleanup:
     return st;
 }
 
+static uint64_t call_bytes(const krn_table *table, const swap_call *call)
+{
+    uint64_t bytes = table->workspace ? table->workspace(call->op, call->backward, call->dim) : 0;
+    for (int b = 0; b < call->n_buf; b++)
+        bytes += call->bytes[b];
+    return bytes;
+}
+
+/* Said before anything is timed and memory touched: the kernel would rather end this process than
+ * refuse. */
+static atom_status check_room(const stopwatch *w)
+{
+    const graph *g = w->bench->g;
+    const swap_sub_model *s = &w->low->program->sub_models[0];
+    uint64_t most = 0, have = atom_host_available_bytes();
+    int32_t node = 0;
+    char need[24], has[24];
+    for (int l = 0; l < SWAP_LIST_N; l++) {
+        for (uint32_t c = 0; c < s->list[l].n; c++) {
+            const swap_call *call = &s->list[l].calls[c];
+            uint64_t bytes = call->op != ATOM_OP_N ? call_bytes(w->bench->table, call) : 0;
+            node = bytes > most ? call->node : node;
+            most = bytes > most ? bytes : most;
+        }
+    }
+    if (most <= have)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_RESOURCE,
+                     "a micro-batch of %lld x %lld tokens needs %s of memory for %s alone, and %s "
+                     "are available; take a smaller micro_batch_size (and more "
+                     "gradient_accumulation_steps) or a smaller sequence_len",
+                     (long long)g->micro_batch, (long long)g->sequence, atom_size_text(most, need),
+                     g->nodes[node].name, atom_size_text(have, has));
+}
+
 atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progress, void *ctx,
                                  part_profile **out)
 {
@@ -361,6 +396,7 @@ atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progres
     w.total = count_classes(bench->g);
     ATOM_TRY_CLEAN(measure_rates(&w, &device));
     ATOM_TRY_CLEAN(resident_lowering(bench, &device, &w.low));
+    ATOM_TRY_CLEAN(check_room(&w));
     ATOM_TRY_CLEAN(part_profile_measure(bench->g, &device, time_node, &w, &profile));
     ATOM_TRY_CLEAN(repeat_probe(&w));
     bench->busy[0] = 0;

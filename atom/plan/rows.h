@@ -127,7 +127,10 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
     PLAN_ROW_AUTO_(device_memory, OPT_SIZE, .max = 0x1p62, __VA_ARGS__)
 #define PLAN_ROW_HOST_MEMORY(...) PLAN_ROW_AUTO_(host_memory, OPT_SIZE, .max = 0x1p62, __VA_ARGS__)
 #define PLAN_ROW_LINK_BANDWIDTH(...)                                                               \
-    PLAN_ROW_AUTO_(link_bandwidth, OPT_RATE, .max = 0x1p62, __VA_ARGS__)
+    {                                                                                              \
+        .name = "link_bandwidth", .type = OPT_RATE, AT(link_bandwidth), .fallback = "auto",        \
+        .min = 1 << 20, .max = 0x1p62, .flags = OPT_AUTO, __VA_ARGS__                              \
+    }
 #define PLAN_ROW_THREADS(...) PLAN_ROW_AUTO_(threads, OPT_INT, .max = 1024, __VA_ARGS__)
 
 /* --- the plan -------------------------------------------------------------------------------- */

@@ -5,12 +5,8 @@
  */
 #include "atom/plan/what_if.h"
 
-#include "atom/base/size.h"
-
 #include <stdio.h>
 #include <string.h>
-
-static const uint64_t GIB = 1 << 30;
 
 typedef struct asking {
     const graph *g;
@@ -95,6 +91,21 @@ cleanup:
     return st;
 }
 
+/* A size in the unit that it is a whole number of: what a person would type. */
+static void whole_size(uint64_t bytes, const char *space, char *out, size_t room)
+{
+    static const struct {
+        const char *name;
+        uint64_t bytes;
+    } units[] = {{"GiB", 1 << 30}, {"GB", 1000000000}, {"MiB", 1 << 20},
+                 {"MB", 1000000},  {"KiB", 1 << 10},   {"", 1}};
+    size_t i = 0;
+    while (bytes % units[i].bytes)
+        i++;
+    snprintf(out, room, "%llu%s%s", (unsigned long long)(bytes / units[i].bytes),
+             units[i].name[0] ? space : "", units[i].name);
+}
+
 /* Twice the host's memory; more, up to eight times, where only that fits, or saves the disk. */
 ATOM_MUST static atom_status more_host_memory(asking *a)
 {
@@ -116,12 +127,10 @@ ATOM_MUST static atom_status more_host_memory(asking *a)
         if (!lacks || outcome.fits || times == 8)
             break;
     }
-    snprintf(change, sizeof change, "%s of host memory", atom_size_text(times * has, size));
-    if (times * has % GIB == 0)
-        snprintf(option, sizeof option, "--host-memory %lluGiB",
-                 (unsigned long long)(times * has / GIB));
-    else
-        snprintf(option, sizeof option, "--host-memory %llu", (unsigned long long)(times * has));
+    whole_size(times * has, " ", size, sizeof size);
+    snprintf(change, sizeof change, "%s%s of host memory", size, strchr(size, ' ') ? "" : " bytes");
+    whole_size(times * has, "", size, sizeof size);
+    snprintf(option, sizeof option, "--host-memory %s", size);
     add(a, outcome, change, option);
     return ATOM_OK;
 }

@@ -31,9 +31,7 @@ atom_status pool_options_set(const opt_command *command, const pool_option *opti
             continue;
         if (row < 0)
             return atom_fail(ATOM_E_USAGE, "there is no option %s", o->key);
-        atom_status st = opt_set(command, (uint32_t)row, o->value, values);
-        if (st != ATOM_OK)
-            return atom_fail(st, "%s: %s", o->key, atom_fail_message());
+        ATOM_TRY(opt_set(command, (uint32_t)row, o->value, values));
         parsed->origin[row] = OPT_FROM_COMMAND_LINE;
     }
     return ATOM_OK;

@@ -575,10 +575,12 @@ atom_status text_prepare(const text_prepare_options *options, text_prepare_repor
     ATOM_TRY_CLEAN(open_template(p));
     ATOM_TRY_CLEAN(encode_all(p));
     p->report.template = p->report.chats ? text_template_name(p->template) : NULL;
-    if (options->template.variables && p->report.chats == 0)
+    const char *of_chats = options->template.variables ? "template_vars" : options->of_chats;
+    if (of_chats && p->report.chats == 0)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
-                                 "template_vars: there are no chats in the input, and "
-                                 "texts have no template; leave it out"));
+                                 "%s: there are no chats in the input, and texts have no template "
+                                 "and are learnt whole; leave it out",
+                                 of_chats));
     ATOM_TRY_CLEAN(split_val(p));
     ATOM_TRY_CLEAN(save_all(p));
     if (report)

@@ -39,7 +39,8 @@ typedef struct text_prepare_options {
     bool force;          /* replace a data set that is already there */
     text_format format;  /* of JSONL lines */
     text_template_request template;
-    bool loss_all;                    /* every token of a chat is a target */
+    bool loss_all;        /* every token of a chat is a target */
+    const char *of_chats; /* a key that was set for chats: an error where there are none; or NULL */
     text_special_rule special_tokens; /* in texts; messages of chats never become special tokens */
     atom_threads *threads;            /* NULL: the calling thread only */
     text_progress progress;           /* may be NULL */

@@ -124,6 +124,7 @@ atom_status text_staging_init(const char *dir, bool force, text_staging *out)
     if (!s.dir)
         return atom_fail_memory("a path", strlen(dir));
     ATOM_TRY_CLEAN(join(dir, MOVING, &s.moving));
+    s.made = !atom_path_exists(dir);
     ATOM_TRY_CLEAN(atom_dir_make(dir));
     ATOM_TRY_CLEAN(lock(&s));
     if (!force) {
@@ -163,6 +164,8 @@ void text_staging_fini(text_staging *s)
 {
     if (s->path && atom_path_exists(s->path) && atom_dir_remove(s->path) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    if (s->made)
+        (void)rmdir(s->dir); /* only an empty one goes */
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     atom_free(s->dir);

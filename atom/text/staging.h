@@ -17,6 +17,7 @@ typedef struct text_staging {
     char *moving; /* DIR/.atom-moving */
     int lock_fd;  /* of DIR, locked against a second prepare; -1: none */
     bool force;
+    bool made; /* DIR was not there before: it goes again if nothing comes to lie in it */
 } text_staging;
 
 /* ATOM_E_FORMAT if dir was left in the middle of a move. */

@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #define AT(member) .offset = offsetof(train_config, member)
 
@@ -300,37 +301,65 @@ int64_t train_config_warmup(const train_config *config)
     return config->warmup_steps >= 0 ? config->warmup_steps : config->max_steps * percent / 100;
 }
 
-/* A key that is not at its default, and that nothing reads with the others as they are. */
-static atom_status check_effects(const train_config *c)
+typedef struct idle_key {
+    bool idle; /* nothing reads it, with the others as they are */
+    bool set;  /* and it is not at its default */
+    const char *key, *why;
+} idle_key;
+
+/* At its default, but by a word on the command line that says more than auto or none. A file may
+ * hold the defaults of all keys: --print-config prints such a file. */
+static bool is_said(const opt_parsed *parsed, const char *key)
 {
-    static const char settled[] = "the plan has settled it; plan again with it, or leave it out";
-    const struct {
-        bool idle;
-        const char *key, *why;
-    } keys[] = {
-        {c->min_lr_ratio >= 0 && c->lr_scheduler == TRAIN_CONSTANT, "min_lr_ratio",
-         "lr_scheduler constant stays at learning_rate to the end; leave it out"},
-        {c->lr_scheduler != TRAIN_WSD && fabs(c->decay_ratio - 0.2) > 1e-12, "decay_ratio",
-         "only lr_scheduler wsd has a decay of its own; leave it out"},
-        {c->store != STORE_AUTO && c->optimizer_state == PLAN_STATE_IN_MEMORY, "store",
-         "optimizer_state is memory, so that nothing is on disk; leave it out"},
-        {c->store_dir && c->optimizer_state == PLAN_STATE_IN_MEMORY, "store_dir",
-         "optimizer_state is memory, so that nothing is on disk; leave it out"},
-        {c->plan && c->host_memory, "host_memory", settled},
-        {c->plan && c->recompute >= 0, "recompute", settled},
-        {c->plan && c->optimizer_state != PLAN_STATE_FREE, "optimizer_state", settled},
-        {c->plan && c->updates != PLAN_UPDATES_FREE, "updates", settled},
-        {c->optimizer != GRAPH_MUON && fabs(c->muon_momentum - 0.95) > 1e-12, "muon_momentum",
-         "only optimizer: muon has it; leave it out"},
-        {c->optimizer == GRAPH_MUON && c->store != STORE_AUTO, "store",
-         "optimizer: muon keeps its state in memory, so that nothing is on disk; leave it out"},
-        {c->optimizer == GRAPH_MUON && c->store_dir, "store_dir",
-         "optimizer: muon keeps its state in memory, so that nothing is on disk; leave it out"},
-    };
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i].idle)
+    int32_t row = opt_find(&train_command, key);
+    const char *fallback = train_command.specs[row].fallback;
+    return parsed && parsed->origin[row] == OPT_FROM_COMMAND_LINE && fallback &&
+           strcmp(fallback, "auto") != 0;
+}
+
+/* parsed: NULL where nobody knows who set what. */
+static atom_status check_idle(const idle_key *keys, size_t n, const opt_parsed *parsed)
+{
+    for (size_t i = 0; i < n; i++)
+        if (keys[i].idle && (keys[i].set || is_said(parsed, keys[i].key)))
             return atom_fail(ATOM_E_USAGE, "%s would have no effect: %s", keys[i].key, keys[i].why);
     return ATOM_OK;
+}
+
+static atom_status check_effects(const train_config *c, const opt_parsed *parsed)
+{
+    static const char settled[] = "the plan has settled it; plan again with it, or leave it out",
+                      memory[] = "optimizer_state is memory, so that nothing is on disk; leave it "
+                                 "out",
+                      muons[] = "optimizer: muon keeps its state in memory, so that nothing is on "
+                                "disk; leave it out";
+    bool muon = c->optimizer == GRAPH_MUON;
+    bool in_memory = c->optimizer_state == PLAN_STATE_IN_MEMORY;
+    const idle_key keys[] = {
+        {c->lr_scheduler == TRAIN_CONSTANT, c->min_lr_ratio >= 0, "min_lr_ratio",
+         "lr_scheduler constant stays at learning_rate to the end; leave it out"},
+        {c->lr_scheduler != TRAIN_WSD, fabs(c->decay_ratio - 0.2) > 1e-12, "decay_ratio",
+         "only lr_scheduler wsd has a decay of its own; leave it out"},
+        {c->eval_steps == 0, false,
+         "eval_batches", /* of a file whose eval_steps the line sets to 0 */
+         "eval_steps is 0, so that nothing is evaluated; leave it out, or set eval_steps"},
+        {in_memory, c->store != STORE_AUTO, "store", memory},
+        {in_memory, c->store_dir != NULL, "store_dir", memory},
+        {in_memory, c->update_ahead != TRAIN_AHEAD_AUTO, "update_ahead", memory},
+        {!(c->max_grad_norm > 0), c->update_ahead != TRAIN_AHEAD_AUTO, "update_ahead",
+         "max_grad_norm is 0, so that no update waits for a norm; leave it out"},
+        {c->dry_run, c->trace != NULL, "trace",
+         "a dry run makes no step that could be written down; leave it out"},
+        {!muon, fabs(c->muon_momentum - 0.95) > 1e-12, "muon_momentum",
+         "only optimizer: muon has it; leave it out"},
+        {muon, c->store != STORE_AUTO, "store", muons},
+        {muon, c->store_dir != NULL, "store_dir", muons},
+        {c->plan, c->host_memory, "host_memory", settled},
+        {c->plan, c->recompute >= 0, "recompute", settled},
+        {c->plan, c->optimizer_state != PLAN_STATE_FREE, "optimizer_state", settled},
+        {c->plan, c->updates != PLAN_UPDATES_FREE, "updates", settled},
+    };
+    return check_idle(keys, sizeof keys / sizeof *keys, parsed);
 }
 
 /* What is not built for Muon. */
@@ -347,9 +376,9 @@ static atom_status check_optimizer(const train_config *c)
     return plan_optimizer_check(GRAPH_MUON, c->lora_r > 0 || c->adapter);
 }
 
-atom_status train_config_check(const train_config *config)
+static atom_status check(const train_config *config, const opt_parsed *parsed)
 {
-    ATOM_TRY(check_effects(config));
+    ATOM_TRY(check_effects(config, parsed));
     ATOM_TRY(check_optimizer(config));
     if (config->warmup_steps > config->max_steps && !(config->num_train_epochs > 0))
         return atom_fail(
@@ -358,6 +387,11 @@ atom_status train_config_check(const train_config *config)
             "never reach its peak",
             (long long)config->warmup_steps, (long long)config->max_steps);
     return ATOM_OK;
+}
+
+atom_status train_config_check(const train_config *config)
+{
+    return check(config, NULL);
 }
 
 atom_status train_config_defaults(train_config *config)
@@ -400,7 +434,7 @@ atom_status train_config_settle(train_config *config, opt_parsed *parsed)
 {
     ATOM_TRY(apply_preset(config, parsed));
     ATOM_TRY(choose_length(config, parsed));
-    return train_config_check(config);
+    return check(config, parsed);
 }
 
 atom_status train_config_parse(int argc, char **argv, train_config *config, opt_parsed *parsed)

@@ -81,6 +81,27 @@ static atom_status open_data(trainer *t)
     return ATOM_OK;
 }
 
+/* What was asked for and this run does not use, or will miss. */
+static void note_idle(trainer *t)
+{
+    const train_config *c = t->config;
+    const char *key = c->store_dir                          ? "store_dir"
+                      : c->store != STORE_AUTO              ? "store"
+                      : c->update_ahead != TRAIN_AHEAD_AUTO ? "update_ahead"
+                                                            : NULL;
+    if (key && !t->plan->disk)
+        trainer_note(t, "note: %s is not used, because the optimizer's state fits in memory%s", key,
+                     t->hooks.seam || c->plan ? "" : "; optimizer_state: disk puts it on disk");
+    char *models = atom_path_join(t->bench->model.dir ? t->bench->model.dir : "", "tokenizer.json");
+    if (!t->vocab.tokens && models && !(t->bench->model.dir && atom_path_exists(models)))
+        trainer_note(t,
+                     "warning: %s has no tokenizer.json, so that the checkpoints will have none "
+                     "either, and generate and chat need one; copy the one that the data was made "
+                     "with into %s",
+                     c->data, c->data);
+    atom_free(models);
+}
+
 static atom_status choose_packing(trainer *t)
 {
     const train_config *c = t->config;
@@ -311,6 +332,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     ATOM_TRY_CLEAN(choose_packing(t));
     if (!t->plan)
         ATOM_TRY_CLEAN(trainer_open_plan(t));
+    note_idle(t);
     ATOM_TRY_CLEAN(open_engine(t));
     ATOM_TRY_CLEAN(load_weights(t));
     if (!config->dry_run) {

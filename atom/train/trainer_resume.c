@@ -117,6 +117,11 @@ atom_status trainer_resume_find(const trainer *t, char **path)
         return train_checkpoint_newest(c->output_dir, path);
     if (is_none(resume))
         return c->overwrite ? check_replaced(c) : check_unused(c);
+    if (!atom_path_is_dir(resume))
+        return atom_fail(ATOM_E_USAGE,
+                         "resume_from_checkpoint: there is no directory %s; name a checkpoint, or "
+                         "auto for the newest in output_dir",
+                         resume);
     if (!c->dry_run)
         ATOM_TRY(lies_in(resume, c->output_dir) ? check_newest(c, resume) : check_unused(c));
     *path = atom_strdup(resume);

@@ -226,7 +226,10 @@ atom_status gsp_control_ask(const char *directory, const char *request, double t
     int fd = connect_to(place);
     close(place);
     if (fd < 0)
-        return atom_fail(ATOM_E_USAGE, "%s: nobody answers here; is it running?", directory);
+        return atom_fail(ATOM_E_RUNTIME,
+                         "%s: nobody answers here; does it run, and is this the "
+                         "directory of pool create or join?",
+                         directory);
     bool sent =
         write_all(fd, request, strlen(request), -1, until) && write_all(fd, "\n", 1, -1, until);
     char *line = sent ? read_line(fd, GSP_CONTROL_ANSWER_MAX, -1, until) : NULL;

@@ -46,7 +46,7 @@ ATOM_MUST atom_status gsp_ticket_parse(const char *text, gsp_ticket *out);
 /*
  * Finds a ticket's text where a user says that it is: "-" is the standard input (a line of it, where
  * somebody types), "atom1-..." the ticket itself, anything else a file; a file that others can read
- * is warned of. Blanks are left out; what is in it is for gsp_ticket_parse. The caller wipes `out`.
+ * is warned of. Blanks are left out, and so are words around it; what is in it is for gsp_ticket_parse. The caller wipes `out`.
  * Errors  ATOM_E_USAGE  no such file, nothing in it, too long; ATOM_E_RUNTIME  it cannot be read
  */
 ATOM_MUST atom_status gsp_ticket_read(const char *where, char out[GSP_TICKET_TEXT_BYTES]);

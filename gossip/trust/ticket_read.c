@@ -17,12 +17,14 @@
 /* What is not blank of at most this much is a ticket, or too long for one. */
 enum { READ_BYTES_MAX = 4 * GSP_TICKET_TEXT_BYTES };
 
-static atom_status read_all(FILE *in, const char *name, bool line, char out[GSP_TICKET_TEXT_BYTES])
+static const char BEGINS[] = "atom1-", BLANKS[] = " \t\n\v\f\r";
+
+static atom_status read_line(FILE *in, const char *name, char out[GSP_TICKET_TEXT_BYTES])
 {
     size_t n = 0;
     int c = 0;
     for (size_t i = 0; (c = getc(in)) != EOF; i++) {
-        if (line && c == '\n' && n)
+        if (c == '\n' && n)
             break;
         if (c == ' ' || (c >= '\t' && c <= '\r'))
             c = 0;
@@ -35,6 +37,54 @@ static atom_status read_all(FILE *in, const char *name, bool line, char out[GSP_
     if (c == EOF && ferror(in))
         return atom_fail_errno(errno, "%s", name);
     return n ? ATOM_OK : atom_fail(ATOM_E_USAGE, "%s: there is no ticket in it", name);
+}
+
+/* The ticket that stands among other words, as `atom pool create` prints it: it comes first then. */
+static atom_status find_word(const char *name, char text[READ_BYTES_MAX + 1],
+                             char out[GSP_TICKET_TEXT_BYTES])
+{
+    char *at = text, *word = NULL;
+    while (!word && (at = strstr(at, BEGINS)) != NULL) {
+        bool starts = at == text || strchr(BLANKS, at[-1]);
+        word = starts ? at : NULL;
+        at += strlen(BEGINS);
+    }
+    if (!word)
+        return atom_fail(ATOM_E_USAGE, "%s: there is no ticket in it; a ticket begins with atom1-",
+                         name);
+    size_t n = strcspn(word, BLANKS);
+    if (n >= GSP_TICKET_TEXT_BYTES)
+        return atom_fail(ATOM_E_USAGE, "%s: this is too long to be a ticket", name);
+    memcpy(out, word, n);
+    out[n] = 0;
+    return ATOM_OK;
+}
+
+/* A ticket, perhaps broken into lines; or words of which one is a ticket. */
+static atom_status read_whole(FILE *in, const char *name, char out[GSP_TICKET_TEXT_BYTES])
+{
+    char text[READ_BYTES_MAX + 1];
+    size_t bytes = fread(text, 1, READ_BYTES_MAX, in), n = 0;
+    bool more = bytes == READ_BYTES_MAX && getc(in) != EOF;
+    atom_status st = ATOM_OK;
+    text[bytes] = 0;
+    size_t blank = strspn(text, BLANKS);
+    if (ferror(in)) {
+        st = atom_fail_errno(errno, "%s", name);
+    } else if (strncmp(text + blank, BEGINS, strlen(BEGINS)) != 0 && text[blank]) {
+        st = find_word(name, text, out);
+    } else {
+        for (size_t i = 0; i < bytes && n < GSP_TICKET_TEXT_BYTES; i++)
+            if (!strchr(BLANKS, text[i]))
+                out[n++] = text[i];
+        if (n == GSP_TICKET_TEXT_BYTES || more)
+            st = atom_fail(ATOM_E_USAGE, "%s: this is too long to be a ticket", name);
+        else if (!n)
+            st = atom_fail(ATOM_E_USAGE, "%s: there is no ticket in it", name);
+        out[st == ATOM_OK ? n : 0] = 0;
+    }
+    explicit_bzero(text, sizeof text);
+    return st;
 }
 
 static atom_status read_file(const char *path, char out[GSP_TICKET_TEXT_BYTES])
@@ -52,7 +102,7 @@ static atom_status read_file(const char *path, char out[GSP_TICKET_TEXT_BYTES])
                  "others can read %s, and anybody with the ticket can join: chmod "
                  "600 %s",
                  path, path);
-    atom_status st = read_all(in, path, false, out);
+    atom_status st = read_whole(in, path, out);
     (void)fclose(in);
     return st;
 }
@@ -61,9 +111,11 @@ atom_status gsp_ticket_read(const char *where, char out[GSP_TICKET_TEXT_BYTES])
 {
     atom_status st = ATOM_OK;
     if (strcmp(where, "-") == 0) {
-        if (isatty(STDIN_FILENO))
+        bool types = isatty(STDIN_FILENO);
+        if (types)
             (void)fputs("the ticket, please: ", stderr);
-        st = read_all(stdin, "the standard input", isatty(STDIN_FILENO), out);
+        st = types ? read_line(stdin, "the standard input", out)
+                   : read_whole(stdin, "the standard input", out);
     } else if (strncmp(where, "atom", 4) == 0 && access(where, F_OK) != 0) {
         size_t n = strlen(where);
         if (n >= GSP_TICKET_TEXT_BYTES)

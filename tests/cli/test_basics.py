@@ -55,6 +55,17 @@ class Basics(tool.Case):
         self.fails(2, "")
         self.fails(2, "help", "nothing", says="unknown command")
 
+    def test_what_nothing_reads_is_refused(self):
+        for words, says in ((("pool", "status", "--seconds", 3), "--seconds goes with --watch"),
+                            (("pool", "selftest", "--bytes", "1MiB"), "--bytes goes with --via"),
+                            (("pool", "selftest", "--minutes", 3), "--minutes goes with --serve"),
+                            (("profile", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--threads", 2),
+                             "--threads would have no effect"),
+                            (("export", "--model", "m", "-o", "g", "--max_shard_size", "1GB"),
+                             "--max-shard-size does not apply to --to gguf"),
+                            (("bench", "disk", "--dir", "/nowhere"), "/nowhere")):
+            self.fails(2, *words, says=says)
+
     def test_json_is_one_object(self):
         self.assertRegex(self.ok("doctor").out, r"disk tier   by (io_uring|libaio|threads)")
         doctor = self.ok("doctor", "--json")
@@ -130,6 +141,17 @@ class Data(tool.Case):
         self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "d", says="--force")
         self.ok("data", "prepare", "--input", "book.txt", "--output", "d", "--force")
         self.fails(3, "data", "inspect", "nowhere", says="nowhere")
+        self.fails(2, "inspect", "d", says="d is a data set; atom data inspect d")
+
+    def test_what_only_chats_have_is_refused_for_texts(self):
+        self.write("book.txt", tool.english(5000))
+        for key, value in ("--loss", "answers"), ("--loss", "all"), ("--template", "plain"), ("--template-vars", "{}"):
+            self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "d", key, value,
+                       says=[key[2:].replace("-", "_"), "no chats in the input"])
+        self.assertFalse(os.path.exists(self.path("d")), "what failed leaves no empty directory")
+        os.mkdir(self.path("mine"))
+        self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "mine", "--loss", "all", says="loss")
+        self.assertTrue(os.path.isdir(self.path("mine")))
 
     def test_damaged_shards(self):
         self.write("book.txt", tool.english(20000))

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import subprocess
 import time
 
 import tool
@@ -192,6 +193,21 @@ class Lora(tool.Case):
         done = self.run_atom("eval", "--model", small, "--data", self.data)
         self.assertEqual(done.code, 2, done)
         self.assertIn("base_model_name_or_path", done.err)
+        self.assertIn("this one as --adapter", done.err)
+        self.assertIn("rank 2", self.ok("inspect", small).out)
+
+    def test_a_base_is_found_from_everywhere(self):
+        """Trained with a path from here, used from elsewhere; and an adapter is called one."""
+        self.train(os.path.relpath(self.base, self.dir), "near", "--lora-r", 2, "--max-steps", 1)
+        made = self.path("near", "checkpoint-1")
+        os.mkdir(self.path("else"))
+        done = subprocess.run([os.path.abspath(tool.ATOM), "eval", "--model", made, "--data", self.data],
+                              cwd=self.path("else"), env=self.env, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done)
+        said = self.ok("inspect", made).out
+        self.assertIn("LoRA adapter, rank 2", said)
+        self.assertIn(self.base, said)
+        self.assertEqual(self.ok("inspect", made, "--json").json()["kind"], "adapter")
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class OneRunOneDirectory(TrainCase):
         args = self.args("run", "--overwrite", steps=1, memory=None)
         args[args.index(self.config)] = self.path("run", "checkpoint-2")
         self.refused(*args, says=["lies in output_dir", "--overwrite"])
-        self.fails(1, *self.args("run", "--overwrite", "--trace", self.path("missing", "x.json"), steps=1))
+        self.refused(*self.args("run", "--overwrite", "--trace", self.path("missing", "x.json"), steps=1), says=["missing"])
         self.assertEqual(self.steps_in("run"), [2])
         self.train("run", "--overwrite", steps=1)
         self.assertEqual(self.steps_in("run"), [1])

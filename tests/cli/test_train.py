@@ -98,6 +98,10 @@ class Contract(TrainCase):
             self.assertIn(words, people)
         with open(self.path("kept.json"), encoding="utf-8") as f:
             self.assertEqual(json.load(f), plan)
+        roomy = self.ok(*card, "--host-memory", "64GiB", "--what-if").out
+        row = next(line for line in roomy.splitlines() if "128 GiB of host memory" in line)
+        self.assertIn("no gain", row)
+        self.assertNotIn("--host-memory 128GiB", roomy, "what to type for nothing")
         short = self.fails(4, *card, "--host-memory", "1GiB", "--optimizer-state", "memory", "--what-if",
                            says="not enough host memory")
         self.assertIn("fits              no: not enough host memory", short.out)
@@ -345,7 +349,7 @@ class Same(TrainCase):
         args = self.args("run", "--sequence-len", 1024, memory=None)
         args[args.index("--max-steps"):args.index("--max-steps") + 2] = ["--num-train-epochs", 0.5]
         args[args.index("--model") + 1] = self.path("long.json")
-        self.ok(*args)
+        self.assertIn(f"num_train_epochs 0.5: {max(1, steps // 2)} step", self.ok(*args).err)
         self.assertEqual(self.metrics("run")[-1]["step"], max(1, steps // 2))
         self.fails(2, *self.args("run", "--epochs", 1), says=["max-steps", "num-train-epochs"])
 
@@ -432,6 +436,11 @@ class Unhappy(TrainCase):
         self.fails(2, *self.args("run", "--model", "gpt2"), says="gpt2-124m")
         self.write("book.txt", "In the beginning\n")
         self.fails(3, *self.args("run", "--model", "book.txt"), says="book.txt is not a model")
+        self.write("model.safetensors", b"\x10\0\0\0\0\0\0\0{}              ")
+        self.fails(2, *self.args("run", "--model", "model.safetensors"), says="name the directory where it lies")
+        for word in "nowhere", "true", "latest":
+            self.fails(2, *self.args("run", "--resume-from-checkpoint", word), says=["no directory " + word, "auto"])
+        self.fails(2, "profile", "--model", self.config, "-o", "nowhere/p.json", says="no directory nowhere")
         # Who is told of an error is not given half of an answer.
         self.assertEqual(self.fails(3, "generate", "--model", "book.txt", "--prompt", "In").out, "")
         self.write("config.json", "{\"model_type\": \"gpt2\", \"n_head\": 3, \"n_embd\": 32}")
@@ -454,6 +463,23 @@ class Unhappy(TrainCase):
         self.ok("plan", "--profile", "p.json", "--device-memory", BUDGET, "--gradient-accumulation-steps", 3, "-o",
                 "plan.json")
         self.fails(2, *self.args("run", "--plan", "plan.json"), says="gradient_accumulation_steps")
+
+    def test_what_this_run_does_not_use_is_said(self):
+        for key, value in ("--store-dir", "/nope"), ("--store", "threads"), ("--update-ahead", "never"):
+            said = self.ok(*self.args("out", "--dry-run", key, value, memory=None)).err
+            self.assertIn(f"{key[2:].replace('-', '_')} is not used, because the optimizer's state fits in memory", said)
+        said = self.ok(*self.args("out", "--dry-run", memory=None)).err
+        self.assertNotIn("not used", said)
+        self.assertNotIn("no tokenizer.json", said)
+        shutil.copytree(self.data, self.path("bare"))
+        os.remove(self.path("bare", "tokenizer.json"))
+        said = self.ok(*self.args("out", "--dry-run", "--data", "bare", memory=None)).err
+        self.assertIn("bare has no tokenizer.json, so that the checkpoints will have none", said)
+
+    def test_a_batch_that_no_memory_holds(self):
+        wide = self.write("wide.json", json.dumps(dict(CONFIG, vocab_size=50257, n_positions=2048)))
+        self.fails(4, "profile", "--model", wide, "--micro-batch-size", 65536, "--sequence-len", 512, "-o", "p.json",
+                   says=("65536 x 512 tokens", "take a smaller micro_batch_size"))
 
     def test_second_run_on_an_output_dir(self):
         self.train("run")

@@ -49,7 +49,7 @@ static void asks(void **state)
     name[sizeof name - 1] = 0;
     const char *dir = scratch_path(&place, name);
     must(atom_dir_make(dir));
-    assert_int_equal(gsp_control_ask(dir, "x", 1, &answer), ATOM_E_USAGE);
+    assert_int_equal(gsp_control_ask(dir, "x", 1, &answer), ATOM_E_RUNTIME);
     must(gsp_control_open(dir, echo, &calls, &c));
     must(gsp_control_ask(dir, "hello", 5, &answer));
     assert_string_equal(answer, "you said hello");
@@ -66,7 +66,7 @@ static void asks(void **state)
     atom_free(answer);
     gsp_control_close(&c);
     assert_null(c);
-    assert_int_equal(gsp_control_ask(dir, "x", 1, &answer), ATOM_E_USAGE);
+    assert_int_equal(gsp_control_ask(dir, "x", 1, &answer), ATOM_E_RUNTIME);
     assert_int_equal(gsp_control_ask("/no/such/directory", "x", 1, &answer), ATOM_E_USAGE);
     scratch_close(&place);
 }
@@ -135,7 +135,7 @@ static void dead_sockets(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
     close(fd);
     assert_true(atom_path_exists(at.sun_path));
-    assert_int_equal(gsp_control_ask(place.dir, "x", 1, &answer), ATOM_E_USAGE);
+    assert_int_equal(gsp_control_ask(place.dir, "x", 1, &answer), ATOM_E_RUNTIME);
     must(gsp_control_open(place.dir, echo, &calls, &c));
     must(gsp_control_ask(place.dir, "x", 5, &answer));
     atom_free(answer);

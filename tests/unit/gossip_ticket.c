@@ -186,6 +186,16 @@ static void read_from_file_or_itself(void **state)
     test_must(atom_file_write(path, lines, n));
     test_must(gsp_ticket_read(path, got));
     assert_string_equal(got, text);
+    char *said =
+        atom_format("the ticket for others, who join with x-atom1- it:\n\n  %s\n\nsaved\n", text);
+    test_must(
+        atom_file_write(path, said, strlen(said))); /* what pool create prints, kept in a file */
+    test_must(gsp_ticket_read(path, got));
+    assert_string_equal(got, text);
+    atom_free(said);
+    test_must(atom_file_write(path, "no ticket at all\n", 17));
+    assert_int_equal(gsp_ticket_read(path, got), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "there is no ticket in it"));
     test_must(atom_file_write(path, " \n", 2));
     assert_int_equal(gsp_ticket_read(path, got), ATOM_E_USAGE);
     memset(lines, 'a', sizeof lines);

@@ -156,9 +156,32 @@ static void says_what_would_fit(void **state)
     leave(&p);
 }
 
+/* Sizes are said in the unit that they are whole numbers of. */
+static void says_sizes_as_they_are_typed(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t host_bytes;
+        const char *change, *option;
+    } said[] = {{3000000000, "6 GB of host memory", "--host-memory 6GB"},
+                {3ull << 30, "6 GiB of host memory", "--host-memory 6GiB"},
+                {2500ull << 20, "5000 MiB of host memory", "--host-memory 5000MiB"},
+                {2500000000, "5 GB of host memory", "--host-memory 5GB"},
+                {2500000001, "5000000002 bytes of host memory", "--host-memory 5000000002"}};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        place p = ask(said[i].host_bytes, 0, true);
+        const plan_outcome *more = find(&p, "of host memory");
+        assert_non_null(more);
+        assert_string_equal(more->change, said[i].change);
+        assert_string_equal(more->option, said[i].option);
+        leave(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_sizes_as_they_are_typed),
         cmocka_unit_test(prices_by_planning),
         cmocka_unit_test(tries_only_what_could_help),
         cmocka_unit_test(says_what_would_fit),

@@ -125,6 +125,8 @@ static void rig_close(disk_rig *r)
 
 static atom_status rig_open(const bench_values *v, disk_rig **out)
 {
+    if (!atom_path_is_dir(v->dir))
+        return atom_fail(ATOM_E_USAGE, "dir: there is no directory %s", v->dir);
     disk_rig *r = atom_alloc(1, sizeof *r);
     if (!r)
         return atom_fail_memory("the disk bench", sizeof *r);

@@ -124,6 +124,10 @@ static const opt_command ban_options = {
 static atom_status ban(void *values, const opt_parsed *parsed)
 {
     const order_values *v = values;
+    if (parsed->n_positional == 2 && atom_path_is_dir(parsed->positional[0]) &&
+        !atom_path_is_dir(parsed->positional[1]))
+        return atom_fail(ATOM_E_USAGE, "the key comes first: atom pool ban %s %s",
+                         parsed->positional[1], parsed->positional[0]);
     return tell(v, dir_of(parsed, 1),
                 json_pack("{s:s, s:s, s:b}", "do", "ban", "key", parsed->positional[0],
                           "whole_invite", (int)v->whole_invite),

@@ -371,7 +371,14 @@ cleanup:
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const pool_values *v = values;
-    (void)parsed;
+    static const char *const of_via[] = {"seconds", "bytes", "ticket"};
+    for (size_t i = 0; i < sizeof of_via / sizeof *of_via; i++)
+        if (!v->via && opt_given(&options, parsed, of_via[i]))
+            return atom_fail(ATOM_E_USAGE,
+                             "--%s goes with --via; without it no other host is asked", of_via[i]);
+    if (!v->serve && opt_given(&options, parsed, "minutes"))
+        return atom_fail(ATOM_E_USAGE,
+                         "--minutes goes with --serve; without it nobody is waited for");
     return v->serve ? serve(v) : selftest(v);
 }
 
