@@ -1,7 +1,8 @@
 /*
  * Owns the terminal while a conversation runs. One idea: Ctrl-C sets a flag and nothing else; while
  * an answer is made the flag ends it, while a line is read it ends the line. Answers go to stdout,
- * everything about them to stderr. Refuses nothing that can be said in a line.
+ * everything about them to stderr. Lines may also come from a pipe or a file: then nothing is asked
+ * for, and Ctrl-C ends it all. Refuses, on a terminal, nothing that can be said in a line.
  */
 #include "tools/chat.h"
 
@@ -46,14 +47,15 @@ static bool line_is_there(void)
 }
 
 /* A line without its end; false: there are no more. An interrupted one is empty. */
-static bool read_line(char **line, size_t *capacity)
+static bool read_line(bool terminal, char **line, size_t *capacity)
 {
     interrupted = 0;
-    fputs("> ", stderr);
+    if (terminal)
+        fputs("> ", stderr);
     fflush(stderr);
     errno = 0;
     ssize_t n = line_is_there() ? getline(line, capacity, stdin) : -1;
-    if (n < 0 && (interrupted || errno == EINTR)) {
+    if (n < 0 && terminal && (interrupted || errno == EINTR)) {
         clearerr(stdin);
         fputs("\n(Ctrl-D leaves)\n", stderr);
         n = 0;
@@ -89,12 +91,12 @@ static void tell(const generate_chat_result *r, size_t *forgotten)
     *forgotten = r->forgotten;
 }
 
-static atom_status answer(generate_chat *chat, const char *line, size_t *forgotten)
+static atom_status answer(generate_chat *chat, bool terminal, const char *line, size_t *forgotten)
 {
     generate_chat_result result;
     interrupted = 0;
     atom_status st = generate_chat_say(chat, line, stop, &result);
-    if (st == ATOM_E_USAGE) {
+    if (st == ATOM_E_USAGE && terminal) {
         fprintf(stderr, "(%s)\n", atom_fail_message());
         return ATOM_OK;
     }
@@ -103,12 +105,13 @@ static atom_status answer(generate_chat *chat, const char *line, size_t *forgott
     return st;
 }
 
-static atom_status converse(generate_chat *chat)
+static atom_status converse(generate_chat *chat, bool terminal)
 {
+    bool asked = false;
     char *line = NULL;
     size_t capacity = 0, forgotten = 0;
     atom_status st = ATOM_OK;
-    while (st == ATOM_OK && read_line(&line, &capacity) && strcmp(line, "/exit") != 0) {
+    while (st == ATOM_OK && read_line(terminal, &line, &capacity) && strcmp(line, "/exit") != 0) {
         if (strcmp(line, "/reset") == 0) {
             generate_chat_reset(chat);
             forgotten = 0;
@@ -117,15 +120,24 @@ static atom_status converse(generate_chat *chat)
         } else if (line[0] == '/' && strcmp(line, "/help") == 0) {
             help();
         } else if (line[0]) {
-            st = answer(chat, line, &forgotten);
+            st = answer(chat, terminal, line, &forgotten);
+            asked = true;
+            if (st == ATOM_OK && interrupted && !terminal)
+                st = ATOM_E_INTERRUPTED;
         }
     }
     free(line);
+    if (st == ATOM_OK && !terminal && interrupted)
+        return ATOM_E_INTERRUPTED;
+    if (st == ATOM_OK && !terminal && !asked)
+        return atom_fail(ATOM_E_USAGE, "--chat: standard input, which is no terminal, had no "
+                                       "message; give --prompt, or a message on each line");
     return st;
 }
 
 atom_status cli_chat(const generate_request *request)
 {
+    bool terminal = isatty(STDIN_FILENO);
     struct sigaction action = {.sa_handler = on_interrupt}, before; /* getline must come back */
     generate_request r = *request;
     generate_chat *chat = NULL;
@@ -134,9 +146,11 @@ atom_status cli_chat(const generate_request *request)
     ATOM_TRY(generate_chat_open(&r, &chat));
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &before);
-    help();
-    st = converse(chat);
-    fputs("\n", stderr);
+    if (terminal)
+        help();
+    st = converse(chat, terminal);
+    if (terminal)
+        fputs("\n", stderr);
     sigaction(SIGINT, &before, NULL);
     generate_chat_close(&chat);
     return st;

@@ -6,7 +6,6 @@
 #include "tools/cli.h"
 
 #include <string.h>
-#include <unistd.h>
 
 typedef struct generate_values {
     char *model, *adapter;
@@ -40,7 +39,8 @@ static const opt_spec specs[] = {
      .help = "What to continue. Empty: the start of a document."},
     {.name = "chat", .type = OPT_FLAG, AT(chat),
      .help = "The prompt is a message; the model answers it, by its own chat template. Without a "
-             "prompt, on a terminal: a conversation, with answers as long as fit."},
+             "prompt: a conversation, each line of standard input a message, with answers as long "
+             "as fit; from a terminal, a pipe or a file."},
     {.name = "system", .type = OPT_TEXT, AT(system), .value = "TEXT",
      .help = "With --chat: the system's message."},
     {.name = "template", .type = OPT_CHOICE, AT(template), .fallback = "auto", .choices = templates,
@@ -77,7 +77,8 @@ static const opt_command options = {
     .examples = "atom generate --model run/checkpoint-100 --prompt 'In the beginning' --max-tokens "
                 "200\n"
                 "atom generate --model run/checkpoint-100 --chat --prompt 'Name three fruits.'\n"
-                "atom generate --model run/checkpoint-100 --chat\n",
+                "atom generate --model run/checkpoint-100 --chat\n"
+                "atom generate --model run/checkpoint-100 --chat < questions.txt\n",
     OPT_TABLE(specs, generate_values),
 };
 
@@ -101,11 +102,34 @@ static bool is_given(const opt_parsed *parsed, const char *name)
     return parsed->origin[opt_find(&options, name)] != OPT_FROM_DEFAULT;
 }
 
+/* Options that nothing would read. */
+static atom_status check(const generate_values *v, const opt_parsed *parsed)
+{
+    const char *chats = v->system                      ? "--system"
+                        : v->template_vars             ? "--template-vars"
+                        : is_given(parsed, "template") ? "--template"
+                                                       : NULL;
+    const char *samples = is_given(parsed, "top_k")   ? "--top-k"
+                          : is_given(parsed, "top_p") ? "--top-p"
+                                                      : NULL;
+    if (!v->chat && chats)
+        return atom_fail(ATOM_E_USAGE, "%s goes with --chat; without it there are no messages",
+                         chats);
+    if (v->temperature == 0 && samples)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s would have no effect: with --temperature 0 the likeliest token is "
+                         "always taken; leave one of them out",
+                         samples);
+    if (v->chat && v->json && !is_given(parsed, "prompt"))
+        return atom_fail(ATOM_E_USAGE, "--json prints one answer; with --chat it needs --prompt");
+    return ATOM_OK;
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const generate_values *v = values;
     const char *prompt = v->json || v->chat ? NULL : v->prompt;
-    bool talk = v->chat && !v->json && isatty(STDIN_FILENO) && !is_given(parsed, "prompt");
+    bool talk = v->chat && !is_given(parsed, "prompt");
     generate_result result = {0};
     const generate_request request = {
         .model = v->model,
@@ -127,9 +151,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .emit = v->json ? NULL : emit,
         .ctx = &prompt,
     };
-    if (!v->chat && (v->system || v->template_vars))
-        return atom_fail(ATOM_E_USAGE, "%s goes with --chat; without it there are no messages",
-                         v->system ? "--system" : "--template-vars");
+    ATOM_TRY(check(v, parsed));
     if (talk)
         return cli_chat(&request);
     atom_status st = ATOM_OK;

@@ -7,6 +7,7 @@ import random
 import select
 import signal
 import string
+import subprocess
 
 import tool
 
@@ -161,11 +162,27 @@ class Chat(tool.Case):
         self.assertEqual(said["tokens"], len(ANSWER) + 1)
         self.assertGreater(said["prompt_tokens"], len("qwertz") + 10)
         self.converse(model)
+        self.pipe(model)
         self.ok("export", "--model", model, "--to", "gguf", "--output", "chat.gguf")
         again = self.ok("generate", "--model", "chat.gguf", "--chat", "--prompt", "qwertz", "--temperature", 0,
                         "--max-tokens", 20, "--json").json()
         self.assertEqual(again["text"], said["text"])
         self.assertEqual(again["prompt_tokens"], said["prompt_tokens"])
+
+    def pipe(self, model):
+        """A conversation of lines from a pipe: what is answered is the message, not an empty prompt."""
+        def say(text, *more, code=0):
+            done = subprocess.run([tool.ATOM, "generate", "--model", model, "--chat", "--temperature", "0", *more],
+                                  input=text, env=self.env, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, code, done)
+            return done
+        self.assertEqual(say("qwertz\nasdfgh\n").stdout.count(ANSWER), 2)
+        self.assertNotIn(">", say("qwertz\n").stderr)
+        self.assertIn("had no message", say("", code=2).stderr)
+        self.assertIn("sees 96 at a time", say("x" * 120 + "\n", code=2).stderr)
+        self.assertIn("it needs --prompt", say("qwertz\n", "--json", code=2).stderr)
+        self.assertIn("--top-k would have no effect", say("qwertz\n", "--top-k", "3", code=2).stderr)
+        self.fails(2, "generate", "--model", model, "--template", "plain", says="--template goes with --chat")
 
     def converse(self, model):
         """A conversation on a terminal of its own."""
