@@ -84,6 +84,7 @@ typedef struct gsp_rules {
     uint32_t against_rounds; /* K: after so many contributions against the others, weight 0; 0:
                                 where a contribution leans has no effect */
     uint32_t n_parts;
+    uint64_t fragment_bytes; /* of the largest fragment as it travels; 0: not known */
     /* What one member can bring to one version: so many samples, and so many tokens for each of
      * them. Tokens are counted since the last contribution to the same fragment and samples since
      * the last one to any, so this is a sample's length times the number of fragments. */
@@ -374,6 +375,7 @@ typedef struct gsp_agree {
     gsp_phase phase;
     uint32_t ballot;
     uint64_t phase_ns, phase_until_ns, said_ns;
+    uint64_t most_ns;           /* when no more had not promised than may be liars; 0: not yet */
     uint32_t promised, refused; /* bit i: member i did */
     gsp_statement promise[GSP_MEMBERS_MAX];
     gsp_contribution brought[GSP_MEMBERS_MAX];

@@ -43,6 +43,14 @@ gsp_round_sink gsp_agree_round_sink;
 /* agree_view.c */
 /* The member whose turn it is to propose in a ballot, or GSP_NOBODY in an empty roster. */
 uint32_t gsp_view_proposer(const gsp_agree *a, uint32_t ballot);
+/* How long contributions and results travel: twice a fragment, by the lowest rate that a member
+ * states, those aside that may be lies. 0: not known. */
+uint64_t gsp_view_travel_ns(const gsp_agree *a);
+/* How long to wait for as few members as may all be liars, where the others took `others_ns`. A
+ * ballot has as much time as former ones took, so whoever always comes at its very end would get
+ * ever more; what others need for the same thing is not its to stretch
+ * (docs/design/pool.md#ballots). */
+uint64_t gsp_view_patience_ns(const gsp_agree *a, uint64_t others_ns);
 /* How long a ballot may take. */
 uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot);
 /* Whether the next version is wanted now. */

@@ -8,11 +8,22 @@
 
 enum { ATTEMPTS_MAX = 4 };
 
-static void phase_set(gsp_agree *a, gsp_phase phase, uint64_t share_percent)
+static void phase_set(gsp_agree *a, gsp_phase phase, uint64_t within_ns)
 {
     a->phase = phase;
     a->phase_ns = a->said_ns = a->now_ns;
-    a->phase_until_ns = a->now_ns + gsp_view_timeout_ns(a, a->ballot) / 100 * share_percent;
+    a->phase_until_ns = a->now_ns + within_ns;
+    a->most_ns = 0;
+}
+
+static uint64_t share_ns(const gsp_agree *a, uint64_t percent)
+{
+    return gsp_view_timeout_ns(a, a->ballot) / 100 * percent;
+}
+
+static uint64_t lesser(uint64_t x, uint64_t y)
+{
+    return x < y ? x : y;
 }
 
 void gsp_propose_give_up(gsp_agree *a)
@@ -38,7 +49,7 @@ void gsp_propose_start(gsp_agree *a)
     memset(a->promise, 0, sizeof a->promise);
     memset(a->brought, 0, sizeof a->brought);
     a->stats.ballots++;
-    phase_set(a, GSP_GATHER, 20);
+    phase_set(a, GSP_GATHER, share_ns(a, 20));
     gsp_hash previous = a->previous;
     uint32_t ballot = a->ballot;
     say_prepare(a, NULL);
@@ -46,11 +57,6 @@ void gsp_propose_start(gsp_agree *a)
 }
 
 /* ---- promises in, BEGIN out ---- */
-
-static uint64_t lesser(uint64_t x, uint64_t y)
-{
-    return x < y ? x : y;
-}
 
 static void assign(gsp_agree *a, const bool *able, uint32_t n, uint8_t *owner)
 {
@@ -97,10 +103,11 @@ static void choose(gsp_agree *a)
     uint32_t n = gsp_agree_roster(a)->n;
     gsp_message *m = gsp_agree_compose(a, GSP_BEGIN, a->ballot);
     gsp_begin *begin = &m->as.begin;
-    uint64_t timeout = gsp_view_timeout_ns(a, a->ballot);
+    uint64_t travel = gsp_view_travel_ns(a), within = share_ns(a, 50);
+    within = travel ? lesser(within, gsp_view_patience_ns(a, travel)) : within;
     begin->previous = a->previous;
-    begin->collect_ns = timeout / 4;
-    begin->finish_ns = timeout / 2;
+    begin->collect_ns = within / 2;
+    begin->finish_ns = within;
     begin->n_parts = a->rules.n_parts;
     for (uint32_t i = 0; i < n; i++) {
         const gsp_contribution *c = &a->brought[i];
@@ -115,21 +122,26 @@ static void choose(gsp_agree *a)
     if (begin->n_contributors && able_owners(a, able))
         assign(a, able, n, begin->owner);
     memset(begin->owner + begin->n_parts, 0, sizeof begin->owner - begin->n_parts);
-    phase_set(a, GSP_AVERAGE, 50);
+    phase_set(a, GSP_AVERAGE, within);
     gsp_begin mine = *begin;
     gsp_agree_say(a, GSP_TO_ROSTER, m);
     gsp_vote_begin(a, a->self_i, a->ballot, &mine);
     gsp_propose_part_known(a);
 }
 
-/* Goes on once everybody who is alive has promised, or once a quorum has and the time is over. */
+/* Goes on once everybody who is alive has promised, or once a quorum has and the time is over: that
+ * of the phase, or that which the last few have when all others are there. */
 static void gathered(gsp_agree *a)
 {
     uint32_t n = gsp_agree_roster(a)->n;
-    uint32_t alive = gsp_people_alive_bits(a);
+    uint32_t late = gsp_people_alive_bits(a) & ~a->promised;
     if (a->phase != GSP_GATHER || !gsp_quorum(a->rules.trust, n, a->promised))
         return;
-    if ((alive & ~a->promised) == 0 || a->now_ns >= a->phase_until_ns)
+    bool few = (uint32_t)__builtin_popcount(late) <= gsp_liars_max(a->rules.trust, n);
+    if (few && a->most_ns == 0)
+        a->most_ns = a->now_ns;
+    bool over = few && a->now_ns - a->phase_ns >= gsp_view_patience_ns(a, a->most_ns - a->phase_ns);
+    if (late == 0 || over || a->now_ns >= a->phase_until_ns)
         choose(a);
 }
 
@@ -210,7 +222,7 @@ static void propose(gsp_agree *a)
     gsp_proposal_hash(&a->seals, &p->proposal, &p->statement.subject);
     gsp_statement_seal(&a->seals, &p->statement);
     a->has_pending = false;
-    phase_set(a, GSP_DECIDE, 100);
+    phase_set(a, GSP_DECIDE, share_ns(a, 100));
     gsp_agree_say(a, GSP_TO_ROSTER, m);
     gsp_vote_propose(a, a->self_i, m);
 }

@@ -6,6 +6,11 @@
  */
 #include "gossip/agree/agree_inner.h"
 
+enum {
+    SHARE = 8,     /* the first ballot's time / the least patience with a few who are late */
+    PATIENCE = 16, /* beside that: so many times what the others need */
+};
+
 /* ---- who proposes, and for how long ---- */
 
 uint32_t gsp_view_proposer(const gsp_agree *a, uint32_t ballot)
@@ -28,8 +33,44 @@ static uint64_t median_of(uint64_t *x, uint32_t n)
     return x[n / 2];
 }
 
-/* Doubles per ballot; starts at median + 4 x MAD of the rounds seen
- * (docs/design/pool.md#ballots). */
+uint64_t gsp_view_patience_ns(const gsp_agree *a, uint64_t others_ns)
+{
+    uint64_t least = a->rules.round_ns / SHARE;
+    least = least > a->rules.dead_ns ? least : a->rules.dead_ns;
+    return least +
+           PATIENCE * (others_ns < a->rules.round_max_ns ? others_ns : a->rules.round_max_ns);
+}
+
+static const gsp_rates *rates_of(const gsp_agree *a, uint32_t i)
+{
+    const gsp_peer *p = gsp_people_look(a, &gsp_agree_roster(a)->member[i].key);
+    return i == a->self_i ? &a->rates : p ? &p->rates : NULL;
+}
+
+uint64_t gsp_view_travel_ns(const gsp_agree *a)
+{
+    uint32_t n = gsp_agree_roster(a)->n, spare = gsp_liars_max(a->rules.trust, n), known = 0;
+    uint64_t slowest[GSP_MEMBERS_MAX + 1];
+    for (uint32_t i = 0; i < n; i++) {
+        const gsp_rates *r = rates_of(a, i);
+        uint64_t rate = !r                                        ? 0
+                        : r->up_bytes_per_s < r->down_bytes_per_s ? r->up_bytes_per_s
+                                                                  : r->down_bytes_per_s;
+        if (rate == 0)
+            continue;
+        uint32_t at = known++;
+        for (; at > 0 && slowest[at - 1] > rate; at--)
+            slowest[at] = slowest[at - 1];
+        slowest[at] = rate;
+    }
+    if (known <= spare || a->rules.fragment_bytes == 0)
+        return 0;
+    double seconds = 2.0 * (double)a->rules.fragment_bytes / (double)slowest[spare];
+    return seconds < 1e-3 ? 1000000 : (uint64_t)(1e9 * (seconds < 1e6 ? seconds : 1e6));
+}
+
+/* Doubles per ballot; starts at 2 x median + 4 x MAD of the rounds seen, and no higher than what
+ * the members' links need (docs/design/pool.md#ballots). */
 uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
 {
     uint64_t base = a->rules.round_ns, x[GSP_DURATIONS_MAX];
@@ -43,6 +84,8 @@ uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
     }
     base = base < a->rules.round_min_ns ? a->rules.round_min_ns : base;
     base = base > a->rules.round_max_ns ? a->rules.round_max_ns : base;
+    uint64_t travel = gsp_view_travel_ns(a), most = SHARE * gsp_view_patience_ns(a, travel);
+    base = travel && base > most ? most : base;
     uint32_t doublings = ballot > 1 ? ballot - 1 : 0;
     return base << (doublings < 4 ? doublings : 4);
 }

@@ -103,7 +103,7 @@ static inline void push(uint32_t to, const gsp_event *event, const gsp_message *
     w.queue[at].event = *event;
     w.queue[at].message = NULL;
     if (message) {
-        w.queue[at].message = calloc(1, sizeof *message);
+        w.queue[at].message = calloc(1, gsp_message_bytes(message->kind));
         memcpy(w.queue[at].message, message, gsp_message_bytes(message->kind));
     }
 }
