@@ -44,7 +44,9 @@ typedef struct forge_pool {
     uint32_t dropped;       /* bits: messages of these kinds do not arrive */
     uint32_t head, tail, steps, actions;
     uint64_t now_ns;
-    gsp_verdict verdict; /* of audits */
+    gsp_verdict verdict; /* of audits; OPEN: what the sum says */
+    uint32_t withholds;  /* bits of hosts that give nobody what they contributed */
+    uint32_t lies;       /* bits of hosts whose sums are false */
     forge_driver driver; /* of host 0 */
     forge_item queue[FORGE_QUEUE];
 } forge_pool;
@@ -142,6 +144,38 @@ static inline void forge_certify(uint32_t from, const gsp_action *a)
     forge_send(from, &(gsp_action){.to = GSP_TO_ONE, .peer = a->peer, .message = &m});
 }
 
+/* Of these contributions to a version the ones whose makers give nobody else anything. */
+static inline uint32_t forge_lacks(uint32_t host, uint64_t version, uint32_t wanted)
+{
+    const gsp_named *named = gsp_withheld_find(&forge.agree[host], version);
+    uint32_t bits = 0;
+    for (uint32_t i = 0; named && i < named->n_contributors; i++) {
+        const gsp_member *maker = gsp_withheld_maker(named, i);
+        uint32_t who = maker ? forge_host(&maker->key) : host;
+        if ((wanted >> i & 1) && who != host && who < forge.n && (forge.withholds >> who & 1))
+            bits |= 1u << i;
+    }
+    return bits;
+}
+
+/* An audit: what is withheld is told to the others first, and the case stays open. */
+static inline void forge_audit(uint32_t host, const gsp_claim *c)
+{
+    gsp_part made;
+    gsp_event e = {.kind = GSP_ON_INPUTS,
+                   .version = c->version,
+                   .part = c->number,
+                   .peer = forge.key[host],
+                   .withheld = forge_lacks(host, c->version, c->part.included)};
+    if (e.withheld)
+        forge_push(host, &e, NULL);
+    e.kind = GSP_ON_AUDITED;
+    forge_reduce(c->contributor, c->n_contributors, c->number, c->part.included, &made);
+    if (!e.withheld)
+        e.verdict = forge.verdict ? forge.verdict : gsp_claim_judge(c, &made);
+    forge_push(host, &e, NULL);
+}
+
 /* What the driver does for an action, at once. */
 static inline void forge_answer(uint32_t host, const gsp_action *a)
 {
@@ -165,6 +199,7 @@ static inline void forge_answer(uint32_t host, const gsp_action *a)
         forge_reduce(b->contributor, b->n_contributors, a->part, a->included, &made);
         if (gsp_hash_none(&made.hash))
             return;
+        made.hash.byte[1] ^= (uint8_t)(forge.lies >> host & 1);
         e.kind = GSP_ON_REDUCED;
         e.included = made.included;
         e.hash = made.hash;
@@ -179,16 +214,13 @@ static inline void forge_answer(uint32_t host, const gsp_action *a)
         forge_driver_found(&forge.driver, a->genesis);
         return;
     } else if (a->kind == GSP_DO_AUDIT) {
-        const gsp_claim *c = a->claim;
-        forge_reduce(c->contributor, c->n_contributors, c->number, c->part.included, &made);
-        e.kind = GSP_ON_AUDITED;
-        e.verdict = forge.verdict ? forge.verdict : gsp_claim_judge(c, &made);
-        e.withheld = a->claim->part.included;
+        forge_audit(host, a->claim);
+        return;
     } else if (a->kind == GSP_DO_INPUTS) {
         e.kind = GSP_ON_INPUTS;
         e.peer = a->peer;
-        e.included = forge.verdict == GSP_VERDICT_RIGHT ? a->included : 0;
-        e.withheld = a->included & ~e.included;
+        e.withheld = forge_lacks(host, a->version, a->included);
+        e.included = a->included & ~e.withheld;
     } else {
         return;
     }
@@ -276,6 +308,28 @@ static inline void forge_tick(uint64_t ms)
     }
 }
 
+/* The host loses what it has in memory, but for what it has applied, and comes back. */
+static inline void forge_restart(uint32_t host)
+{
+    static gsp_saved saved;
+    gsp_agree *a = &forge.agree[host];
+    gsp_member self = {.key = forge.key[host], .incarnation = a->self.incarnation + 1};
+    gsp_rates rates = {1000, 1000, true};
+    gsp_seals seals = forge_seals(&forge.key[host]);
+    if (a->applied != a->certified || gsp_hash_none(&a->lineage))
+        return;
+    memset(&saved, 0, sizeof saved);
+    saved.genesis = a->genesis;
+    saved.has_certificate = a->certified > a->genesis.version && a->certificate.n_votes > 0;
+    if (saved.has_certificate)
+        saved.certificate = a->certificate;
+    gsp_agree_open(a, &forge.rules, &seals, &self, &rates, &saved, forge.now_ns);
+    for (uint32_t i = 0; i < forge.n; i++) {
+        forge_step(i, (gsp_event){.kind = GSP_ON_DOWN, .peer = self.key});
+        forge_step(i, (gsp_event){.kind = GSP_ON_UP, .peer = self.key});
+    }
+}
+
 static inline void forge_open(uint32_t members, uint32_t joiners, uint32_t strangers)
 {
     memset(forge.agree, 0, sizeof forge.agree);
@@ -283,6 +337,7 @@ static inline void forge_open(uint32_t members, uint32_t joiners, uint32_t stran
     forge.n = members + joiners + strangers;
     forge.n_admitted = members + joiners;
     forge.head = forge.tail = forge.steps = forge.dropped = 0;
+    forge.withholds = forge.lies = 0;
     forge.now_ns = 1000 * FORGE_MS;
     forge.verdict = GSP_VERDICT_OPEN;
     for (uint32_t i = 0; i < FORGE_HOSTS; i++)

@@ -1,12 +1,13 @@
 /*
  * Any bytes as a file of evidence: they are refused, or they convict somebody of what it signed.
  * The sum over the file and the hash over the contributions are made right first, so that what lies
- * behind them is reached; the accused's seal is not, but for the seed that carries one.
+ * behind them is reached; the accused's seal is not, but for the seeds that carry one.
  */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 #include "gossip/member/evidence.h"
 #include "gossip/trust/identity.h"
+#include "tests/fuzz/evidence_terms.h"
 
 #include <sodium.h>
 #include <string.h>
@@ -17,7 +18,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static gsp_finding finding;
     static bool ready;
-    static const uint64_t n_floats[2] = {5000, 9};
     ready = ready || gsp_crypto_start() == ATOM_OK;
     ATOM_ASSERT(ready);
     if (size < 40)
@@ -25,13 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *file = atom_alloc(1, size);
     ATOM_ASSERT(file);
     memcpy(file, data, size);
-    for (uint32_t k = 0; k < 4; k++) {
-        gsp_terms terms = {.pool = {{9}},
-                           .codec = k & 1 ? GSP_CODEC_INT8 : GSP_CODEC_FP32,
-                           .robust = k >> 1,
-                           .n_parts = 3,
-                           .n_fragments = 1 + (k & 1),
-                           .n_floats = n_floats};
+    for (uint32_t k = 0; k < EVIDENCE_TERMS_N; k++) {
+        const gsp_terms terms = evidence_terms(k);
         if (k & 1)
             crypto_generichash(file + size - 32, 32, file, size - 32, NULL, 0);
         if (gsp_evidence_judge(&terms, file, size, &finding) == ATOM_OK)

@@ -9,6 +9,7 @@
  */
 #include "gossip/trust/identity.h"
 #include "tests/fuzz/forge_offer.h"
+#include "tests/fuzz/forge_operations.h"
 
 #include <stdio.h>
 
@@ -141,12 +142,12 @@ static bool invent(forge_script *s)
 {
     const gsp_agree *victim = &forge.agree[VICTIM];
     uint32_t from = 1 + forge_draw(s, forge.n - 1), ballot = 1 + forge_draw(s, 3);
-    switch (forge_draw(s, 7)) {
-    case 0:
+    switch (forge_draw(s, FORGE_INVENTIONS_N)) {
+    case FORGE_SAYS_LEAVE:
         head(GSP_LEAVE, from, false);
         forged.as.leave.statement = statement(victim, GSP_SAYS_LEAVE, from, 0, 0);
         return true;
-    case 1:
+    case FORGE_SAYS_EVIDENCE:
         head(GSP_EVIDENCE, from, false);
         forged.as.evidence.first = statement(victim, GSP_SAYS_VOTE, from, ballot, 1);
         forged.as.evidence.second = statement(victim, GSP_SAYS_VOTE, from, ballot, 2);
@@ -156,11 +157,11 @@ static bool invent(forge_script *s)
             forged.as.evidence.second.root = (gsp_hash){{3}};
         }
         return true;
-    case 2:
+    case FORGE_SAYS_ACCUSE:
         head(GSP_ACCUSE, from, false);
         return gsp_claim_of(&victim->certificate, &victim->audits.roster,
                             forge_draw(s, FORGE_PARTS), &forged.as.accuse.claim);
-    case 3:
+    case FORGE_SAYS_LINEAGE:
         head(GSP_LINEAGE, from, false);
         forged.as.announce.genesis = victim->genesis;
         forged.as.announce.genesis.generation++;
@@ -170,14 +171,14 @@ static bool invent(forge_script *s)
         forged.as.announce.genesis.founder = forge_member(from);
         forged.as.announce.genesis.reset += forge_draw(s, 2);
         return true;
-    case 4:
+    case FORGE_SAYS_REFUSE:
         head(GSP_REFUSE, from, true);
         forged.ballot = victim->ballot;
         forged.as.refuse.promised = victim->ballot + 1;
         return true;
-    case 5:
+    case FORGE_SAYS_WITHHELD:
         head(GSP_WITHHELD, from, false);
-        forged.as.withheld = (gsp_missing){.version = victim->certified,
+        forged.as.withheld = (gsp_missing){.version = victim->certified - forge_draw(s, 6),
                                            .part = forge_draw(s, FORGE_PARTS),
                                            .missing = 1u << forge_draw(s, forge.n)};
         return true;
@@ -190,49 +191,71 @@ static bool invent(forge_script *s)
     }
 }
 
+static void link_changes(uint32_t how, uint32_t whose)
+{
+    static const gsp_event_kind KINDS[] = {GSP_ON_DOWN, GSP_ON_UP, GSP_ON_PROVEN};
+    forge_step(VICTIM, (gsp_event){.kind = KINDS[how], .peer = forge.key[whose]});
+}
+
+/* The victim itself is honest. */
+static void fault(uint32_t what, uint32_t which)
+{
+    uint32_t others = which & ~(1u << VICTIM);
+    if (what == FORGE_VERDICT)
+        forge.verdict = (gsp_verdict)(which % 3);
+    else if (what == FORGE_WITHHOLDS)
+        forge.withholds = others;
+    else
+        forge.lies = others;
+}
+
 static void operate(forge_script *s)
 {
     static const gsp_message_kind KINDS[] = {
         GSP_HEARTBEAT, GSP_PREPARE, GSP_PROMISE, GSP_BEGIN,   GSP_REDUCED, GSP_PROPOSE, GSP_ECHO,
         GSP_VOTE,      GSP_CERTIFY, GSP_PROPOSE, GSP_PROMISE, GSP_JOIN,    GSP_ASK};
-    uint32_t what = forge_draw(s, 16), which;
+    uint32_t what = forge_draw(s, FORGE_OPERATIONS_N), which;
     switch (what) {
-    case 0:
-        forge_tick(250);
-        forge_pump();
+    case FORGE_PASS:
+        which = 1 + forge_draw(s, 64);
+        for (uint32_t k = 0; k < which && forge.steps < FORGE_STEPS; k++) {
+            forge_tick(250);
+            forge_pump();
+        }
         break;
-    case 1:
+    case FORGE_JUMP:
         forge_tick((uint64_t)1 << forge_draw(s, forge.many_keys ? 23 : 14));
         forge_pump();
         break;
-    case 2: /* these are lost from now on */
+    case FORGE_LOSE:
         which = forge_draw(s, 16);
         forge.dropped = which < 12 ? 1u << KINDS[which] : 0;
         break;
-    case 3:
-        which = forge_draw(s, forge.n);
-        forge_step(VICTIM, (gsp_event){.kind = forge_draw(s, 2) ? GSP_ON_UP : GSP_ON_DOWN,
-                                       .peer = forge.key[which]});
+    case FORGE_LINK:
+        link_changes(forge_draw(s, 3), forge_draw(s, forge.n));
         break;
-    case 4:
-        forge.verdict = (gsp_verdict)forge_draw(s, 3);
+    case FORGE_FAULT:
+        fault(forge_draw(s, FORGE_FAULTS_N), forge_draw(s, 256));
         break;
-    case 5:
+    case FORGE_DEPART:
         which = 1 + forge_draw(s, forge.n - 1);
         forge_step(which, (gsp_event){.kind = forge_draw(s, 4) ? GSP_ON_LEAVE : GSP_ON_RESET});
         break;
-    case 6:
-    case 15:
+    case FORGE_OFFER:
+    case FORGE_OFFER_TOO:
         forge_offer_state(&keys, 1 + forge_draw(s, forge.n - 1), s);
         break;
-    case 7:
-    case 8:
+    case FORGE_INVENT:
+    case FORGE_INVENT_TOO:
         if (invent(s))
             deliver(s);
         break;
-    case 9: /* once more what came last, changed again */
+    case FORGE_AGAIN:
         if (forged.kind)
             deliver(s);
+        break;
+    case FORGE_RESTART:
+        forge_restart(1 + forge_draw(s, forge.n - 1));
         break;
     default:
         if (hold_next(KINDS[forge_draw(s, 12)]))
