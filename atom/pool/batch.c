@@ -13,8 +13,14 @@
 
 enum {
     HEAD_WORDS = 8,
-    MAGIC = 0x32736d67, /* gms2 */
-    GROWTH = 32         /* a share grows by so much of itself */
+    KEY_WORDS = GSP_KEY_BYTES / 4,
+    SHARE_WORDS = KEY_WORDS + 3,
+    MAGIC = 0x33736d67, /* gms3 */
+    /* Parts of itself by which a share changes: */
+    GROWTH = 32, /* in time */
+    DRIFT = 512, /* in time, not long after it was late */
+    CUT = 5,     /* late */
+    AGAIN = 2    /* late so many times in a row: halved */
 };
 
 static bool is_open(const pool_batch *b, uint32_t i)
@@ -29,7 +35,8 @@ void pool_batch_begin(pool_batch *b)
         b->open[i / 32] |= 1u << i % 32;
     b->n_open = b->n;
     b->tokens = 0;
-    b->brought = 0;
+    for (uint32_t i = 0; i < b->n_shares; i++)
+        b->share[i].brought = 0;
 }
 
 uint64_t pool_batch_samples(const pool_batch *b)
@@ -46,7 +53,7 @@ static uint64_t open_words(uint32_t n)
 
 uint64_t pool_batch_words(uint32_t n)
 {
-    return HEAD_WORDS + GSP_MEMBERS_MAX + open_words(n);
+    return HEAD_WORDS + POOL_SHARES_MAX * SHARE_WORDS + open_words(n);
 }
 
 void pool_batch_write(const pool_batch *b, float *words)
@@ -57,11 +64,39 @@ void pool_batch_write(const pool_batch *b, float *words)
                                  (uint32_t)(b->steps >> 32),
                                  (uint32_t)b->tokens,
                                  (uint32_t)(b->tokens >> 32),
-                                 b->brought,
+                                 b->n_shares,
                                  b->n_open};
     memcpy(words, head, sizeof head);
-    memcpy(words + HEAD_WORDS, b->share, sizeof b->share);
-    memcpy(words + HEAD_WORDS + GSP_MEMBERS_MAX, b->open, open_words(b->n) * sizeof *b->open);
+    memset(words + HEAD_WORDS, 0, POOL_SHARES_MAX * SHARE_WORDS * sizeof *words);
+    for (uint32_t i = 0; i < b->n_shares; i++) {
+        const pool_share *s = &b->share[i];
+        float *at = words + HEAD_WORDS + i * SHARE_WORDS;
+        uint32_t facts[SHARE_WORDS - KEY_WORDS] = {s->share, s->hold, s->brought};
+        memcpy(at, s->key.byte, GSP_KEY_BYTES);
+        memcpy(at + KEY_WORDS, facts, sizeof facts);
+    }
+    memcpy(words + HEAD_WORDS + POOL_SHARES_MAX * SHARE_WORDS, b->open,
+           open_words(b->n) * sizeof *b->open);
+}
+
+static bool read_shares(pool_batch *b, uint32_t n, const float *words)
+{
+    if (n > POOL_SHARES_MAX)
+        return false;
+    b->n_shares = n;
+    for (uint32_t i = 0; i < n; i++) {
+        pool_share *s = &b->share[i];
+        uint32_t facts[SHARE_WORDS - KEY_WORDS];
+        memcpy(s->key.byte, words + i * SHARE_WORDS, GSP_KEY_BYTES);
+        memcpy(facts, words + i * SHARE_WORDS + KEY_WORDS, sizeof facts);
+        s->share = facts[0];
+        s->hold = facts[1];
+        s->brought = facts[2];
+        if (s->share < POOL_SHARE_MIN || s->share > POOL_SHARE_MAX || s->hold > POOL_SHARE_HOLD ||
+            s->brought > 1)
+            return false;
+    }
+    return true;
 }
 
 bool pool_batch_read(pool_batch *b, const float *words)
@@ -72,12 +107,10 @@ bool pool_batch_read(pool_batch *b, const float *words)
         return false;
     b->steps = head[2] | (uint64_t)head[3] << 32;
     b->tokens = head[4] | (uint64_t)head[5] << 32;
-    b->brought = head[6];
-    memcpy(b->share, words + HEAD_WORDS, sizeof b->share);
-    memcpy(b->open, words + HEAD_WORDS + GSP_MEMBERS_MAX, open_words(b->n) * sizeof *b->open);
-    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
-        if (b->share[i] > POOL_SHARE_MAX)
-            return false;
+    if (!read_shares(b, head[6], words + HEAD_WORDS))
+        return false;
+    memcpy(b->open, words + HEAD_WORDS + POOL_SHARES_MAX * SHARE_WORDS,
+           open_words(b->n) * sizeof *b->open);
     b->n_open = 0;
     for (uint32_t i = 0; i < b->n; i++)
         b->n_open += is_open(b, i);
@@ -86,31 +119,45 @@ bool pool_batch_read(pool_batch *b, const float *words)
 
 /* ---- leases ---- */
 
-/* Those that may compute for the next version: whoever brought something to this one, else all. */
-static uint32_t asked(const pool_batch *b, uint32_t n_members)
+static pool_share share_of(const pool_batch *b, const gsp_key *key)
 {
-    uint32_t all = n_members >= 32 ? UINT32_MAX : (1u << n_members) - 1;
-    return b->brought & all ? b->brought & all : all;
+    for (uint32_t i = 0; i < b->n_shares; i++)
+        if (gsp_key_compare(&b->share[i].key, key) == 0)
+            return b->share[i];
+    return (pool_share){.key = *key, .share = POOL_SHARE_FIRST};
 }
 
-static uint32_t share_of(const pool_batch *b, uint32_t i)
+/* A roster with what is known of its members. May: bits of those that may compute for the next
+ * version: whoever brought something to this one, else all. */
+typedef struct table {
+    uint32_t n, may;
+    pool_share share[GSP_MEMBERS_MAX];
+} table;
+
+static void look_up(const pool_batch *b, const gsp_roster *roster, table *t)
 {
-    return b->share[i] ? b->share[i] : POOL_SHARE_FIRST;
+    t->n = roster->n < GSP_MEMBERS_MAX ? roster->n : GSP_MEMBERS_MAX;
+    t->may = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        t->share[i] = share_of(b, &roster->member[i].key);
+        t->may |= t->share[i].brought << i;
+    }
+    t->may = t->may ? t->may : t->n == 32 ? UINT32_MAX : (1u << t->n) - 1;
 }
 
 /* What is open, by shares; what rounding leaves over goes to the largest remainders. */
-static void divide(const pool_batch *b, uint32_t n_members, uint32_t *count)
+static void divide(const pool_batch *b, const table *t, uint32_t count[GSP_MEMBERS_MAX])
 {
-    uint32_t may = asked(b, n_members), left = b->n_open;
+    uint32_t left = b->n_open;
     uint64_t total = 0, rest[GSP_MEMBERS_MAX] = {0};
     bool over = b->max_samples && b->steps * b->n * b->micro_batch >= b->max_samples;
     memset(count, 0, GSP_MEMBERS_MAX * sizeof *count);
-    for (uint32_t i = 0; i < n_members && i < GSP_MEMBERS_MAX; i++)
-        total += may >> i & 1 ? share_of(b, i) : 0;
+    for (uint32_t i = 0; i < t->n; i++)
+        total += t->may >> i & 1 ? t->share[i].share : 0;
     if (over || total == 0)
         return;
-    for (uint32_t i = 0; i < n_members && i < GSP_MEMBERS_MAX; i++) {
-        uint64_t all = may >> i & 1 ? (uint64_t)b->n_open * share_of(b, i) : 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint64_t all = t->may >> i & 1 ? (uint64_t)b->n_open * t->share[i].share : 0;
         count[i] = (uint32_t)(all / total);
         rest[i] = all % total;
         left -= count[i];
@@ -124,18 +171,23 @@ static void divide(const pool_batch *b, uint32_t n_members, uint32_t *count)
     }
 }
 
-uint32_t pool_batch_leased(const pool_batch *b, uint32_t n_members, uint32_t index)
+uint32_t pool_batch_leased(const pool_batch *b, const gsp_roster *roster, uint32_t index)
 {
+    table t;
     uint32_t count[GSP_MEMBERS_MAX];
-    divide(b, n_members, count);
-    return index < n_members && index < GSP_MEMBERS_MAX ? count[index] : 0;
+    look_up(b, roster, &t);
+    divide(b, &t, count);
+    return index < t.n ? count[index] : 0;
 }
 
-uint32_t pool_batch_lease(const pool_batch *b, uint32_t n_members, uint32_t index, uint32_t *list)
+uint32_t pool_batch_lease(const pool_batch *b, const gsp_roster *roster, uint32_t index,
+                          uint32_t *list)
 {
+    table t;
     uint32_t count[GSP_MEMBERS_MAX], from = 0, at = 0, found = 0;
-    divide(b, n_members, count);
-    if (index >= n_members || index >= GSP_MEMBERS_MAX)
+    look_up(b, roster, &t);
+    divide(b, &t, count);
+    if (index >= t.n)
         return 0;
     for (uint32_t i = 0; i < index; i++)
         from += count[i];
@@ -165,12 +217,13 @@ static void look_parts(const gsp_proposal *c, uint64_t n, uint64_t came, pool_ve
 }
 
 /* A member that did not bring its whole lease has brought nothing. What they brought is marked. */
-static void look_people(const pool_batch *b, const gsp_proposal *c, uint32_t *list, pool_verdict *v)
+static void look_people(const pool_batch *b, const gsp_proposal *c, const gsp_roster *roster,
+                        uint32_t *list, pool_verdict *v)
 {
     for (uint32_t i = 0; i < c->n_contributors; i++) {
         if (!(v->anywhere >> i & 1))
             continue;
-        uint32_t n = pool_batch_lease(b, v->n_members, c->contributor[i].member, list);
+        uint32_t n = pool_batch_lease(b, roster, c->contributor[i].member, list);
         if (n == 0 || c->contributor[i].samples != n * b->micro_batch) {
             v->everywhere &= ~(1u << i);
             v->whole = false;
@@ -181,12 +234,12 @@ static void look_people(const pool_batch *b, const gsp_proposal *c, uint32_t *li
     }
 }
 
-void pool_batch_judge(const pool_batch *b, const gsp_proposal *c, uint32_t n_members,
+void pool_batch_judge(const pool_batch *b, const gsp_proposal *c, const gsp_roster *roster,
                       uint64_t n_floats, uint64_t came, uint32_t *list, pool_verdict *v)
 {
-    *v = (pool_verdict){.n_members = n_members};
+    memset(v, 0, sizeof *v);
     look_parts(c, n_floats, came, v);
-    look_people(b, c, list, v);
+    look_people(b, c, roster, list, v);
 }
 
 void pool_batch_add(pool_batch *b, const pool_verdict *v)
@@ -207,46 +260,65 @@ static uint32_t on_time(const gsp_proposal *c, const pool_verdict *v)
     return bits;
 }
 
-/* Shares that are in time grow slowly, for what is late costs a second version. */
-static uint32_t next_share(uint32_t share, bool late)
+/* After a lease that came late a share stays below what was too much for a while: near it, all wait
+ * for that member. What is late twice in a row is far too much. */
+static void learn(pool_share *s, bool late)
 {
-    uint32_t next = late ? share / 2 : share + share / GROWTH;
-    next = next < POOL_SHARE_MIN ? POOL_SHARE_MIN : next;
-    return next > POOL_SHARE_MAX ? POOL_SHARE_MAX : next;
+    if (late) {
+        bool again = s->hold + AGAIN > POOL_SHARE_HOLD;
+        s->share -= again ? s->share / 2 : s->share / CUT;
+        s->hold = POOL_SHARE_HOLD;
+    } else {
+        s->share += s->share / (s->hold ? DRIFT : GROWTH);
+        s->hold -= s->hold > 0;
+    }
+    s->share = s->share < POOL_SHARE_MIN ? POOL_SHARE_MIN : s->share;
+    s->share = s->share > POOL_SHARE_MAX ? POOL_SHARE_MAX : s->share;
+}
+
+/* Those of the next roster, in its order, then whoever has left, the last first. */
+static void keep(pool_batch *b, const table *t, const gsp_roster *next)
+{
+    pool_share kept[POOL_SHARES_MAX];
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < next->n && k < GSP_MEMBERS_MAX; k++) {
+        kept[n] = share_of(b, &next->member[k].key);
+        kept[n].brought = 0;
+        for (uint32_t i = 0; i < t->n; i++)
+            if (gsp_key_compare(&t->share[i].key, &next->member[k].key) == 0)
+                kept[n] = t->share[i];
+        n++;
+    }
+    for (uint32_t from = 0; from < t->n + b->n_shares && n < POOL_SHARES_MAX; from++) {
+        const pool_share *s = from < t->n ? &t->share[from] : &b->share[from - t->n];
+        bool known = false;
+        for (uint32_t k = 0; k < n; k++)
+            known |= gsp_key_compare(&kept[k].key, &s->key) == 0;
+        if (known)
+            continue;
+        kept[n] = *s;
+        kept[n++].brought = 0;
+    }
+    memcpy(b->share, kept, n * sizeof *kept);
+    b->n_shares = n;
 }
 
 void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_proposal *c,
                        const pool_verdict *v)
 {
-    uint32_t count[GSP_MEMBERS_MAX], share[GSP_MEMBERS_MAX] = {0};
-    uint32_t in_time = on_time(c, v), leased = 0, came = 0;
-    divide(b, v->n_members, count);
-    for (uint32_t i = 0; i < v->n_members; i++) {
+    table t;
+    uint32_t count[GSP_MEMBERS_MAX], in_time = on_time(c, v), leased = 0, came = 0;
+    look_up(b, roster, &t);
+    divide(b, &t, count);
+    for (uint32_t i = 0; i < t.n; i++) {
         leased += count[i];
         came += in_time >> i & 1 ? count[i] : 0;
     }
-    bool tells = v->whole && came > 0 && 2 * came >= leased && v->n_members == roster->n;
-    for (uint32_t i = 0; i < roster->n; i++) {
-        uint32_t now = share_of(b, i);
-        if (tells && (asked(b, roster->n) >> i & 1))
-            now = next_share(now, count[i] > 0 && !(in_time >> i & 1));
-        for (uint32_t k = 0; k < c->next.n; k++)
-            if (gsp_key_compare(&c->next.member[k].key, &roster->member[i].key) == 0)
-                share[k] = now;
+    bool tells = v->whole && came > 0 && 2 * came >= leased;
+    for (uint32_t i = 0; i < t.n; i++) {
+        if (tells && (t.may >> i & 1))
+            learn(&t.share[i], count[i] > 0 && !(in_time >> i & 1));
+        t.share[i].brought = in_time >> i & 1;
     }
-    memcpy(b->share, share, sizeof share);
-}
-
-uint32_t pool_batch_brought(const gsp_roster *roster, const gsp_proposal *c, const pool_verdict *v)
-{
-    uint32_t bits = 0;
-    for (uint32_t i = 0; i < c->n_contributors && v->n_members == roster->n; i++) {
-        if (!(v->everywhere >> i & 1))
-            continue;
-        const gsp_key *key = &roster->member[c->contributor[i].member].key;
-        for (uint32_t k = 0; k < c->next.n; k++)
-            if (gsp_key_compare(&c->next.member[k].key, key) == 0)
-                bits |= 1u << k;
-    }
-    return bits;
+    keep(b, &t, &c->next);
 }

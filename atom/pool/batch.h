@@ -12,8 +12,18 @@ enum {
     POOL_MICRO_BATCHES_MAX = 1 << 16,
     POOL_SHARE_MAX = 1 << 16,              /* of a batch, beside others' shares */
     POOL_SHARE_FIRST = POOL_SHARE_MAX / 4, /* of a member that nothing is known of */
-    POOL_SHARE_MIN = POOL_SHARE_MAX / 1024
+    POOL_SHARE_MIN = POOL_SHARE_MAX / 1024,
+    POOL_SHARE_HOLD = 64, /* versions in time that a share hardly grows, after a late one */
+    POOL_SHARES_MAX = 2 * GSP_MEMBERS_MAX
 };
+
+/* What certificates have shown of a member (docs/design/pool.md#leases-by-speed). */
+typedef struct pool_share {
+    gsp_key key;
+    uint32_t share;   /* what it gets of a batch beside others' shares */
+    uint32_t hold;    /* 0 to POOL_SHARE_HOLD */
+    uint32_t brought; /* 1: it brought something to the newest version; else 0 */
+} pool_share;
 
 typedef struct pool_batch {
     uint32_t n;           /* micro-batches of a step; this and the next two are the run's */
@@ -21,11 +31,11 @@ typedef struct pool_batch {
     uint64_t max_samples; /* of the run; 0: it has no end */
     uint64_t steps;       /* that are in the weights; this and the rest are the agreed state's */
     uint64_t tokens;      /* of the sum */
-    uint32_t brought; /* members of R(applied + 1) that brought something to the newest version */
-    uint32_t n_open;  /* micro-batches that are not in the sum */
-    /* Of the members of R(applied + 1), what they get of a batch beside each other; 0: nothing is
-     * known, POOL_SHARE_FIRST (docs/design/pool.md#leases-by-speed). */
-    uint32_t share[GSP_MEMBERS_MAX];
+    uint32_t n_open;      /* micro-batches that are not in the sum */
+    /* By key: those on the roster of the newest certificate, then those that left it, the last first.
+     * Of whoever is not among them nothing is known: POOL_SHARE_FIRST. */
+    uint32_t n_shares;
+    pool_share share[POOL_SHARES_MAX];
     uint32_t open[POOL_MICRO_BATCHES_MAX / 32]; /* bits */
 } pool_batch;
 
@@ -40,31 +50,30 @@ void pool_batch_write(const pool_batch *b, float *words);
 /* Fills in what is the agreed state's. False: the words are not of batches of b->n. */
 bool pool_batch_read(pool_batch *b, const float *words);
 
-/* How many micro-batches member `index` of n_members computes for the next version. */
-uint32_t pool_batch_leased(const pool_batch *b, uint32_t n_members, uint32_t index);
+/* How many micro-batches member `index` of R(applied + 1) computes for the next version. Shares are
+ * found by key, so a roster that a fork or a reset put together will do. */
+uint32_t pool_batch_leased(const pool_batch *b, const gsp_roster *roster, uint32_t index);
 /* As many, and which: listed in `list` (room for b->n). */
-uint32_t pool_batch_lease(const pool_batch *b, uint32_t n_members, uint32_t index, uint32_t *list);
+uint32_t pool_batch_lease(const pool_batch *b, const gsp_roster *roster, uint32_t index,
+                          uint32_t *list);
 
 /* What a version is, by its certificate. */
 typedef struct pool_verdict {
     uint32_t everywhere, anywhere; /* bits of contributors: in all parts, in some */
-    uint32_t n_members;            /* of R(version) */
     uint64_t tokens;
     uint32_t n_done; /* micro-batches */
     uint32_t done[POOL_MICRO_BATCHES_MAX / 32];
     bool whole; /* the same contributors everywhere, each with its lease */
 } pool_verdict;
 
-/* n_floats: of the fragment; came: floats whose parts came. list: scratch, room for b->n. */
-void pool_batch_judge(const pool_batch *b, const gsp_proposal *c, uint32_t n_members,
+/* roster: R(version). n_floats: of the fragment; came: floats whose parts came. list: scratch, room for b->n. */
+void pool_batch_judge(const pool_batch *b, const gsp_proposal *c, const gsp_roster *roster,
                       uint64_t n_floats, uint64_t came, uint32_t *list, pool_verdict *v);
 /* The micro-batches of a whole version are in the sum. */
 void pool_batch_add(pool_batch *b, const pool_verdict *v);
-/* Shares of R(version + 1), by who brought its lease to a version and who was late; roster: R(version).
- * Before pool_batch_add, and before `brought` is replaced. */
+/* What a version shows of speeds, by who brought its lease and who was late; roster: R(version).
+ * Before pool_batch_add. */
 void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_proposal *c,
                        const pool_verdict *v);
-/* Bits of R(version + 1) of those that are in all parts; roster: R(version). */
-uint32_t pool_batch_brought(const gsp_roster *roster, const gsp_proposal *c, const pool_verdict *v);
 
 #endif

@@ -132,7 +132,7 @@ static uint32_t lease_now(const pool_anchor *p, uint32_t *list)
 {
     for (uint32_t i = 0; p->ready && i < p->roster.n; i++)
         if (gsp_key_compare(&p->roster.member[i].key, &p->c.self) == 0)
-            return pool_batch_lease(&p->g->batch, p->roster.n, i, list);
+            return pool_batch_lease(&p->g->batch, &p->roster, i, list);
     return 0;
 }
 
@@ -169,8 +169,8 @@ uint64_t pool_gradients_lease(void *context, uint64_t version, uint32_t n, uint3
     pool_anchor *p = context;
     uint64_t samples = UINT64_MAX;
     pthread_mutex_lock(&p->lock);
-    if (p->ready && p->applied + 1 == version)
-        samples = (uint64_t)pool_batch_leased(&p->g->batch, n, i) * p->g->u.micro_batch;
+    if (p->ready && p->applied + 1 == version && p->roster.n == n)
+        samples = (uint64_t)pool_batch_leased(&p->g->batch, &p->roster, i) * p->g->u.micro_batch;
     pthread_mutex_unlock(&p->lock);
     return samples;
 }
@@ -224,7 +224,6 @@ static atom_status add(pool_anchor *p, const gsp_proposal *c, const pool_verdict
     pool_batch *b = &g->next;
     float *sum = sum_of(p), share = (float)v->tokens;
     pool_batch_shares(b, &p->roster, c, v);
-    b->brought = pool_batch_brought(&p->roster, c, v);
     if (!v->whole)
         return ATOM_OK;
     for (uint64_t i = 0; i < p->fragment[0].n; i++)
@@ -245,7 +244,7 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
         g->grad_norm = g->next_norm;
         g->rate = g->next_rate;
     }
-    for (uint32_t i = 0; v->whole && i < c->n_contributors && v->n_members == p->roster.n; i++)
+    for (uint32_t i = 0; v->whole && i < c->n_contributors; i++)
         if ((v->everywhere >> i & 1) &&
             gsp_key_compare(&p->roster.member[c->contributor[i].member].key, &p->c.self) == 0)
             p->status.included++;
@@ -270,7 +269,7 @@ atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
         .epoch = p->epoch, .version = c->version, .n = f->n, .lineage = c->lineage};
     pool_verdict v;
     pthread_mutex_lock(&p->lock); /* of the list */
-    pool_batch_judge(&p->g->batch, c, p->roster.n, f->n, pool_ranges_floats(&p->ranges), p->g->list,
+    pool_batch_judge(&p->g->batch, c, &p->roster, f->n, pool_ranges_floats(&p->ranges), p->g->list,
                      &v);
     pthread_mutex_unlock(&p->lock);
     pool_gradients_hold(p, true);

@@ -21,7 +21,7 @@ uint64_t pool_gradients_samples(const pool_anchor *p);
 bool pool_gradients_over(const pool_anchor *p);
 /* All member's thread. */
 uint64_t pool_gradients_ready(void *context, uint64_t version);
-/* How many samples member i of n brings to `version` (gsp_work.lease). */
+/* How many samples member i of the n of its roster brings to `version` (gsp_work.lease). */
 uint64_t pool_gradients_lease(void *context, uint64_t version, uint32_t n, uint32_t i);
 gsp_freeze pool_gradients_freeze(pool_anchor *p, uint64_t version, const float **x,
                                  uint64_t *tokens, uint64_t *samples);

@@ -85,6 +85,11 @@ void gsp_agree_begin_version(gsp_agree *a)
     a->record.promised = a->record.echoed = a->record.voted = 0;
     a->view = 0;
     a->due_ns = a->half_ns = a->doubt_ns = 0;
+    if (a->n_leased)
+        a->patience =
+            gsp_view_late_learn(a->patience, a->n_leased > a->certificate.proposal.n_contributors);
+    a->n_leased = 0;
+    a->claimed = 0;
     a->frozen = GSP_UNFROZEN;
     memset(&a->contribution, 0, sizeof a->contribution);
     a->promise_owed = 0;

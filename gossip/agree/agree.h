@@ -54,12 +54,13 @@ enum {
                                    one asks once in two heartbeats where answers are lost */
     GSP_BALLOT_STEP_MAX = 4096, /* by which a ballot may be ahead; honest ones take days for that.
                                    So no liar can use up all numbers */
-    GSP_REPLAY_MAX = 8,         /* certificates and results that every member keeps for others */
-    GSP_AUDITS_MAX = 16,        /* parts of one version that a member checks by its own choice */
-    GSP_ACCUSED_MAX = 4,        /* accusations that wait, one of each author */
-    GSP_PROVEN_MAX = 4,         /* proven lies that are passed on; the oldest is forgotten */
-    GSP_WITHHELD_MAX = 96,      /* rows of the table of members that withhold */
-    GSP_COMPLAINTS_MAX = 4,     /* of one member about one version, that are asked after */
+    GSP_PATIENCE_FIRST = 256,
+    GSP_REPLAY_MAX = 8,     /* certificates and results that every member keeps for others */
+    GSP_AUDITS_MAX = 16,    /* parts of one version that a member checks by its own choice */
+    GSP_ACCUSED_MAX = 4,    /* accusations that wait, one of each author */
+    GSP_PROVEN_MAX = 4,     /* proven lies that are passed on; the oldest is forgotten */
+    GSP_WITHHELD_MAX = 96,  /* rows of the table of members that withhold */
+    GSP_COMPLAINTS_MAX = 4, /* of one member about one version, that are asked after */
     GSP_COMPLAINED_MAX =
         32,             /* contributions that are asked for because of one member in a minute */
     GSP_PULLS_MAX = 96, /* tries for a certified result before the whole state is fetched */
@@ -245,6 +246,8 @@ typedef struct gsp_peer {
     uint64_t certified, applied, tokens, samples;
     uint64_t tokens_live; /* that it has trained, to be shown */
     uint64_t sequence;
+    uint64_t
+        doubted; /* until this version is certified, its word that it is done is not believed */
     /* When it was asked for its chain, and how long it is not asked again: whoever leads nowhere is
      * asked ever less, whatever it claims. */
     uint64_t chain_asked_ns, chain_wait_ns;
@@ -359,6 +362,9 @@ typedef struct gsp_agree {
     gsp_record record;
     uint32_t view; /* the ballot that I take to be under way; 0: the version is not due */
     uint64_t view_until_ns, due_ns;
+    uint32_t patience; /* gsp_view_late_learn; 0: nothing is learnt yet */
+    uint32_t claimed;  /* bits of R(certified + 1) that said they are done before a ballot was on */
+    uint32_t n_leased; /* members that have a lease of this version, as I know */
     uint64_t half_ns;  /* when I knew that half of what was leased is done; 0: it is not */
     uint64_t doubt_ns; /* when the link to the view's proposer broke; 0: it has led since */
     gsp_frozen frozen;
@@ -428,6 +434,13 @@ uint64_t gsp_agree_deadline(const gsp_agree *agree);
 const gsp_named *gsp_withheld_find(const gsp_agree *agree, uint64_t version);
 /* Who made contribution i of it; NULL: there is no such contribution. */
 const gsp_member *gsp_withheld_maker(const gsp_named *named, uint32_t i);
+
+/* Where contributions are pieces of one sum: how long those who were leased half of all samples, and
+ * were done with them half_ns after the last certificate, wait for the others. patience: in 1024ths
+ * of half_ns; 0: GSP_PATIENCE_FIRST. */
+uint64_t gsp_view_late_wait_ns(uint32_t patience, uint64_t half_ns, uint64_t heartbeat_ns);
+/* The next patience, by whether a version came without somebody who had a lease. */
+uint32_t gsp_view_late_learn(uint32_t patience, bool late);
 
 /* R(certified + 1). */
 const gsp_roster *gsp_agree_roster(const gsp_agree *agree);

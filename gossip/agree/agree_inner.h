@@ -53,6 +53,9 @@ uint64_t gsp_view_travel_ns(const gsp_agree *a);
 uint64_t gsp_view_patience_ns(const gsp_agree *a, uint64_t others_ns);
 /* How long a ballot may take. */
 uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot);
+/* A certificate came, and its roster is still this one: who had claimed to bring something and is not
+ * in it is not believed for some versions where it says so (docs/design/pool.md#leases-by-speed). */
+void gsp_view_doubt(gsp_agree *a, const gsp_proposal *proposal);
 /* Whether the next version is wanted now. */
 bool gsp_view_due(const gsp_agree *a);
 /* From now on this ballot is on. */

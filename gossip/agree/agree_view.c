@@ -94,18 +94,29 @@ uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
 
 enum {
     JOIN_BEATS = 10, /* since the last certificate, before one is made for a joiner alone */
-    LATE_BEATS = 2   /* at least, that members wait for those who are not done */
+    LATE_BEATS = 1   /* at least, that members wait for those who are not done */
 };
+
+/* Of how long it took the first half, in 1024ths. */
+enum { PATIENCE_LEAST = 128, PATIENCE_MOST = 358, DOUBT_VERSIONS = 16 };
+
+static uint32_t peer_of(const gsp_agree *a, uint32_t i)
+{
+    uint32_t k = 0;
+    while (
+        k < GSP_PEERS_KNOWN_MAX &&
+        !(a->peer[k].known && gsp_member_equal(&a->peer[k].who, &gsp_agree_roster(a)->member[i])))
+        k++;
+    return k;
+}
 
 /* What member i of the roster says that it brings: 0: nothing yet, 1: nothing, more: something. */
 static uint64_t said(const gsp_agree *a, uint32_t i)
 {
-    const gsp_peer *p = NULL;
+    uint32_t k = i == a->self_i ? GSP_PEERS_KNOWN_MAX : peer_of(a, i);
+    const gsp_peer *p = k < GSP_PEERS_KNOWN_MAX ? &a->peer[k] : NULL;
     if (i == a->self_i)
         return a->samples;
-    for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX && !p; k++)
-        if (a->peer[k].known && gsp_member_equal(&a->peer[k].who, &gsp_agree_roster(a)->member[i]))
-            p = &a->peer[k];
     return p && p->certified == a->certified && gsp_hash_equal(&p->lineage, &a->lineage)
                ? p->samples
                : 0;
@@ -121,31 +132,93 @@ static uint32_t not_done(const gsp_agree *a)
     return bits;
 }
 
-/* Whether those who are done were leased half of all samples, at least. */
-static bool half_brought(const gsp_agree *a)
+/* Bits of those that say they bring something. */
+static uint32_t claimed(const gsp_agree *a)
 {
-    uint32_t n = gsp_agree_roster(a)->n;
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
+        if ((i == a->self_i || gsp_people_alive(a, i)) && said(a, i) > 1)
+            bits |= 1u << i;
+    return bits;
+}
+
+/* Of those, whoever lately claimed something that no certificate showed. */
+static uint32_t doubted(const gsp_agree *a)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++) {
+        uint32_t k = i == a->self_i ? GSP_PEERS_KNOWN_MAX : peer_of(a, i);
+        if (k < GSP_PEERS_KNOWN_MAX && a->peer[k].doubted > a->certified)
+            bits |= 1u << i;
+    }
+    return bits;
+}
+
+void gsp_view_doubt(gsp_agree *a, const gsp_proposal *p)
+{
+    uint32_t bits = a->claimed;
+    for (uint32_t i = 0; i < p->n_contributors; i++)
+        bits &= ~(1u << p->contributor[i].member);
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++) {
+        uint32_t k = (bits >> i & 1) && i != a->self_i ? peer_of(a, i) : GSP_PEERS_KNOWN_MAX;
+        if (k < GSP_PEERS_KNOWN_MAX)
+            a->peer[k].doubted = p->version + DOUBT_VERSIONS;
+    }
+    a->claimed = 0;
+}
+
+/* Whether those who are done were leased half of all samples, at least; and how many have a lease. */
+static bool half_brought(const gsp_agree *a, uint32_t *n_leased)
+{
+    uint32_t n = gsp_agree_roster(a)->n, believed = claimed(a) & ~doubted(a);
     uint64_t all = 0, done = 0;
+    *n_leased = 0;
     for (uint32_t i = 0; a->rules.lease && i < n; i++) {
         uint64_t lease = a->rules.lease(a->rules.lease_context, a->certified + 1, n, i);
         if (lease > GSP_TOKENS_MAX)
             return false;
         all += lease;
-        if ((i == a->self_i || gsp_people_alive(a, i)) && said(a, i) > 1)
+        *n_leased += lease > 0;
+        if (believed >> i & 1)
             done += lease;
     }
     return done > 0 && 2 * done >= all;
 }
 
-/* All living members are done, or the others have waited for the rest a quarter as long again. */
+uint64_t gsp_view_late_wait_ns(uint32_t patience, uint64_t half_ns, uint64_t heartbeat_ns)
+{
+    patience = patience ? patience : GSP_PATIENCE_FIRST;
+    return half_ns / 1024 * patience + LATE_BEATS * heartbeat_ns;
+}
+
+uint32_t gsp_view_late_learn(uint32_t patience, bool late)
+{
+    patience = patience ? patience : GSP_PATIENCE_FIRST;
+    patience = late ? patience + patience / 4 : patience - patience / 64;
+    patience = patience < PATIENCE_LEAST ? PATIENCE_LEAST : patience;
+    return patience > PATIENCE_MOST ? PATIENCE_MOST : patience;
+}
+
+static void look_at_half(gsp_agree *a)
+{
+    uint32_t n_leased;
+    if (half_brought(a, &n_leased) && a->half_ns == 0)
+        a->half_ns = a->now_ns;
+    a->n_leased = n_leased ? n_leased : a->n_leased;
+    a->claimed |= claimed(a);
+}
+
+/* All living members are done, or the others have waited for the rest for long enough. */
 static bool all_brought(const gsp_agree *a)
 {
     const gsp_roster *roster = gsp_agree_roster(a);
     bool something = a->samples > 1 || gsp_rules_joiner_ready(a);
+    uint32_t n_leased;
     if (not_done(a) != 0)
-        return a->half_ns && half_brought(a) &&
-               a->now_ns - a->half_ns >=
-                   (a->half_ns - a->certified_ns) / 4 + LATE_BEATS * a->rules.heartbeat_ns;
+        return a->half_ns && half_brought(a, &n_leased) &&
+               a->now_ns - a->half_ns >= gsp_view_late_wait_ns(a->patience,
+                                                               a->half_ns - a->certified_ns,
+                                                               a->rules.heartbeat_ns);
     for (uint32_t i = 0; i < roster->n; i++) {
         if (i == a->self_i || (a->left >> i & 1))
             continue;
@@ -208,8 +281,8 @@ void gsp_view_tick(gsp_agree *a)
     bool quorum = gsp_quorum(a->rules.trust, gsp_agree_roster(a)->n, voters(a));
     if (quorum)
         a->quorum_ns = a->now_ns;
-    if (a->rules.summed && a->view == 0 && a->half_ns == 0 && half_brought(a))
-        a->half_ns = a->now_ns;
+    if (a->rules.summed && a->view == 0)
+        look_at_half(a);
     if (!gsp_agree_is_member(a) || !quorum || (a->view == 0 && !gsp_view_due(a)))
         return;
     if (a->due_ns == 0)

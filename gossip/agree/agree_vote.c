@@ -340,6 +340,7 @@ static void adopt(gsp_agree *a, const gsp_certificate *certificate, bool mine)
         if (!gsp_hash_none(&p->part[k].hash) && !gsp_round_holds(&a->round, k, &p->part[k].hash))
             a->missing[k / 64] |= 1ull << (k % 64);
     duration_learned(a);
+    gsp_view_doubt(a, p);
     const gsp_roster before = *gsp_agree_roster(a);
     const uint32_t left = a->left;
     gsp_exit gone[GSP_MEMBERS_MAX];

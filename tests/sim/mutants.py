@@ -162,6 +162,7 @@ def run(cc, args):
 def objects(cc, root, work):
     """Everything compiled once, unbroken: source -> object."""
     sources = sorted(glob.glob("tests/sim/*.c", root_dir=root))
+    sources.remove("tests/sim/speeds.c")  # a simulator of its own (mutants_speeds.py)
     sources += sorted(glob.glob("gossip/agree/*.c", root_dir=root))
     sources += ["gossip/member/trail.c", "gossip/member/inquiry.c", "atom/base/assert.c", "atom/base/mem.c",
                 "atom/base/status.c", "atom/base/printable.c"]

@@ -191,7 +191,7 @@ static void who_is_late_is_waited_for_a_quarter_as_long_again(void **state)
     (void)state;
     open_pool(3);
     gsp_agree *a = &w.agree[0];
-    uint64_t beats = 2 * a->rules.heartbeat_ns / MS;
+    uint64_t beats = a->rules.heartbeat_ns / MS;
     a->rules.summed = true;
     a->rules.time_due_ns = 1000000 * MS;
     assert_false(due_after(1, 1000)); /* nobody knows of leases */
@@ -203,6 +203,69 @@ static void who_is_late_is_waited_for_a_quarter_as_long_again(void **state)
     assert_true(due_after(2, 250000 + beats));
     a->half_ns = 0;
     assert_true(due_after(3, 300000)); /* everybody: at once */
+    assert_int_equal(a->n_leased, 3);
+    close_pool();
+}
+
+static void who_claims_and_does_not_bring_is_not_believed(void **state)
+{
+    (void)state;
+    open_pool(3);
+    gsp_agree *a = &w.agree[0];
+    a->rules.summed = true;
+    a->rules.time_due_ns = 1000000 * MS;
+    a->rules.lease = ten_each;
+    assert_true(due_after(2, 1000) || due_after(2, 100000));
+    assert_int_equal(a->claimed, 3);
+    gsp_proposal p = {.version = a->certified + 1, .n_contributors = 1}; /* only mine */
+    p.contributor[0].member = (uint8_t)a->self_i;
+    gsp_view_doubt(a, &p);
+    uint64_t until = 0;
+    for (uint32_t k = 1; k < 3; k++)
+        until = a->peer[k].doubted > until ? a->peer[k].doubted : until;
+    assert_int_equal(until, a->certified + 17);
+    assert_int_equal(a->claimed, 0);
+    a->half_ns = 0;
+    gsp_peer liar = a->peer[1];
+    liar.doubted = until;
+    a->now_ns += 1000 * MS;
+    a->peer[1] = liar;
+    gsp_view_tick(a);
+    assert_int_equal(a->half_ns, 0); /* a third of the samples, and a word that is not believed */
+    a->peer[1].doubted = a->certified;
+    gsp_view_tick(a);
+    assert_true(a->half_ns != 0);
+    close_pool();
+}
+
+static void patience_is_learnt(void **state)
+{
+    (void)state;
+    uint32_t patience = 0;
+    assert_int_equal(gsp_view_late_wait_ns(0, 1024000, 7), 256007);
+    for (int i = 0; i < 200; i++)
+        patience = gsp_view_late_learn(patience, false);
+    assert_int_equal(gsp_view_late_wait_ns(patience, 1024000, 0),
+                     128000); /* nobody is late: an eighth */
+    uint32_t before = patience;
+    patience = gsp_view_late_learn(patience, true);
+    assert_true(patience > before);
+    for (int i = 0; i < 200; i++)
+        patience = gsp_view_late_learn(patience, true);
+    assert_true(gsp_view_late_wait_ns(patience, 1024000, 0) < 512000); /* never for half as long */
+    assert_true(gsp_view_late_wait_ns(patience, UINT64_MAX / 1024, 0) > 0);
+    open_pool(3);
+    gsp_agree *a = &w.agree[0];
+    a->rules.summed = true;
+    a->n_leased = 1; /* of three members, and one contributed */
+    a->certificate.proposal.n_contributors = 1;
+    gsp_agree_begin_version(a);
+    assert_true(a->patience < GSP_PATIENCE_FIRST);
+    a->n_leased = 2;
+    a->patience = 0;
+    gsp_agree_begin_version(a);
+    assert_true(a->patience > GSP_PATIENCE_FIRST);
+    assert_int_equal(a->n_leased, 0);
     close_pool();
 }
 
@@ -215,6 +278,8 @@ int main(void)
         cmocka_unit_test(a_voter_checks_everything),
         cmocka_unit_test(who_leans_backwards_loses_weight),
         cmocka_unit_test(who_is_late_is_waited_for_a_quarter_as_long_again),
+        cmocka_unit_test(who_claims_and_does_not_bring_is_not_believed),
+        cmocka_unit_test(patience_is_learnt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
