@@ -26,6 +26,8 @@ typedef struct pool_gradients {
     pool_batch batch;        /* as the state says */
     pool_batch next;         /* being made: the member's thread alone, as the two after it */
     double next_norm, next_rate;
+    uint64_t counted_version; /* the newest that was applied, and who counted in it: its thread's */
+    uint32_t counted;
     uint32_t *list, *mine; /* room for a lease; the lease of x */
     uint32_t n_mine;
     uint64_t steps; /* that x is for */
@@ -280,7 +282,15 @@ atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
     pool_batch_write(&p->g->next, words_of(p));
     ATOM_TRY(pool_file_write(&p->store, 0, f->slot ^ 1, &header, f->anchor, f->momentum));
     commit(p, c, &header, &v);
+    p->g->counted_version = c->version;
+    p->g->counted = v.whole ? v.everywhere : 0;
     return ATOM_OK;
+}
+
+uint32_t pool_gradients_counted(void *context, const gsp_certificate *certificate)
+{
+    const pool_gradients *g = ((const pool_anchor *)context)->g;
+    return g->counted_version == certificate->proposal.version ? g->counted : 0;
 }
 
 void pool_gradients_hold(pool_anchor *p, bool hold)

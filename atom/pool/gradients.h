@@ -29,6 +29,8 @@ void pool_gradients_part(pool_anchor *p, uint64_t first, const float *x, uint64_
 ATOM_MUST atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c);
 /* While the state is replaced nobody takes it. */
 void pool_gradients_hold(pool_anchor *p, bool hold);
+/* gsp_work.counted: whoever is in a version that counted, the newest. */
+uint32_t pool_gradients_counted(void *context, const gsp_certificate *certificate);
 void pool_gradients_seam(train_seam *seam);
 
 #endif

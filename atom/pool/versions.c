@@ -307,6 +307,7 @@ void pool_anchor_work(pool_anchor *p, gsp_work *work)
     if (p->g) {
         work->ready = pool_gradients_ready;
         work->lease = pool_gradients_lease;
+        work->counted = pool_gradients_counted;
     }
     for (uint32_t f = 0; f < p->c.n_fragments; f++)
         work->n_state[f] = p->store.n[f] + p->store.outer[f];

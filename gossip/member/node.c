@@ -291,6 +291,7 @@ void gsp_node_read_status(const gsp_node *n, gsp_node_status *status)
 {
     *status = n->status;
     status->refused += n->agree.stats.refused;
+    status->unanswered = n->agree.stats.unanswered;
     status->certified = n->agree.certified;
     status->audits = n->agree.stats.audits;
     status->audits_open = n->agree.stats.audits_open;
@@ -326,6 +327,15 @@ const char *gsp_node_explain(const gsp_node *n, char *text, size_t bytes)
 const gsp_agree *gsp_node_look(const gsp_node *n)
 {
     return &n->agree;
+}
+
+const gsp_certificate *gsp_node_certificate(const gsp_node *n, uint64_t version, uint32_t *counted)
+{
+    const gsp_certificate *c = n->certificate[version % GSP_REPLAY_MAX];
+    if (!c || c->proposal.version != version)
+        return NULL;
+    *counted = n->counted[version % GSP_REPLAY_MAX];
+    return c;
 }
 
 bool gsp_node_is_busy(const gsp_node *n)

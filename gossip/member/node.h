@@ -72,6 +72,7 @@ typedef struct gsp_node_status {
     bool is_member;
     gsp_hash lineage, newest; /* newest: hash of the newest certificate's proposal */
     uint64_t refused;         /* messages and pieces that were wrong */
+    uint64_t unanswered;      /* questions of members that had asked too often */
     uint64_t pulled;          /* results that were asked for because they did not come */
     uint64_t repeated_bytes;  /* of pieces that were here already */
     /* Of the newest round that brought something, from its freeze on: the contribution is encoded

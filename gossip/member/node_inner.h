@@ -92,6 +92,7 @@ struct gsp_node {
     uint32_t n_reduce;
     gsp_said said[GSP_PARTS_MAX];
     gsp_certificate *certificate[GSP_REPLAY_MAX]; /* by version % */
+    uint32_t counted[GSP_REPLAY_MAX];             /* gsp_work.counted, of the same */
     gsp_node_status status;
     gsp_message incoming, delayed;
 };

@@ -8,6 +8,11 @@
 #include "gossip/member/node.h"
 
 const gsp_agree *gsp_node_look(const gsp_node *node);
+/* One of the newest certificates that were applied here since the start or since a state of others
+ * was taken over, and bits of its contributors whose work counted (gsp_work.counted); NULL: it is not
+ * kept. */
+const gsp_certificate *gsp_node_certificate(const gsp_node *node, uint64_t version,
+                                            uint32_t *counted);
 /* Parts or results of a round wait to be sent: what can wait should. */
 bool gsp_node_is_busy(const gsp_node *node);
 /* Somebody else got BUSY for BULK on a member's link: the ROOM that follows goes to the member. */

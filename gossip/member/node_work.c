@@ -111,6 +111,16 @@ static atom_status reduce_next(gsp_node *n)
 
 /* ---- applying ---- */
 
+static uint32_t counted_of(const gsp_node *n, const gsp_certificate *c)
+{
+    uint32_t anywhere = 0;
+    if (n->config.work.counted)
+        return n->config.work.counted(n->config.work.context, c);
+    for (uint32_t k = 0; k < c->proposal.n_parts; k++)
+        anywhere |= c->proposal.part[k].included;
+    return anywhere;
+}
+
 /* All parts are given: the version is the work's. */
 static atom_status apply_end(gsp_node *n)
 {
@@ -134,6 +144,7 @@ static atom_status apply_end(gsp_node *n)
         *kept = atom_alloc(1, sizeof **kept);
     if (*kept)
         **kept = *c;
+    n->counted[version % GSP_REPLAY_MAX] = counted_of(n, c);
     return ATOM_OK;
 }
 

@@ -49,6 +49,10 @@ typedef struct gsp_work {
      * pieces of one sum; UINT64_MAX: not known now. NULL: as many as it likes. */
     uint64_t (*lease)(void *context, uint64_t version, uint32_t n, uint32_t i);
 
+    /* Right after `apply`: bits of the certificate's contributors whose work is in the state now. NULL:
+     * of all that are in any part. */
+    uint32_t (*counted)(void *context, const gsp_certificate *certificate);
+
     /* Floats; all 0: there is no state, and the rest may be NULL. */
     uint64_t n_state[GSP_FRAGMENTS_MAX];
     /* For joiners: floats [first, first + n) of the fragment's state, as of what is applied. */

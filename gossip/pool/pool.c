@@ -71,6 +71,7 @@ static void open_parts(gsp_pool *p)
     p->reach.n_announce = h->n_announce;
     memcpy(p->reach.announce, h->announce, sizeof p->reach.announce);
     gsp_month_open(&p->month, p->directory, h->up_month_max, h->down_month_max);
+    gsp_credits_open(&p->credits, p->directory);
 }
 
 atom_status gsp_pool_make(const gsp_pool_host *host, gsp_pool **out)
@@ -281,6 +282,8 @@ static void close_parts(gsp_pool *p)
     gsp_files_close(&p->files);
     gsp_data_close(&p->data);
     gsp_month_close(&p->month, p->net);
+    if (p->credits.path)
+        gsp_credits_close(&p->credits, gsp_pool_own_tokens(p));
     gsp_probe_server_close(&p->probe);
     gsp_address_book_close(&p->book);
     gsp_reach_close(&p->reach);

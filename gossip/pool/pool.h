@@ -25,6 +25,7 @@
  *   notes/         ours, by key
  *   trees/         hashes of the pieces of data files, which lie elsewhere (pieces.h)
  *   month          bytes sent and received in this calendar month
+ *   credits        what each member brought, and tokens that this host trained
  *   member/        votes and results (votes.h); never copy them to a second host
  *   events.jsonl   what happened, a line of JSON each; .1 is the one before
  *   control.sock   where `atom pool status` and the like ask (control.h)

@@ -24,6 +24,7 @@
 #include "gossip/pool/address_book.h"
 #include "gossip/pool/control.h"
 #include "gossip/pool/control_orders.h"
+#include "gossip/pool/credits.h"
 #include "gossip/pool/data.h"
 #include "gossip/pool/denials.h"
 #include "gossip/pool/dir.h"
@@ -59,6 +60,7 @@ struct gsp_pool {
     gsp_denials denials;
     gsp_manifest_ask manifest_ask;
     gsp_month month;
+    gsp_credits credits;
     gsp_notes *notes;
     gsp_files *files;
     gsp_headline headline;
@@ -80,7 +82,9 @@ struct gsp_pool {
     char *memory;   /* the node's directory; it keeps the pointer */
     gsp_rates rates;
     uint64_t said_samples, said_tokens, base_samples;
-    uint64_t seen_version;
+    bool summed; /* contributions are pieces of one sum (gsp_work.ready) */
+    uint64_t seen_version, counted_version;
+    gsp_roster counted_roster; /* R(counted_version + 1) */
     gsp_hash seen_lineage;
     uint32_t seen_bans;
     bool said_waits;     /* for a quorum */
@@ -132,6 +136,9 @@ void gsp_pool_obey(gsp_pool *p);
 
 void gsp_pool_snapshot(gsp_pool *p);
 void gsp_pool_snapshot_step(gsp_pool *p); /* now and then */
+/* That this host has trained, in this and in earlier runs; where contributions are pieces of one sum,
+ * those of its that certificates counted. */
+uint64_t gsp_pool_own_tokens(const gsp_pool *p);
 /* Answers a control request, on the control's thread. */
 char *gsp_pool_answer(void *pool, const char *request);
 

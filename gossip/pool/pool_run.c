@@ -60,7 +60,7 @@ static bool other(void *context, gsp_net_event *event)
 /* Tells the node what the trainer reported. */
 static void pass_reports(gsp_pool *p)
 {
-    uint64_t samples = atomic_load(&p->samples), tokens = atomic_load(&p->tokens);
+    uint64_t samples = atomic_load(&p->samples), tokens = gsp_pool_own_tokens(p);
     uint64_t fresh = samples - p->base_samples;
     if (fresh == p->said_samples && tokens == p->said_tokens)
         return;
@@ -69,14 +69,31 @@ static void pass_reports(gsp_pool *p)
     gsp_node_report(p->node, fresh, tokens);
 }
 
-static void show_round(gsp_pool *p, const gsp_agree *a)
+/* Who brought how many samples that counted: "key":7,"key":9. */
+static void brought_text(const gsp_roster *roster, const gsp_proposal *c, uint32_t counted,
+                         char *text, size_t room)
+{
+    size_t at = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < c->n_contributors && at < room; i++) {
+        char key[GSP_PUBLIC_TEXT_BYTES];
+        if (!(counted >> i & 1) || c->contributor[i].member >= roster->n)
+            continue;
+        gsp_public_text(roster->member[c->contributor[i].member].key.byte, key);
+        at += (size_t)snprintf(text + at, room - at, "%s\"%.8s\":%llu", at ? "," : "", key,
+                               (unsigned long long)c->contributor[i].samples);
+    }
+}
+
+static void show_round(gsp_pool *p, const gsp_proposal *c, uint32_t counted)
 {
     gsp_node_status s;
+    char brought[GSP_MEMBERS_MAX * 40];
     gsp_node_read_status(p->node, &s);
-    const gsp_proposal *c = &a->certificate.proposal;
-    gsp_pool_round r = {.version = a->certified,
+    brought_text(&p->counted_roster, c, counted, brought, sizeof brought);
+    gsp_pool_round r = {.version = c->version,
                         .n_contributors = c->n_contributors,
-                        .n_roster = gsp_agree_roster(a)->n,
+                        .n_roster = c->next.n,
                         .tokens = c->samples * p->door.manifest->tokens_per_sample,
                         .samples = c->samples,
                         .wall_s = atom_wall_seconds(),
@@ -89,9 +106,29 @@ static void show_round(gsp_pool *p, const gsp_agree *a)
     pthread_mutex_unlock(&p->lock);
     gsp_event_log_add(&p->diary,
                       "\"event\":\"certified\",\"version\":%llu,\"contributors\":%u,\"roster\":%u,"
-                      "\"tokens\":%llu,\"round_s\":%.3f",
+                      "\"tokens\":%llu,\"round_s\":%.3f,\"brought\":{%s}",
                       (unsigned long long)r.version, r.n_contributors, r.n_roster,
-                      (unsigned long long)r.tokens, r.round_s);
+                      (unsigned long long)r.tokens, r.round_s, brought);
+}
+
+/* What was applied since the last look. After a state of others was taken over, counting goes on
+ * with the version after it. */
+static void count_versions(gsp_pool *p, const gsp_agree *a, bool moved)
+{
+    while (moved || p->counted_version < a->applied) {
+        uint32_t counted = 0;
+        const gsp_certificate *c =
+            moved ? NULL : gsp_node_certificate(p->node, p->counted_version + 1, &counted);
+        if (!c) {
+            p->counted_version = a->certified;
+            p->counted_roster = *gsp_agree_roster(a);
+            return;
+        }
+        gsp_credits_count(&p->credits, &p->counted_roster, &c->proposal, counted);
+        show_round(p, &c->proposal, counted);
+        p->counted_roster = c->proposal.next;
+        p->counted_version++;
+    }
 }
 
 static void watch_versions(gsp_pool *p)
@@ -105,14 +142,13 @@ static void watch_versions(gsp_pool *p)
                           id, (unsigned long long)a->certified);
         p->seen_lineage = a->lineage;
     }
+    count_versions(p, a, moved);
     if (!moved && a->certified == p->seen_version)
         return;
     p->seen_version = a->certified;
     p->base_samples = atomic_load(&p->samples);
     p->said_samples = UINT64_MAX; /* say it again, from zero */
     p->book.own_changed = true;
-    if (a->certificate.n_votes)
-        show_round(p, a);
 }
 
 /* Members that a quorum lacks, by name where they said one. */
@@ -336,6 +372,7 @@ static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_node_confi
         c->rates.down_bytes_per_s = p->host.down_bytes_per_s;
     c->rates.accepts = p->reach.port != 0;
     p->rates = c->rates;
+    p->summed = part->work.ready != NULL;
     memcpy(c->n_floats, m->n_floats, sizeof c->n_floats);
     gsp_manifest_genesis(m, &c->genesis);
     gsp_manifest_rules(m, &c->rules);

@@ -38,7 +38,7 @@ static void show_self(gsp_pool *p, gsp_pool_status *s)
     me->self = me->up = true;
     memcpy(me->name, p->name, sizeof me->name);
     me->samples = atomic_load(&p->samples);
-    me->tokens = atomic_load(&p->tokens);
+    me->tokens = gsp_pool_own_tokens(p);
     me->rates = p->rates;
     me->heard_s = 0;
 }
@@ -94,6 +94,25 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
     s->tokens = s->samples * p->door.manifest->tokens_per_sample;
 }
 
+/* Of those that are shown, and of those that are not here. */
+static void show_credits(const gsp_pool *p, gsp_pool_status *s)
+{
+    double all = (double)gsp_credits_samples(&p->credits);
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        const gsp_credit *c = gsp_credits_find(&p->credits, s->peer[i].key);
+        s->peer[i].brought = c ? c->samples : 0;
+        s->peer[i].share = c && all > 0 ? (double)c->samples / all : 0;
+    }
+}
+
+uint64_t gsp_pool_own_tokens(const gsp_pool *p)
+{
+    const gsp_credit *c = gsp_credits_find(&p->credits, p->door.identity.public_key);
+    if (p->summed)
+        return c ? c->samples * p->door.manifest->tokens_per_sample : 0;
+    return p->credits.tokens + atomic_load(&p->tokens);
+}
+
 void gsp_pool_snapshot(gsp_pool *p)
 {
     gsp_net_stats net;
@@ -108,10 +127,11 @@ void gsp_pool_snapshot(gsp_pool *p)
         show_member(p, s);
         gsp_node_explain(p->node, text, sizeof text);
     }
+    show_credits(p, s);
     s->manifest = gsp_door_number(&p->door);
     s->up_s = atom_clock_seconds() - p->started_s;
     s->own_samples = atomic_load(&p->samples);
-    s->own_tokens = atomic_load(&p->tokens);
+    s->own_tokens = gsp_pool_own_tokens(p);
     s->bytes_out = net.wire_bytes_sent;
     s->bytes_in = net.wire_bytes_received;
     s->quota = p->month.quota;

@@ -181,5 +181,6 @@ void gsp_pool_step(gsp_pool *p)
     step_links(p, now);
     if (!p->door.is_guest)
         gsp_notes_step(p->notes);
+    gsp_credits_step(&p->credits, gsp_pool_own_tokens(p));
     gsp_pool_snapshot_step(p);
 }

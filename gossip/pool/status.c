@@ -31,16 +31,17 @@ static json_t *peer_json(const gsp_pool_peer *x)
     static const gsp_address nowhere;
     char at[GSP_ADDRESS_TEXT_BYTES];
     return json_pack(
-        "{s:o, s:s, s:b, s:b, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "key",
-        key_json(x->key), "name", x->name, "self", x->self, "up", x->up, "on_roster", x->on_roster,
-        "waiting", x->waiting, "relayed", x->relayed, "address",
+        "{s:o, s:s, s:b, s:b, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:b, "
+        "s:o}",
+        "key", key_json(x->key), "name", x->name, "self", x->self, "up", x->up, "on_roster",
+        x->on_roster, "waiting", x->waiting, "relayed", x->relayed, "address",
         gsp_address_equal(&x->address, &nowhere) ? json_null()
                                                  : json_string(gsp_address_text(&x->address, at)),
         "version", (json_int_t)x->certified, "applied", (json_int_t)x->applied, "samples",
-        (json_int_t)x->samples, "tokens", (json_int_t)x->tokens, "up_bytes_per_s",
-        (json_int_t)x->rates.up_bytes_per_s, "down_bytes_per_s",
-        (json_int_t)x->rates.down_bytes_per_s, "accepts", x->rates.accepts, "heard_s",
-        x->heard_s < 0 ? json_null() : json_real(x->heard_s));
+        (json_int_t)x->samples, "tokens", (json_int_t)x->tokens, "brought", (json_int_t)x->brought,
+        "share", x->share, "up_bytes_per_s", (json_int_t)x->rates.up_bytes_per_s,
+        "down_bytes_per_s", (json_int_t)x->rates.down_bytes_per_s, "accepts", x->rates.accepts,
+        "heard_s", x->heard_s < 0 ? json_null() : json_real(x->heard_s));
 }
 
 static json_t *month_json(const gsp_quota *q)
@@ -109,10 +110,11 @@ static json_t *counts_json(const gsp_pool_status *s)
 
 static json_t *month_and_audits_json(const gsp_pool_status *s)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:I}", "month", month_json(&s->quota), "banned",
+    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:I}", "month", month_json(&s->quota), "banned",
                      bans_json(&s->member), "audits", (json_int_t)s->member.audits, "audits_open",
                      (json_int_t)s->member.audits_open, "false_accusations",
-                     (json_int_t)s->member.false_claims);
+                     (json_int_t)s->member.false_claims, "unanswered",
+                     (json_int_t)s->member.unanswered);
 }
 
 /* Adds the members of `more`, which is taken; false: no memory. */

@@ -38,6 +38,8 @@ typedef struct gsp_pool_peer {
     bool self, up, on_roster, waiting, relayed;
     gsp_address address; /* of its end; zeros: relayed, or it is not linked */
     uint64_t certified, applied, samples, tokens; /* as its last heartbeat said */
+    uint64_t brought; /* samples that counted, as the certificates say that this host applied */
+    double share;     /* of what everybody brought, in the same count: 0 to 1 */
     gsp_rates rates;
     double heard_s; /* since its last message of the agreement; < 0: never */
 } gsp_pool_peer;
@@ -57,11 +59,12 @@ typedef struct gsp_pool_status {
     uint32_t manifest;
     double up_s; /* since start */
     gsp_node_status member;
-    uint64_t tokens, samples;         /* certified */
-    uint64_t own_samples, own_tokens; /* as reported */
-    uint64_t bytes_out, bytes_in;     /* on the wire, since start */
-    gsp_quota quota;                  /* of this month */
-    uint64_t faults;                  /* refused messages, strangers, records that did not open */
+    uint64_t tokens, samples;     /* certified */
+    uint64_t own_samples;         /* as reported */
+    uint64_t own_tokens;          /* in this and in earlier runs (gsp_pool_own_tokens) */
+    uint64_t bytes_out, bytes_in; /* on the wire, since start */
+    gsp_quota quota;              /* of this month */
+    uint64_t faults;              /* refused messages, strangers, records that did not open */
     uint32_t n_peers;
     gsp_pool_peer peer[GSP_POOL_SHOWN_MAX]; /* ourselves first */
     uint32_t n_rounds;

@@ -1,6 +1,7 @@
 """atom pool selftest: alone, with a second process on loopback, and on bad days."""
 import json
 import socket
+import threading
 
 import tool
 
@@ -81,6 +82,39 @@ class Selftest(tool.Case):
             finding = self.findings(result.json())["peer"]
             self.assertEqual(finding["state"], "bad")
             self.assertIn(f"</dev/tcp/127.0.0.1/{port}", finding["fix"])  # the very line
+
+
+class Status(tool.Case):
+    """What a running member answers is shown, here by a stand-in at its socket."""
+
+    def answer(self, **more):
+        said = {"ok": True, "name": "ours", "version": 7, "roster": 3, "certified_tokens": 1000, "wish": "go",
+                "state": "running", "text": "training", "members": [], "rounds": [], "banned": [], "bytes_out": 1,
+                "bytes_in": 2, "up_s": 60, "faults": 4, "month": {"text": ""}, "settings": "", **more}
+        server = socket.socket(socket.AF_UNIX)
+        self.addCleanup(server.close)
+        server.bind(self.path("control.sock"))
+        server.listen()
+
+        def serve():
+            for _ in range(2):
+                with server.accept()[0] as link, link.makefile("rb") as line:
+                    line.readline()
+                    link.sendall(json.dumps(said).encode() + b"\n")
+        threading.Thread(target=serve, daemon=True).start()
+        text = self.ok("pool", "status", self.dir).out
+        return text, self.ok("pool", "status", self.dir, "--json").json()
+
+    def test_questions_that_were_not_answered(self):
+        text, said = self.answer(unanswered=139)
+        self.assertIn("4 refused messages and strangers; 139 questions of members that ask too often left unanswered",
+                      text)
+        self.assertEqual(said["unanswered"], 139)
+
+    def test_nothing_is_said_of_none(self):
+        text, said = self.answer(unanswered=0)
+        self.assertIn("4 refused messages and strangers\n", text)
+        self.assertEqual(said["unanswered"], 0)
 
 
 if __name__ == "__main__":

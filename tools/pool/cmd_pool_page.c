@@ -168,11 +168,15 @@ static reply metrics_of(const pool_web *w)
     gauge(&t, s, "bytes_out", "counter", "sent_bytes_total", "Bytes sent on the wire.");
     gauge(&t, s, "bytes_in", "counter", "received_bytes_total", "Bytes received.");
     gauge(&t, s, "faults", "counter", "refused_total", "Messages and strangers refused.");
+    gauge(&t, s, "unanswered", "counter", "unanswered_total",
+          "Questions of members that ask too often.");
     if (peers) {
         per_peer(&t, peers, "up", "gauge", "up", "Whether there is a link.");
         per_peer(&t, peers, "on_roster", "gauge", "on_roster", "Whether it is a member.");
         per_peer(&t, peers, "applied", "counter", "version", "Newest version it has applied.");
         per_peer(&t, peers, "tokens", "counter", "tokens_total", "Tokens it has trained.");
+        per_peer(&t, peers, "brought", "counter", "samples_certified_total",
+                 "Samples it brought, as certificates count them.");
     }
     json_decref(s);
     return of_text(200, "text/plain; version=0.0.4; charset=utf-8", t.at);

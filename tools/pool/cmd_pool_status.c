@@ -58,27 +58,30 @@ static bool flag_of(const json_t *o, const char *key)
     return json_is_true(json_object_get(o, key));
 }
 
-static const char *state_of(const json_t *m)
+static const char *state_of(const json_t *m, bool paused)
 {
     if (!flag_of(m, "up"))
         return "away";
+    if (flag_of(m, "self") && paused)
+        return "paused";
     return flag_of(m, "on_roster") ? "member" : flag_of(m, "waiting") ? "waiting" : "linked";
 }
 
-static void show_members(const json_t *members)
+/* paused: this host. Whether others compute is not said by anybody. */
+static void show_members(const json_t *members, bool paused)
 {
     size_t i;
     const json_t *m;
-    cli_print("\n    %-10s %-16s %-8s %9s %13s %8s  %s\n", "key", "name", "state", "version",
-              "tokens", "heard", "address");
+    cli_print("\n    %-10s %-16s %-8s %9s %13s %6s %8s  %s\n", "key", "name", "state", "version",
+              "tokens", "share", "heard", "address");
     json_array_foreach(members, i, m)
     {
         const char *at = text_of(m, "address"), *port = strrchr(at, ':');
         const json_t *heard = json_object_get(m, "heard_s");
         bool self = flag_of(m, "self");
-        cli_print("  %c %-10.8s %-16.16s %-8s %9.0f %13.0f %8s  %s%s\n", self ? '*' : ' ',
-                  text_of(m, "key"), text_of(m, "name"), state_of(m), number_of(m, "version"),
-                  number_of(m, "tokens"),
+        cli_print("  %c %-10.8s %-16.16s %-8s %9.0f %13.0f %5.1f%% %8s  %s%s\n", self ? '*' : ' ',
+                  text_of(m, "key"), text_of(m, "name"), state_of(m, paused),
+                  number_of(m, "version"), number_of(m, "tokens"), 100 * number_of(m, "share"),
                   self                    ? ""
                   : json_is_number(heard) ? cli_duration(json_number_value(heard))
                                           : "never",
@@ -157,9 +160,9 @@ static void show(const json_t *s)
               members == 1 ? "" : "s");
     if (*text_of(s, "mode"))
         cli_print("%s: %s\n", text_of(s, "mode"), text_of(s, "mode_text"));
-    cli_print("%s: %s\n", strcmp(text_of(s, "wish"), "pause") == 0 ? "paused" : text_of(s, "state"),
-              text_of(s, "text"));
-    show_members(json_object_get(s, "members"));
+    bool paused = strcmp(text_of(s, "wish"), "pause") == 0;
+    cli_print("%s: %s\n", paused ? "paused" : text_of(s, "state"), text_of(s, "text"));
+    show_members(json_object_get(s, "members"), paused);
     show_rounds(json_object_get(s, "rounds"));
     show_banned(json_object_get(s, "banned"));
     cli_print("%s out, %s in", cli_size((uint64_t)number_of(s, "bytes_out")),
@@ -167,8 +170,13 @@ static void show(const json_t *s)
     const char *month = text_of(json_object_get(s, "month"), "text");
     if (*month)
         cli_print("; %s", month);
-    cli_print("; up for %s; %.0f refused messages and strangers\n",
+    double unanswered = number_of(s, "unanswered");
+    cli_print("; up for %s; %.0f refused messages and strangers",
               cli_duration(number_of(s, "up_s")), number_of(s, "faults"));
+    if (unanswered > 0)
+        cli_print("; %.0f question%s of members that ask too often left unanswered", unanswered,
+                  unanswered == 1 ? "" : "s");
+    cli_print("\n");
 }
 
 static atom_status once(const status_values *v, const char *dir)
@@ -189,6 +197,9 @@ static atom_status run(void *values, const opt_parsed *parsed)
 {
     const status_values *v = values;
     const char *dir = parsed->n_positional ? parsed->positional[0] : ".";
+    if (!v->watch && opt_given(&options, parsed, "seconds"))
+        return atom_fail(ATOM_E_USAGE,
+                         "--seconds goes with --watch; without it the pool is asked once");
     cli_signals_catch();
     atom_status st = once(v, dir);
     while (st == ATOM_OK && v->watch && !cli_signal()) {
