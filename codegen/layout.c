@@ -396,8 +396,10 @@ static void place_host(gen_layout *layout)
     h->moments = layout->g->moments;
     if (layout->plan->disk) {
         /* first, where the slab is aligned as the disk wants it */
-        h->blocks = (swap_blocks){h->trained, layout->plan->block_elements, h->moments};
-        h->ring_bytes = swap_block_bytes(h->blocks, 0) * layout->plan->ring_blocks;
+        h->blocks.moments = h->moments;
+        h->blocks.extent = h->trained;
+        h->blocks.each = layout->plan->block_elements;
+        h->ring_bytes = swap_block_room(h->blocks) * layout->plan->ring_blocks;
         h->ring = region(out, SWAP_HOST, "optimizer ring", h->ring_bytes);
     }
     h->wire = region(out, SWAP_HOST, "wire copy", h->extent * layout->wire_bytes_each);
@@ -407,8 +409,8 @@ static void place_host(gen_layout *layout)
         bool muon = layout->g->optimizer == GRAPH_MUON;
         h->m = region(out, SWAP_HOST, muon ? "momentum, Adam m" : "Adam m", moment);
         h->v = region(out, SWAP_HOST, "Adam v", h->seconds * atom_dtype_bytes(h->moments));
-        h->muon = region(out, SWAP_HOST, "Muon workspace", layout->muon_bytes);
     }
+    h->muon = region(out, SWAP_HOST, "Muon workspace", layout->muon_bytes);
     h->tokens = region(out, SWAP_HOST, "token staging", h->micro_batch_bytes * layout->C);
     h->losses = region(out, SWAP_HOST, "loss staging", h->loss_bytes * layout->C);
     h->norms = region(out, SWAP_HOST, "norm staging", h->norm_chunks * 8);
@@ -484,9 +486,33 @@ static atom_status fill_params(gen_layout *layout)
     return ATOM_OK;
 }
 
+/* Blocks that none of Muon's matrices is cut by; AdamW's are all alike, and need no list. */
+static atom_status fill_blocks(gen_layout *layout)
+{
+    gen_lowered *out = layout->out;
+    swap_blocks *b = &out->layout.blocks;
+    const atom_dtype moments = layout->g->moments;
+    uint64_t i = 0, offset = 0, second = 0;
+    part_blocks w = {.g = layout->g, .each = layout->plan->block_elements};
+    if (!layout->plan->disk || layout->g->optimizer != GRAPH_MUON)
+        return ATOM_OK;
+    b->largest = part_blocks_largest(w.g, w.each, &b->n);
+    out->blocks = atom_alloc(b->n + 1, sizeof *out->blocks);
+    if (!out->blocks)
+        return atom_fail_memory("the blocks of the state on disk", b->n * sizeof *out->blocks);
+    for (; part_blocks_next(&w); second += w.seconds) {
+        out->blocks[i++] = (swap_block){w.first, second, offset};
+        offset += swap_block_size(moments, w.end - w.first, w.seconds);
+    }
+    out->blocks[i] = (swap_block){w.end, second, offset};
+    b->list = out->blocks;
+    return ATOM_OK;
+}
+
 atom_status gen_layout_fill(gen_layout *layout)
 {
     ATOM_TRY(fill_params(layout));
+    ATOM_TRY(fill_blocks(layout));
     for (uint32_t k = 0; k < layout->n; k++)
         ATOM_TRY(fill_visit(layout, k));
     place_grads(layout);

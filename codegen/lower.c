@@ -101,6 +101,7 @@ void gen_lowered_close(gen_lowered **lowered)
         swap_tape_close(&low->tapes[t]);
     swap_program_close(&low->program);
     atom_free(low->params);
+    atom_free(low->blocks);
     atom_free(low->regions);
     atom_free(low);
     *lowered = NULL;

@@ -17,6 +17,7 @@ typedef struct gen_lowered {
     swap_param *params;
     uint32_t n_params;
     swap_host_layout layout;
+    swap_block *blocks;   /* layout.blocks.list; NULL: it has none */
     swap_region *regions; /* the memory map, both spaces, ascending */
     uint32_t n_regions;
     uint64_t device_bytes, host_bytes;

@@ -258,8 +258,8 @@ static atom_status emit_update(gen_writer *w, uint32_t k)
         return ATOM_OK;
     if (w->layout->plan->disk) {
         /* what begins in this sub-model or behind it; forward nothing waits, so all at once */
-        uint64_t each = w->layout->plan->block_elements;
-        return gen_write_blocks(w, w->layout->plan->clip ? 0 : (v->own_offset + each - 1) / each);
+        const swap_blocks b = w->layout->out->layout.blocks;
+        return gen_write_blocks(w, w->layout->plan->clip ? 0 : swap_block_from(b, v->own_offset));
     }
     swap_instr in = update_instr(w, DEV_HOST, k);
     host_state_ranges(w, &in, k);

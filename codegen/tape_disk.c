@@ -38,7 +38,7 @@ static swap_range slot_of(const gen_layout *layout, uint64_t i, uint64_t turn)
     const swap_host_layout *h = &layout->out->layout;
     uint64_t held = held_blocks(layout), ring = layout->plan->ring_blocks;
     uint64_t slot = i < held ? i : held + turn % (ring - held);
-    return (swap_range){SWAP_HOST, h->ring + slot * swap_block_bytes(h->blocks, 0),
+    return (swap_range){SWAP_HOST, h->ring + slot * swap_block_room(h->blocks),
                         swap_block_bytes(h->blocks, i)};
 }
 
@@ -94,13 +94,15 @@ static atom_status emit_block_update(gen_writer *w, uint64_t i, swap_range slot,
     swap_instr in = gen_instr(SWAP_UPDATE, DEV_HOST, -1, -1);
     in.src = slot;
     in.ahead = ahead;
-    in.first_element = i * h->blocks.each;
+    in.first_element = swap_block_first(h->blocks, i);
     in.last_element = in.first_element + swap_block_elements(h->blocks, i);
     params_between(w->layout->out, in.first_element, in.last_element, &in.first_param,
                    &in.last_param);
     swap_instr_writes(&in, slot);
     swap_instr_writes(&in, gen_wire_range(w->layout, in.first_element,
                                           (in.last_element - in.first_element) * each));
+    if (w->layout->muon_bytes)
+        swap_instr_writes(&in, (swap_range){SWAP_HOST, h->muon, w->layout->muon_bytes});
     if (!w->layout->plan->clip && in.first_param < in.last_param)
         swap_instr_reads(&in, gen_norm_range(w, in.first_param, in.last_param, SWAP_HOST));
     return gen_write(w, &in);
@@ -158,8 +160,7 @@ typedef struct share {
 /* The first block that begins in sub-model k or behind it. */
 static uint64_t first_block(const gen_layout *layout, uint32_t k)
 {
-    uint64_t each = layout->plan->block_elements;
-    return (layout->visits[k].own_offset + each - 1) / each;
+    return swap_block_from(layout->out->layout.blocks, layout->visits[k].own_offset);
 }
 
 static share share_of(const gen_layout *layout)

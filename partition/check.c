@@ -54,9 +54,10 @@ static atom_status check_header(const part_plan *plan, const graph *g)
             "the plan is for another %s than this one (its layers, widths, vocabulary, "
             "dropout, adapters or codecs differ); plan again with this model",
             g->name);
-    if (plan->optimizer == GRAPH_MUON && (plan->disk || plan->update_on_device))
-        return atom_fail(ATOM_E_USAGE, "the plan is for optimizer: muon, which updates on the host "
-                                       "and in memory, and keeps the state elsewhere; plan again");
+    if (plan->optimizer == GRAPH_MUON && plan->update_on_device)
+        return atom_fail(ATOM_E_USAGE,
+                         "the plan is for optimizer: muon, which updates on the host, "
+                         "and keeps the state on the device; plan again");
     if (plan->graph_hash != graph_hash(g) || plan->dtype != g->dtype ||
         plan->micro_batch != g->micro_batch || plan->sequence != g->sequence)
         return atom_fail(

@@ -35,11 +35,10 @@ uint64_t part_spare_bytes(const part_plan *plan, uint64_t trained)
 uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches)
 {
     uint64_t wire = atom_dtype_bytes(m->g->dtype);
-    uint64_t state = m->disk ? m->block_elements * m->ring_blocks : m->trained_elements;
-    uint64_t unkept = m->muon_elements * atom_dtype_bytes(m->g->moments);
-    return m->extent_elements * wire + state * atom_state_bytes(m->g->moments) - unkept +
-           m->micro_batch_bytes * micro_batches + m->norm_bytes + m->muon_bytes +
-           part_window_bytes(m->g);
+    uint64_t state = m->disk ? m->block_bytes * m->ring_blocks
+                             : part_state_bytes(m, m->trained_elements, m->muon_elements);
+    return m->extent_elements * wire + state + m->micro_batch_bytes * micro_batches +
+           m->norm_bytes + m->muon_bytes + part_window_bytes(m->g);
 }
 
 /* --- memory: region by region, as codegen lays it out --- */
@@ -209,9 +208,10 @@ static double core_seconds(const part_device *d, const clocks *c)
 static part_bound bound_of(const part_model *m, const clocks *c, double step)
 {
     const part_device *d = &m->profile->device;
-    double elements = (double)m->trained_elements,
-           bytes = elements * atom_state_bytes(m->g->moments);
-    bool disk = m->disk && part_disk_seconds(d, bytes) > elements / d->adamw_params_per_second;
+    uint64_t bytes = part_state_bytes(m, m->trained_elements, m->muon_elements);
+    double work = (double)(m->trained_elements - m->muon_elements) / d->adamw_params_per_second +
+                  m->muon_seconds;
+    bool disk = m->disk && part_disk_seconds(d, (double)bytes) > work;
     double link = max_f64(c->h2d_busy, c->d2h_busy);
     if (c->compute_busy >= 0.95 * step)
         return PART_BOUND_COMPUTE;

@@ -63,7 +63,9 @@ static void fill_matrices(part_model *m, int32_t p, part_node_facts *n)
     for (uint32_t i = 0; i < count; i++) {
         uint64_t bytes = muon_space(rows[i], param->dims[1]);
         m->muon_bytes = bytes > m->muon_bytes ? bytes : m->muon_bytes;
-        n->muon_ps += to_ps(part_muon_seconds(&m->profile->device, rows[i], param->dims[1]));
+        double seconds = part_muon_seconds(&m->profile->device, rows[i], param->dims[1]);
+        m->muon_seconds += seconds;
+        n->muon_ps += to_ps(seconds);
     }
     n->muon_elements += count ? param_extent(param) : 0;
     m->muon_elements += count ? param_extent(param) : 0;
@@ -382,7 +384,8 @@ void part_model_use_disk(part_model *m)
     uint64_t all = (m->trained_elements + sector - 1) / sector * sector;
     each = each < SMALLEST ? SMALLEST : each > LARGEST ? LARGEST : each;
     m->block_elements = each < all ? each : all;
-    uint64_t blocks = (m->trained_elements + m->block_elements - 1) / m->block_elements;
+    m->block_bytes = part_blocks_largest(m->g, m->block_elements, &m->n_blocks);
+    uint64_t blocks = m->n_blocks;
     m->ring_blocks = blocks < 2 ? 2 : blocks > RING ? RING : (uint32_t)blocks;
     m->disk = true;
 }

@@ -53,10 +53,11 @@ typedef struct part_model {
     uint64_t trained_elements; /* of the optimizer's state */
     uint64_t muon_elements;    /* of those: what has no second moment */
     uint64_t muon_bytes;       /* of host memory for the largest of Muon's matrices */
+    double muon_seconds;       /* of updates of all of them */
     bool disk;  /* plans keep the optimizer's state on disk, in blocks through a ring */
     bool ahead; /* then, and with clipping, updates may run ahead */
     uint32_t ring_blocks;
-    uint64_t block_elements;
+    uint64_t block_elements, block_bytes, n_blocks; /* as asked for; of the largest; how many */
 } part_model;
 
 /* Borrows the graph and the profile, which must match and outlive it. */
@@ -151,6 +152,11 @@ int64_t part_turn_ps(const part_times *last);
 
 /* Judges a whole plan by the model: memory, step time, bound (estimate.c). */
 void part_estimate(const part_model *m, const part_plan *plan, part_verdict *verdict);
+/* Bytes of the optimizer's state of so many elements, of which so many are Muon's. */
+static inline uint64_t part_state_bytes(const part_model *m, uint64_t elements, uint64_t muon)
+{
+    return elements * atom_state_bytes(m->g->moments) - muon * atom_dtype_bytes(m->g->moments);
+}
 /* Seconds to read and write that many bytes of state, both at once. */
 double part_disk_seconds(const part_device *d, double bytes);
 /* Host bytes that every plan needs: master, moments, wire copy, tokens, windows of files

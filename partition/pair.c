@@ -41,7 +41,7 @@ static int64_t update_ps(const part_model *m, const part_range *r)
         copy_ps(r->own_elements - r->muon_elements, d->adamw_params_per_second, 0) + r->muon_ps;
     if (!m->disk)
         return work;
-    double bytes = (double)r->own_elements * atom_state_bytes(m->g->moments);
+    double bytes = (double)part_state_bytes(m, r->own_elements, r->muon_elements);
     int64_t disk = (int64_t)(part_disk_seconds(d, bytes) * 1e12);
     return disk > work ? disk : work;
 }

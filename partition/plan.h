@@ -114,6 +114,26 @@ ATOM_MUST atom_status part_plan_check_place(const char *path);
  * and within the plan's own budgets. ATOM_E_USAGE says what is wrong. */
 ATOM_MUST atom_status part_plan_check(const part_plan *plan, const graph *g);
 
+/*
+ * blocks.c: where the canonical vector is cut into blocks of a state on disk, from the parameters
+ * and the size that a plan asks for alone (docs/design/engine.md#state-on-disk): with AdamW every
+ * so many elements; with Muon at the first place behind so many that is not inside of a matrix.
+ *
+ * A walk over the blocks in their order: {.g, .each}, the rest 0; then call next until it is false.
+ */
+typedef struct part_blocks {
+    const graph *g;
+    uint64_t each;       /* elements that are asked for */
+    uint64_t first, end; /* the block: elements [first, end) of the trained ones */
+    uint64_t seconds;    /* those of them that have a second moment: all but matrices */
+    uint32_t param;      /* where the walk is */
+} part_blocks;
+bool part_blocks_next(part_blocks *walk);
+
+/* What the largest of them takes, bytes: master, momentum and second moments, each in whole sectors.
+ * *n: how many blocks there are. */
+uint64_t part_blocks_largest(const graph *g, uint64_t each, uint64_t *n);
+
 /* Host bytes beside what the plan lays out, which reading and writing model files may take: windows
  * of large files (swap/stream.h, swap/writer.h). The caller that opens one asks whether it still
  * fits, and else reads the plain way. 0 for models whose files are all small. */

@@ -73,13 +73,11 @@ cleanup:
 ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
 {
     const uint64_t limit = s->request->host_hold_bytes;
-    const uint64_t bytes = plan->block_elements * atom_state_bytes(plan->moments);
+    const uint64_t bytes = s->model->block_bytes, blocks = s->model->n_blocks;
     const uint32_t least = plan->ring_blocks;
     part_verdict v;
     if (!plan->disk || plan->host_peak_bytes >= limit)
         return ATOM_OK;
-    uint64_t blocks =
-        (s->model->trained_elements + plan->block_elements - 1) / plan->block_elements;
     uint64_t ring = least + (limit - plan->host_peak_bytes) / bytes;
     for (ring = ring < blocks ? ring : blocks; ring >= least; ring--) {
         plan->ring_blocks = (uint32_t)ring;
@@ -258,12 +256,9 @@ atom_status part_search(const graph *g, const part_profile *profile, const part_
     part_search_stats done = {0};
     double begin = atom_clock_seconds();
     atom_status st = ATOM_E_RESOURCE;
-    if (g->optimizer == GRAPH_MUON && request->disk > 0)
-        return atom_fail(ATOM_E_USAGE, "optimizer: muon keeps its state in host memory; "
-                                       "leave optimizer_state: disk out, or use optimizer: adamw");
     if (request->disk <= 0)
         st = search_once(g, profile, request, false, out, &done);
-    if (st == ATOM_E_RESOURCE && request->disk != 0 && g->optimizer != GRAPH_MUON)
+    if (st == ATOM_E_RESOURCE && request->disk != 0)
         st = search_once(g, profile, request, true, out, &done);
     if (st == ATOM_OK && (*out)->disk && (*out)->in_place)
         st = try_several(g, profile, request, out, &done);

@@ -23,6 +23,8 @@ typedef struct page {
 
 struct swap_disk {
     swap_blocks blocks;
+    const swap_param *params;
+    uint32_t n_params;
     uint64_t generation_bytes;
     store *store;
     store_lane *load, *save;
@@ -62,7 +64,7 @@ static void choose_next(swap_disk *d)
 
 static atom_status page_open(const swap_disk *d, page *p)
 {
-    uint64_t bytes = swap_block_bytes(d->blocks, 0);
+    uint64_t bytes = swap_block_room(d->blocks);
     p->data = atom_pages_take(bytes);
     if (!p->data)
         return atom_fail_memory("a block of the disk tier", bytes);
@@ -73,18 +75,19 @@ static void page_close(const swap_disk *d, page *p)
 {
     store_lane_close(&p->lane);
     if (p->data)
-        atom_pages_give(p->data, swap_block_bytes(d->blocks, 0));
+        atom_pages_give(p->data, swap_block_room(d->blocks));
 }
 
 /* The parts whose bits are set, all at once. */
 static atom_status page_move(const swap_disk *d, page *p, uint32_t parts, bool write)
 {
-    uint64_t ticket = 0, n = swap_block_part(d->blocks, p->block);
-    uint64_t at = place(d, p->generation, swap_block_offset(d->blocks, p->block));
-    atom_dtype moments = d->blocks.moments;
-    for (uint32_t part = 0; part < SWAP_STATE_N; part++) {
-        uint64_t from = swap_state_offset((swap_state)part, moments, n);
-        uint64_t bytes = n * atom_dtype_bytes(swap_state_dtype((swap_state)part, moments));
+    uint64_t ticket = 0, i = p->block;
+    uint64_t at = place(d, p->generation, swap_block_offset(d->blocks, i));
+    for (int k = 0; k < SWAP_STATE_N; k++) {
+        swap_state part = (swap_state)k;
+        uint64_t from = swap_block_part_offset(d->blocks, i, part);
+        uint64_t bytes = swap_block_part(d->blocks, i, part) *
+                         atom_dtype_bytes(swap_state_dtype(part, d->blocks.moments));
         if (!(parts & 1u << part))
             continue;
         if (write)
@@ -119,17 +122,27 @@ static atom_status page_turn(const swap_disk *d, page *p, uint32_t generation, u
     return ATOM_OK;
 }
 
-/* What of [first, first + n) is in the block of `first`: where in the page, and how many. */
+/* What of [first, first + n) is in the block of `first`, and kept there or not: where in the page
+ * (NULL: it is not kept), and how many. */
 static atom_status page_piece(const swap_disk *d, page *p, uint32_t generation, swap_state part,
                               uint64_t first, uint64_t n, void **at, uint64_t *some)
 {
-    uint64_t i = first / d->blocks.each, from = first % d->blocks.each;
-    uint64_t left = swap_block_elements(d->blocks, i) - from;
-    atom_dtype moments = d->blocks.moments;
-    atom_status st = page_turn(d, p, generation, i, 1u << part);
-    *at = p->data + swap_state_offset(part, moments, swap_block_part(d->blocks, i)) +
-          from * atom_dtype_bytes(swap_state_dtype(part, moments));
+    const swap_blocks b = d->blocks;
+    uint64_t i = swap_block_of(b, first), from = first - swap_block_first(b, i);
+    uint64_t left = swap_block_elements(b, i) - from;
+    *at = NULL;
     *some = n < left ? n : left;
+    if (part == SWAP_STATE_V && d->n_params) {
+        uint32_t k = swap_param_at(d->params, d->n_params, first);
+        left = k + 1 < d->n_params ? d->params[k + 1].offset - first : *some;
+        *some = *some < left ? *some : left;
+        if (d->params[k].n_matrices)
+            return ATOM_OK;
+        from = swap_second_at(d->params, d->n_params, first) - swap_block_second(b, i);
+    }
+    atom_status st = page_turn(d, p, generation, i, 1u << part);
+    *at = p->data + swap_block_part_offset(b, i, part) +
+          from * atom_dtype_bytes(swap_state_dtype(part, b.moments));
     return st;
 }
 
@@ -140,7 +153,10 @@ static atom_status page_get(const swap_disk *d, page *p, uint32_t generation, sw
     for (uint64_t some; n > 0; first += some, to += some, n -= some) {
         void *at;
         ATOM_TRY(page_piece(d, p, generation, part, first, n, &at, &some));
-        swap_state_read(swap_state_dtype(part, d->blocks.moments), at, some, to);
+        if (at)
+            swap_state_read(swap_state_dtype(part, d->blocks.moments), at, some, to);
+        else
+            memset(to, 0, some * sizeof *to);
     }
     return ATOM_OK;
 }
@@ -156,6 +172,8 @@ atom_status swap_disk_open(const swap_disk_config *config, swap_disk **out)
     ATOM_ASSERT(config->blocks.each &&
                 config->blocks.each % swap_block_align(config->blocks.moments) == 0);
     d->blocks = config->blocks;
+    d->params = config->params;
+    d->n_params = config->params ? config->n_params : 0;
     d->generation_bytes = swap_blocks_bytes(d->blocks);
     store_config file = {.path = config->path,
                          .kind = config->kind,
@@ -268,6 +286,8 @@ atom_status swap_disk_put(swap_disk *d, swap_state part, uint64_t first, uint64_
     for (uint64_t some; n > 0; first += some, from += some, n -= some) {
         void *at;
         ATOM_TRY(page_piece(d, &d->page, d->present, part, first, n, &at, &some));
+        if (!at)
+            continue;
         swap_state_write(swap_state_dtype(part, d->blocks.moments), at, from, some);
         d->page.dirty |= 1u << part;
     }

@@ -6,10 +6,8 @@
  * keep a generation for as long as it takes to write a checkpoint of it, while training goes on
  * with the other two.
  *
- * A block is `each` elements of the canonical vector (the last may be short), laid out as
- * [master][m][v], master in f32 and moments as the run keeps them, each part rounded up to whole
- * sectors: one read and one write per block and step. Blocks do not depend on the plan, so that a
- * state outlives its plan.
+ * How the canonical vector is cut into blocks (swap/blocks.h) does not depend on the plan, so that
+ * a state outlives its plan.
  *
  * Thread: load() from one thread and save(), commit() from another (the tape's two disk streams);
  * a snapshot from a third; everything else between runs. Errors: those of the store.
@@ -17,52 +15,7 @@
 #ifndef SWAP_DISK_H
 #define SWAP_DISK_H
 
-#include "swap/state.h"
-#include "swap/store.h"
-
-/* How the canonical vector is cut. */
-typedef struct swap_blocks {
-    uint64_t extent; /* elements of the vector */
-    uint64_t each; /* elements of a block; a multiple of swap_block_align(); 0: there is no disk */
-    atom_dtype moments;
-} swap_blocks;
-enum { SWAP_BLOCK_ELEMENTS = 1 << 20 };
-
-/* Elements of whose parts each is whole sectors. */
-static inline uint64_t swap_block_align(atom_dtype moments)
-{
-    return STORE_ALIGN / atom_dtype_bytes(moments);
-}
-
-static inline uint64_t swap_blocks_n(swap_blocks b)
-{
-    return b.each ? (b.extent + b.each - 1) / b.each : 0;
-}
-static inline uint64_t swap_block_elements(swap_blocks b, uint64_t i)
-{
-    return b.extent - i * b.each < b.each ? b.extent - i * b.each : b.each;
-}
-/* Elements from one part of block i to the next. */
-static inline uint64_t swap_block_part(swap_blocks b, uint64_t i)
-{
-    uint64_t n = swap_block_elements(b, i), align = swap_block_align(b.moments);
-    return (n + align - 1) / align * align;
-}
-static inline uint64_t swap_block_bytes(swap_blocks b, uint64_t i)
-{
-    return swap_block_part(b, i) * atom_state_bytes(b.moments);
-}
-/* Of block i in a generation; blocks before the last are whole. */
-static inline uint64_t swap_block_offset(swap_blocks b, uint64_t i)
-{
-    return i * b.each * atom_state_bytes(b.moments);
-}
-/* Bytes of a generation. */
-static inline uint64_t swap_blocks_bytes(swap_blocks b)
-{
-    uint64_t n = swap_blocks_n(b);
-    return n ? swap_block_offset(b, n - 1) + swap_block_bytes(b, n - 1) : 0;
-}
+#include "swap/blocks.h"
 
 typedef struct swap_disk swap_disk;
 typedef struct swap_snapshot swap_snapshot;
@@ -76,6 +29,8 @@ typedef struct swap_disk_config {
     uint64_t relative; /* store_config's */
     const char *relation;
     swap_blocks blocks;
+    const swap_param *params; /* borrowed: those without second moments; NULL: all have them */
+    uint32_t n_params;
     void *ring; /* memory of the tape's ring, STORE_ALIGN aligned; registered with the kernel */
     uint64_t ring_bytes;
     const struct store_engine *engine; /* tests; NULL: by kind */
@@ -106,7 +61,8 @@ ATOM_MUST atom_status swap_disk_forget(swap_disk *disk);
 
 /*
  * Elements [first, first + n) of one part of the present generation, between runs, through one
- * block of memory: cheap in ascending order, whatever the parts. flush() writes what put() left.
+ * block of memory: cheap in ascending order, whatever the parts. A second moment that is not kept
+ * is zero, whatever was put there. flush() writes what put() left.
  */
 ATOM_MUST atom_status swap_disk_get(swap_disk *disk, swap_state part, uint64_t first, uint64_t n,
                                     float *to);

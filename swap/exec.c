@@ -150,6 +150,16 @@ static state_at state_of(const swap_exec *exec, const swap_instr *in, const swap
 {
     const swap_host_layout *h = &exec->c.layout;
     uint32_t moment = atom_dtype_bytes(h->moments);
+    uint64_t second = param->second + (first - param->offset);
+    if (in->src.bytes && in->src.space == SWAP_HOST) { /* a block's slot of the ring */
+        uint64_t k = swap_block_of(h->blocks, in->first_element), i = first - in->first_element;
+        uint64_t n = swap_block_part(h->blocks, k, SWAP_STATE_M);
+        char *slot = at(exec, in->src);
+        return (state_at){(float *)(void *)slot + i,
+                          slot + swap_state_offset(SWAP_STATE_M, h->moments, n) + i * moment,
+                          slot + swap_state_offset(SWAP_STATE_V, h->moments, n) +
+                              (second - swap_block_second(h->blocks, k)) * moment};
+    }
     if (in->src.bytes) {
         uint64_t n = in->src.bytes / atom_state_bytes(h->moments), i = first - in->first_element;
         char *slot = at(exec, in->src);
@@ -157,7 +167,6 @@ static state_at state_of(const swap_exec *exec, const swap_instr *in, const swap
                           slot + swap_state_offset(SWAP_STATE_M, h->moments, n) + i * moment,
                           slot + swap_state_offset(SWAP_STATE_V, h->moments, n) + i * moment};
     }
-    uint64_t second = param->second + (first - param->offset);
     return (state_at){(float *)(void *)(exec->slab + h->master) + first,
                       exec->slab + h->m + first * moment, exec->slab + h->v + second * moment};
 }
@@ -179,28 +188,28 @@ static void update_piece(swap_exec *exec, const swap_instr *in, const swap_param
     }
 }
 
-/* A matrix is updated as a whole, once nobody needs anything of its parameter as it was. Its state
- * is in the slab: no plan has it anywhere else. */
+/* A matrix is updated as a whole, once nobody needs anything of its parameter as it was. A block of
+ * the disk tier has some of a parameter's matrices; none ends inside of one. */
 static void update_matrices(swap_exec *exec, const swap_instr *in, const swap_param *param,
-                            bool clipped)
+                            krn_muon_step step)
 {
     const swap_host_layout *h = &exec->c.layout;
     atom_dtype dtype = exec->c.program->dtype;
-    krn_muon_step step = exec->step.muon;
-    uint64_t i = param->offset;
-    ATOM_ASSERT(!in->src.bytes && !in->ahead && step.moments == h->moments);
-    ATOM_ASSERT(i >= in->first_element && i + param->elements <= in->last_element);
-    swap_cow_leave(exec->cow, i, param->elements);
-    step.scale = clipped ? exec->clip_scale : 1.0f;
+    uint64_t i = param->offset, next;
+    ATOM_ASSERT(step.moments == h->moments);
+    if (!in->src.bytes)
+        swap_cow_leave(exec->cow, i, param->elements);
     step.decay = param->decay ? step.decay : 0;
-    for (uint8_t k = 0; k < param->n_matrices; k++) {
+    for (uint8_t k = 0; k < param->n_matrices; k++, i = next) {
+        next = i + (uint64_t)(param->rows[k] * param->cols);
+        if (next <= in->first_element || i >= in->last_element)
+            continue;
+        ATOM_ASSERT(i >= in->first_element && next <= in->last_element);
+        state_at state = state_of(exec, in, param, i);
         step.first = i;
         exec->c.host->muon(exec->c.threads, &step, dtype,
-                           exec->slab + h->wire + i * atom_dtype_bytes(dtype),
-                           (float *)(void *)(exec->slab + h->master) + i,
-                           exec->slab + h->m + i * atom_dtype_bytes(h->moments), param->rows[k],
-                           param->cols, exec->slab + h->muon);
-        i += (uint64_t)(param->rows[k] * param->cols);
+                           exec->slab + h->wire + i * atom_dtype_bytes(dtype), state.master,
+                           state.m, param->rows[k], param->cols, exec->slab + h->muon);
     }
 }
 
@@ -213,12 +222,14 @@ static atom_status on_update(void *arg)
         exec->c.on_updates(exec->c.ctx, exec->step.update_step, true);
     bool clipped = exec->step.max_grad_norm > 0;
     krn_adamw_step step = update_step(exec, clipped);
+    krn_muon_step muon = in->ahead ? exec->step.muon_ahead : exec->step.muon;
     float decay = exec->step.update.decay;
     if (in->ahead) { /* that it is finite is seen before this is committed */
         step = exec->step.ahead;
         step.scale = 1;
         decay = step.decay;
     }
+    muon.scale = step.scale;
     if (!clipped && !isfinite(chunk_sum(exec, l->in->first_param, l->in->last_param)))
         return atom_fail(
             ATOM_E_DIVERGED,
@@ -234,7 +245,7 @@ static atom_status on_update(void *arg)
             continue;
         step.decay = param->decay ? decay : 0;
         if (param->n_matrices)
-            update_matrices(exec, in, param, clipped);
+            update_matrices(exec, in, param, muon);
         else
             update_piece(exec, in, param, step, from, to);
     }

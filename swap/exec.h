@@ -17,7 +17,7 @@
 
 /* Where things are in the host slab, bytes. wire holds the whole canonical vector, master, m and v
  * its first `trained` elements: what lies behind is never updated. With a disk tier (blocks.each >
- * 0) there is a ring instead of the last three. */
+ * 0) there is a ring of slots of swap_block_room() instead of the last three. */
 typedef struct swap_host_layout {
     uint64_t wire, master, m, v;
     atom_dtype moments;
@@ -46,8 +46,8 @@ typedef struct swap_step {
      * have decay. scale is ignored: the executor keeps the clip factor of the step that made the
      * gradients. */
     krn_adamw_step update;
-    krn_adamw_step ahead;  /* the same for updates that run ahead, which are those of `step` */
-    krn_muon_step muon;    /* as update, of matrices; they are never updated ahead */
+    krn_adamw_step ahead; /* the same for updates that run ahead, which are those of `step` */
+    krn_muon_step muon, muon_ahead; /* as update and ahead, of matrices */
     const int32_t *starts; /* krn_step.starts of micro-batch 0, the others behind it; may be NULL */
     uint64_t starts_n;     /* elements of one micro-batch */
 } swap_step;

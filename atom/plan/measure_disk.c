@@ -118,7 +118,8 @@ atom_status plan_disk_measure(const char *dir, store_kind kind, const graph *g, 
     double worth =
         (double)g->trained_extent * atom_state_bytes(g->moments) / PROBE_BYTES_PER_SECOND;
     n = n < PROBE_BLOCKS_MIN ? PROBE_BLOCKS_MIN : n < PROBE_BLOCKS ? n : PROBE_BLOCKS;
-    swap_blocks blocks = {n * SWAP_BLOCK_ELEMENTS, SWAP_BLOCK_ELEMENTS, g->moments};
+    swap_blocks blocks = {
+        .extent = n * SWAP_BLOCK_ELEMENTS, .each = SWAP_BLOCK_ELEMENTS, .moments = g->moments};
     uint64_t bytes = 2 * swap_block_bytes(blocks, 0);
     char *memory = atom_pages_take(bytes);
     char *path = atom_format("%s/atom-probe-%ld.store", dir, (long)getpid());

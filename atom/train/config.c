@@ -137,7 +137,7 @@ static const opt_spec specs[] = {
         .help = "What trains the weights of hidden linear layers: adamw, or muon, which "
                 "orthogonalises each step of a matrix, q, k, v, gate and up apart, and is scaled so "
                 "that AdamW's learning_rate and weight_decay carry over. AdamW trains everything "
-                "else either way. muon: state in host memory, no LoRA."),
+                "else either way. muon: no LoRA."),
     {.name = "muon_momentum", .type = OPT_NUMBER, AT(muon_momentum), .fallback = "0.95", .min = 0,
      .max = 1, .flags = OPT_BELOW_MAX | OPT_SHARED,
      .help = "With optimizer muon: its momentum, Nesterov's."},
@@ -330,9 +330,7 @@ static atom_status check_effects(const train_config *c, const opt_parsed *parsed
 {
     static const char settled[] = "the plan has settled it; plan again with it, or leave it out",
                       memory[] = "optimizer_state is memory, so that nothing is on disk; leave it "
-                                 "out",
-                      muons[] = "optimizer: muon keeps its state in memory, so that nothing is on "
-                                "disk; leave it out";
+                                 "out";
     bool muon = c->optimizer == GRAPH_MUON;
     bool in_memory = c->optimizer_state == PLAN_STATE_IN_MEMORY;
     const idle_key keys[] = {
@@ -352,8 +350,6 @@ static atom_status check_effects(const train_config *c, const opt_parsed *parsed
          "a dry run makes no step that could be written down; leave it out"},
         {!muon, fabs(c->muon_momentum - 0.95) > 1e-12, "muon_momentum",
          "only optimizer: muon has it; leave it out"},
-        {muon, c->store != STORE_AUTO, "store", muons},
-        {muon, c->store_dir != NULL, "store_dir", muons},
         {c->plan, c->host_memory, "host_memory", settled},
         {c->plan, c->recompute >= 0, "recompute", settled},
         {c->plan, c->optimizer_state != PLAN_STATE_FREE, "optimizer_state", settled},
@@ -362,24 +358,11 @@ static atom_status check_effects(const train_config *c, const opt_parsed *parsed
     return check_idle(keys, sizeof keys / sizeof *keys, parsed);
 }
 
-/* What is not built for Muon. */
-static atom_status check_optimizer(const train_config *c)
-{
-    if (c->optimizer != GRAPH_MUON)
-        return ATOM_OK;
-    if (c->optimizer_state == PLAN_STATE_ON_DISK)
-        return atom_fail(ATOM_E_USAGE, "optimizer: muon keeps its state in host memory; "
-                                       "leave optimizer_state: disk out, or use optimizer: adamw");
-    if (c->update_ahead == TRAIN_AHEAD_ALWAYS)
-        return atom_fail(ATOM_E_USAGE, "optimizer: muon makes no updates ahead of the clip factor; "
-                                       "leave update_ahead: always out, or use optimizer: adamw");
-    return plan_optimizer_check(GRAPH_MUON, c->lora_r > 0 || c->adapter);
-}
-
 static atom_status check(const train_config *config, const opt_parsed *parsed)
 {
     ATOM_TRY(check_effects(config, parsed));
-    ATOM_TRY(check_optimizer(config));
+    ATOM_TRY(plan_optimizer_check((graph_optimizer)config->optimizer,
+                                  config->lora_r > 0 || config->adapter));
     if (config->warmup_steps > config->max_steps && !(config->num_train_epochs > 0))
         return atom_fail(
             ATOM_E_USAGE,

@@ -84,14 +84,16 @@ static atom_status check_host_memory(const train_engine *e)
     return ATOM_OK;
 }
 
-/* What a state on disk belongs to: the parameters, how they are cut into blocks, and what moments
- * are in. */
+/* What a state on disk belongs to: the parameters, how they are cut into blocks, what trains them,
+ * and what moments are in. */
 static uint64_t state_hash(const train_engine *e, atom_dtype moments)
 {
     const graph *g = e->c.bench->g;
     const swap_blocks *b = &e->low->layout.blocks;
     const uint64_t cut[2] = {b->extent, b->each};
     uint64_t hash = atom_hash(ATOM_HASH_SEED, cut, sizeof cut);
+    if (g->optimizer != GRAPH_ADAMW)
+        hash = atom_hash(hash, &g->optimizer, sizeof g->optimizer);
     if (moments != ATOM_F32)
         hash = atom_hash(hash, &moments, sizeof moments);
     for (uint32_t p = 0; p < g->n_params; p++) {
@@ -120,6 +122,8 @@ static atom_status open_disk(train_engine *e)
                                           "with --moments-dtype bf16 until a checkpoint is saved, "
                                           "or remove it and go on from the last one",
                                .blocks = h->blocks,
+                               .params = e->low->params,
+                               .n_params = e->low->n_params,
                                .ring = (char *)swap_exec_slab(e->exec) + h->ring,
                                .ring_bytes = h->ring_bytes};
     ATOM_TRY(swap_disk_open(&config, &e->disk));

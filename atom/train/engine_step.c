@@ -92,7 +92,8 @@ static swap_step step_args(const train_engine *e, uint32_t step, double rate, in
                        .starts_n = train_engine_starts_n(e),
                        .update = adamw_of(e, update_step, update_rate),
                        .muon = muon_of(e, update_step, update_rate),
-                       .ahead = adamw_of(e, step, rate)};
+                       .ahead = adamw_of(e, step, rate),
+                       .muon_ahead = muon_of(e, step, rate)};
 }
 
 static swap_tape_kind tape_of(const train_engine *e, bool guess)

@@ -149,9 +149,9 @@ void trainer_disk_done(const trainer *t)
 static bool fits_when_narrow(const trainer *t)
 {
     const swap_host_layout *h = &t->engine->low->layout;
-    uint64_t rest = train_engine_host_bytes(t->engine) - h->ring_bytes;
-    uint64_t wide = rest + h->trained * atom_state_bytes(ATOM_F32);
-    uint64_t narrow = rest + h->trained * atom_state_bytes(ATOM_BF16);
+    uint64_t rest = train_engine_host_bytes(t->engine) - h->ring_bytes + h->trained * 4;
+    uint64_t wide = rest + (h->trained + h->seconds) * atom_dtype_bytes(ATOM_F32);
+    uint64_t narrow = rest + (h->trained + h->seconds) * atom_dtype_bytes(ATOM_BF16);
     return t->config->optimizer_state == PLAN_STATE_FREE && !t->config->plan &&
            h->moments == ATOM_F32 && narrow <= t->plan->host_budget_bytes &&
            wide > t->plan->host_budget_bytes;

@@ -46,7 +46,7 @@ static atom_status search_plan(trainer *t, plan_request *request)
     const train_config *c = t->config;
     const char *dir = trainer_store_dir(t);
     atom_status st = ATOM_E_RESOURCE;
-    if (t->hooks.seam || c->optimizer == GRAPH_MUON)
+    if (t->hooks.seam)
         dir = NULL; /* the state stays in memory */
     if (c->optimizer_state != PLAN_STATE_ON_DISK)
         st = plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);

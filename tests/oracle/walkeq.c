@@ -135,6 +135,14 @@ static atom_status walk(const trial *t, walker *w, harness_result *out)
     return ATOM_OK;
 }
 
+/* Half of them have their state on disk: in blocks as small as they can be, through a small ring. */
+static void use_disk(const trial *t, part_plan *plan)
+{
+    plan->disk = random_gpt2_draw(t->seed, 71, 0, 1);
+    plan->ring_blocks = plan->disk ? 2 + (uint32_t)t->seed % 5 : 0;
+    plan->block_elements = plan->disk ? swap_block_align(t->g->moments) : 0;
+}
+
 /* 0: equal */
 static int run_trial(uint64_t seed)
 {
@@ -149,6 +157,7 @@ static int run_trial(uint64_t seed)
     ATOM_TRY_CLEAN(open_trial(seed, &t));
     bool clip = t.max_grad_norm > 0;
     ATOM_TRY_CLEAN(harness_resident_plan(t.g, t.C, clip, seed % 2, &plan));
+    use_disk(&t, plan);
     harness_run run = {.g = t.g,
                        .plan = plan,
                        .table = t.table,

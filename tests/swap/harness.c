@@ -187,6 +187,7 @@ static swap_step step_of(const state *s, uint32_t number, uint32_t targets)
                        .update = adamw_step(s->run, updates),
                        .ahead = adamw_step(s->run, number),
                        .muon = muon_step(s->run, updates),
+                       .muon_ahead = muon_step(s->run, number),
                        .starts = s->starts,
                        .starts_n = (uint64_t)(s->run->g->micro_batch * s->run->g->sequence)};
 }
@@ -283,6 +284,8 @@ static atom_status open_disk(const harness_run *run, const gen_lowered *low, swa
                                .create = true,
                                .run = run->seed,
                                .blocks = h->blocks,
+                               .params = low->params,
+                               .n_params = low->n_params,
                                .ring = (char *)swap_exec_slab(exec) + h->ring,
                                .ring_bytes = h->ring_bytes};
     atom_status st = swap_disk_open(&config, disk);
@@ -457,7 +460,7 @@ cleanup:
 static void harness_use_disk(part_plan *plan, const graph *g, uint64_t seed)
 {
     uint32_t i = 1000, align = (uint32_t)swap_block_align(g->moments);
-    plan->disk = draw(seed, &i) % 2 && g->optimizer != GRAPH_MUON;
+    plan->disk = draw(seed, &i) % 2;
     plan->ring_blocks = plan->disk ? 2 + draw(seed, &i) % 12 : 0;
     plan->block_elements = plan->disk ? align * (1 + draw(seed, &i) % 8) : 0;
 }

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 enum { EACH = STORE_ALIGN / 4, EXTENT = 5 * EACH + 300 };
-static const swap_blocks BLOCKS = {EXTENT, EACH, ATOM_F32};
+static const swap_blocks BLOCKS = {.extent = EXTENT, .each = EACH, .moments = ATOM_F32};
 static char path[64];
 
 static int make(void **state)
@@ -139,8 +139,8 @@ static atom_status try_step(swap_disk *disk, uint64_t step)
         uint64_t at = swap_block_offset(BLOCKS, b), bytes = swap_block_bytes(BLOCKS, b);
         st = swap_disk_load(disk, at, block, bytes);
         for (int part = 0; part < SWAP_STATE_N; part++)
-            fill(block + (uint64_t)part * swap_block_part(BLOCKS, b), step, part, b * EACH,
-                 swap_block_elements(BLOCKS, b));
+            fill(block + (uint64_t)part * swap_block_part(BLOCKS, b, SWAP_STATE_M), step, part,
+                 b * EACH, swap_block_elements(BLOCKS, b));
         if (st == ATOM_OK)
             st = swap_disk_save(disk, at, block, bytes);
     }
@@ -332,8 +332,8 @@ static void parts_of_a_block_are_kept_apart(void **state)
 static void bf16_moments_take_half(void **state)
 {
     (void)state;
-    const swap_blocks blocks = {EXTENT, 2 * EACH, ATOM_BF16};
-    const uint64_t part = swap_block_part(blocks, 0);
+    const swap_blocks blocks = {.extent = EXTENT, .each = 2 * EACH, .moments = ATOM_BF16};
+    const uint64_t part = swap_block_part(blocks, 0, SWAP_STATE_M);
     static float x[EXTENT], y[EXTENT];
     swap_disk *disk = NULL;
     swap_disk_config config = {.path = path, .create = true, .run = 7, .blocks = blocks};
