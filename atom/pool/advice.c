@@ -281,6 +281,48 @@ void pool_advise(const pool_settings *settings, const pool_said *said, const poo
     add_cases(&r, out);
 }
 
+/* What binds, in the words of somebody who asks what to buy. */
+static const char *binds(place_bound bound)
+{
+    return bound == PLACE_BOUND_SYNC        ? "the line binds"
+           : bound == PLACE_BOUND_OPTIMIZER ? "updates bind"
+                                            : "computing binds";
+}
+
+static void explain_ways(const pool_ways *w, pool_advice *a)
+{
+    char weights[POOL_FIGURE_BYTES], sums[POOL_FIGURE_BYTES], step[POOL_FIGURE_BYTES];
+    say(a,
+        "%u hosts like this one should make %s tokens/s averaging weights (%s), and %s summing "
+        "gradients in %s, %s tokens a step (%s)%s: so sync: %s; `atom plan --pool` asks about "
+        "hosts that differ",
+        w->members, pool_count_text(w->weights.tokens_per_s, weights), binds(w->weights.bound),
+        pool_count_text(w->gradients.tokens_per_s, sums),
+        gsp_codec_name((gsp_codec)w->gradients_codec), pool_count_text(w->step_tokens, step),
+        binds(w->gradients.bound),
+        w->gradients.tokens_per_s < w->alone ? ", less than one of them alone" : "",
+        place_mode_names[w->recommended]);
+}
+
+atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *facts,
+                             const pool_pace *pace, pool_advice *advice)
+{
+    reckoning r = begin(settings, facts, advice);
+    const pool_ways_facts f = {.floats = facts->floats,
+                               .members = (uint32_t)r.members,
+                               .micro_tokens = pace->micro_tokens,
+                               .micro_seconds = pace->micro_seconds,
+                               .update_seconds = pace->update_seconds,
+                               .step_tokens = (double)facts->step_tokens * r.members,
+                               .bytes_per_s = r.bytes_per_s,
+                               .gradients_codec = r.sums ? advice->codec : GSP_CODEC_INT8,
+                               .weights_codec = r.sums ? GSP_CODEC_INT8 : advice->codec};
+    ATOM_TRY(pool_ways_price(&f, &advice->ways));
+    if (advice->ways.known)
+        explain_ways(&advice->ways, advice);
+    return ATOM_OK;
+}
+
 void pool_advice_follow(const pool_advice *advice, pool_settings *settings)
 {
     settings->due_seconds = advice->due_seconds;

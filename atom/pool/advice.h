@@ -23,8 +23,9 @@
 #define ATOM_POOL_ADVICE_H
 
 #include "atom/pool/settings.h"
+#include "atom/pool/ways.h"
 
-enum { POOL_CASES_MAX = 16, POOL_WHY_BYTES = 320, POOL_WHYS = 5 };
+enum { POOL_CASES_MAX = 16, POOL_WHY_BYTES = 320, POOL_WHYS = 6 };
 
 typedef struct pool_facts {
     uint64_t floats;      /* that are averaged */
@@ -60,6 +61,7 @@ typedef struct pool_advice {
     pool_case cases[POOL_CASES_MAX];
     uint32_t n_why; /* sentences for people */
     char why[POOL_WHYS][POOL_WHY_BYTES];
+    pool_ways ways; /* filled by pool_advise_ways */
 } pool_advice;
 
 #define POOL_ASSUMED_MBIT 20.0
@@ -72,6 +74,14 @@ const char *pool_count_text(double count, char buf[POOL_FIGURE_BYTES]);
 /* settings: as they are with what was said and plain defaults. */
 void pool_advise(const pool_settings *settings, const pool_said *said, const pool_facts *facts,
                  pool_advice *out);
+/* Prices both ways of training together for members as `advice` was given for, and says which is the
+ * quicker; the pool's own way travels as it was chosen, the other as int8. pace: of this host; where
+ * it is not known nothing is said. ATOM_E_RESOURCE */
+typedef struct pool_pace {
+    double micro_tokens, micro_seconds, update_seconds; /* ways.h */
+} pool_pace;
+ATOM_MUST atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *facts,
+                                       const pool_pace *pace, pool_advice *advice);
 /* Takes what was chosen over. */
 void pool_advice_follow(const pool_advice *advice, pool_settings *settings);
 

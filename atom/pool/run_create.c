@@ -9,6 +9,7 @@
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +46,22 @@ cleanup:
     return st;
 }
 
+/* This host's plan in two: updates that nothing hides, and the rest, which micro-batches share evenly
+ * (atom/plan/place_costs.h). */
+static pool_pace pace_of(const trainer *t)
+{
+    const part_plan *plan = trainer_plan(t);
+    const part_profile *profile = trainer_profile(t);
+    double step = plan->predicted_step_seconds, spare = step - plan->predicted_compute_seconds;
+    if (!profile || profile->device.adamw_params_per_second <= 0)
+        return (pool_pace){0};
+    double update = (double)trainer_floats(t) / profile->device.adamw_params_per_second;
+    update = fmax(0, fmin(update, spare));
+    return (pool_pace){.micro_tokens = (double)(plan->micro_batch * plan->sequence),
+                       .micro_seconds = (step - update) / plan->micro_batches,
+                       .update_seconds = update};
+}
+
 /* Chooses what nobody said, and says why. */
 static atom_status advise(pool_run *r, const pool_host *host, const pool_said *said, bool notes)
 {
@@ -65,6 +82,8 @@ static atom_status advise(pool_run *r, const pool_host *host, const pool_said *s
     if (!r->advice)
         return atom_fail_memory("advice", sizeof *r->advice);
     pool_advise(s, said, &facts, r->advice);
+    const pool_pace pace = pace_of(r->t);
+    ATOM_TRY(pool_advise_ways(s, &facts, &pace, r->advice));
     pool_advice_follow(r->advice, &r->settings);
     for (uint32_t i = 0; i < r->advice->n_why && notes; i++)
         pool_note(&r->hooks, "%s", r->advice->why[i]);

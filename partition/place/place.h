@@ -108,6 +108,7 @@ typedef struct place_problem {
     double state_bytes;      /* per element: master weight and moments */
     double wire_bytes;       /* per element: of weights and gradients as they are computed with */
     bool paper;              /* all-reduce by eq. 2 to the letter */
+    bool everybody;          /* gradients: of all hosts that can, not of the best set of them */
 } place_problem;
 
 /* Whole numbers are in range, times and rates are sane, every two hosts are connected. */
@@ -158,7 +159,8 @@ typedef struct place_layout {
 ATOM_MUST atom_status place_price(const place_problem *p, const place_layout *layout,
                                   place_candidate *out);
 
-/* Whole copies: mode is PLACE_GRADIENTS or PLACE_PARAMETERS. With gradients the best set of hosts:
+/* Whole copies: mode is PLACE_GRADIENTS or PLACE_PARAMETERS. With gradients, unless p->everybody,
+ * the best set of hosts:
  * exact up to PLACE_EXACT_HOSTS. Beyond that the slowest lines, or the slowest computers, are left
  * out class after class down to the last, and the best of those sets host after host. */
 ATOM_MUST atom_status place_whole(const place_problem *p, place_mode mode, place_candidate *out);

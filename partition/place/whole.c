@@ -256,7 +256,7 @@ atom_status place_whole(const place_problem *p, place_mode mode, place_candidate
     out->possible = true;
     out->n_used = n;
     memcpy(used, all, sizeof used);
-    if (mode == PLACE_GRADIENTS)
+    if (mode == PLACE_GRADIENTS && !p->everybody)
         out->n_used = choose_set(p, &types, all, n, used);
     out->n_groups = out->n_used;
     out->first_layer[1] = p->n_layers;

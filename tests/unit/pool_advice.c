@@ -143,6 +143,75 @@ static void sums(void **state)
     assert_non_null(strstr(a.why[0], "not known"));
 }
 
+/* Both ways are priced for as many hosts as are reckoned with, and the line decides between them. */
+static void ways(void **state)
+{
+    (void)state;
+    const pool_facts f = {.floats = 124000000,
+                          .step_tokens = 65536,
+                          .tokens_per_s = 20000,
+                          .up_bytes_per_s = 100 * MBIT,
+                          .down_bytes_per_s = 1000 * MBIT};
+    /* 16 micro-batches of 4096 tokens in 3.2768 s, of which the update takes 0.0768. */
+    const pool_pace pace = {.micro_tokens = 4096, .micro_seconds = 0.2, .update_seconds = 0.0768};
+    pool_advice a;
+    pool_advise(&plain, &nothing, &f, &a);
+    uint32_t before = a.n_why;
+    assert_int_equal(pool_advise_ways(&plain, &f, &pace, &a), ATOM_OK);
+    assert_true(a.ways.known);
+    assert_int_equal(a.ways.members, 8);
+    assert_float_equal(a.ways.alone, 20000, 1);
+    assert_float_equal(a.ways.weights.tokens_per_s, 160000, 8);
+    assert_int_equal(a.ways.weights.bound, PLACE_BOUND_COMPUTE);
+    /* 8 x 65536 tokens in 3.2768 s and the 17.4 s that moving 124M in int8 takes. */
+    assert_float_equal(a.ways.gradients.tokens_per_s, 8 * 65536 / 20.6868f, 50);
+    assert_int_equal(a.ways.gradients.bound, PLACE_BOUND_SYNC);
+    assert_int_equal(a.ways.recommended, PLACE_PARAMETERS);
+    assert_int_equal(a.n_why, before + 1);
+    assert_non_null(strstr(a.why[before],
+                           "8 hosts like this one should make 160k tokens/s averaging "
+                           "weights (computing binds), and 25k summing gradients in "
+                           "int8, 524k tokens a step (the line binds): so sync: "
+                           "parameters;"));
+    /* A line that carries them; one that is worth less than nobody's; and a pool of two. */
+    pool_facts g = f;
+    g.up_bytes_per_s = g.down_bytes_per_s = 100000 * MBIT;
+    assert_int_equal(pool_advise_ways(&plain, &g, &pace, &a), ATOM_OK);
+    assert_int_equal(a.ways.recommended, PLACE_GRADIENTS);
+    g.up_bytes_per_s = 10 * MBIT;
+    assert_int_equal(pool_advise_ways(&plain, &g, &pace, &a), ATOM_OK);
+    assert_true(a.ways.gradients.tokens_per_s < a.ways.alone);
+    assert_non_null(strstr(a.why[before + 2], "less than one of them alone"));
+    g.members = 2;
+    assert_int_equal(pool_advise_ways(&plain, &g, &pace, &a), ATOM_OK);
+    assert_float_equal(a.ways.weights.tokens_per_s, 40000, 2);
+}
+
+/* The pool's own way travels as it was chosen; where this host's speed is not known nothing is said. */
+static void ways_and_codecs(void **state)
+{
+    (void)state;
+    pool_settings s = plain;
+    s.sync = POOL_SYNC_GRADIENTS;
+    s.codec = GSP_CODEC_FP32;
+    const pool_facts f = {.floats = 124000000,
+                          .step_tokens = 65536,
+                          .tokens_per_s = 20000,
+                          .up_bytes_per_s = 100 * MBIT};
+    const pool_pace pace = {.micro_tokens = 4096, .micro_seconds = 0.2}, unknown = {0};
+    pool_advice a;
+    pool_advise(&s, &nothing, &f, &a);
+    assert_int_equal(pool_advise_ways(&s, &f, &pace, &a), ATOM_OK);
+    assert_int_equal(a.ways.gradients_codec, GSP_CODEC_FP32);
+    /* 4 bytes each instead of 1. */
+    assert_float_equal(a.ways.gradients.tokens_per_s, 8 * 65536 / 72.64f, 50);
+    pool_advise(&s, &nothing, &f, &a);
+    uint32_t before = a.n_why;
+    assert_int_equal(pool_advise_ways(&s, &f, &unknown, &a), ATOM_OK);
+    assert_false(a.ways.known);
+    assert_int_equal(a.n_why, before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -151,6 +220,8 @@ int main(void)
         cmocka_unit_test(what_was_said_stays),
         cmocka_unit_test(alternatives),
         cmocka_unit_test(sums),
+        cmocka_unit_test(ways),
+        cmocka_unit_test(ways_and_codecs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,6 +90,24 @@ static json_t *case_json(const pool_case *c)
                      "waits", cli_real(c->waits), "chosen", (int)c->chosen);
 }
 
+static json_t *way_json(const pool_way *way)
+{
+    return json_pack("{s:o, s:s}", "tokens_per_second", cli_real(way->tokens_per_s), "bound",
+                     place_bound_names[way->bound]);
+}
+
+/* Null where this host's speed is not known. */
+static json_t *ways_json(const pool_ways *ways)
+{
+    if (!ways->known)
+        return json_null();
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:s}", "members", (int)ways->members,
+                     "alone_tokens_per_second", cli_real(ways->alone), "step_tokens",
+                     cli_real(ways->step_tokens), "gradients", way_json(&ways->gradients),
+                     "parameters", way_json(&ways->weights), "recommended",
+                     place_mode_names[ways->recommended]);
+}
+
 static atom_status show_advice(const pool_show *show)
 {
     const pool_settings *s = pool_run_settings(show->run);
@@ -102,12 +120,12 @@ static atom_status show_advice(const pool_show *show)
         for (uint32_t i = 0; i < a->n_cases; i++)
             json_array_append_new(cases, case_json(&a->cases[i]));
         return cli_print_json(json_pack(
-            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:o}", "sync_steps",
+            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:o, s:o}", "sync_steps",
             (json_int_t)s->sync_steps, "codec", gsp_codec_name((gsp_codec)s->codec), "fragments",
             (json_int_t)s->fragments, "due_seconds", cli_real(s->due_seconds), "hidden",
             (int)a->hidden, "rate_assumed", (int)a->assumed, "why", why, "alternatives", cases,
             "parameters", (json_int_t)trainer_floats(t), "step_seconds",
-            cli_real(trainer_plan(t)->predicted_step_seconds)));
+            cli_real(trainer_plan(t)->predicted_step_seconds), "ways", ways_json(&a->ways)));
     }
     for (uint32_t i = 0; i < a->n_why; i++)
         cli_print("%s\n", a->why[i]);
