@@ -13,7 +13,8 @@ typedef struct kept_values {
     pool_host host;
 } kept_values;
 
-static const opt_spec specs[] = {POOL_HOST_SPECS(kept_values, host)};
+static const opt_spec specs[] = {POOL_HOST_NAME_SPEC(kept_values, host, "name"),
+                                 POOL_HOST_SPECS(kept_values, host)};
 static const opt_command kept_options = {
     .name = "pool host", .summary = "", OPT_TABLE(specs, kept_values)};
 
@@ -31,6 +32,13 @@ static size_t field_bytes(opt_type type)
     }
 }
 
+/* What the row `name` of host.yml is called in a command: pool create has another --name. */
+static const char *called(const opt_command *command, const char *name)
+{
+    static const char IN_CREATE[] = "host_name";
+    return strcmp(name, "name") == 0 && opt_find(command, IN_CREATE) >= 0 ? IN_CREATE : name;
+}
+
 /* Each row that was not said now: what was kept goes to `now`, and back comes what is freed. */
 static void exchange(const opt_command *command, const opt_parsed *said, kept_values *kept,
                      const opt_parsed *found, pool_host *now)
@@ -40,7 +48,8 @@ static void exchange(const opt_command *command, const opt_parsed *said, kept_va
         uint8_t *a = (uint8_t *)kept + s->offset, *b = (uint8_t *)now + s->offset;
         uint8_t spare[sizeof(opt_list)];
         size_t bytes = field_bytes(s->type);
-        if (found->origin[row] == OPT_FROM_DEFAULT || opt_given(command, said, s->name))
+        if (found->origin[row] == OPT_FROM_DEFAULT ||
+            opt_given(command, said, called(command, s->name)))
             continue;
         memcpy(spare, a, bytes);
         memcpy(a, b, bytes);
@@ -84,8 +93,23 @@ cleanup:
     return st;
 }
 
-atom_status pool_host_place(const pool_host *host, const char *name, const char *place,
-                            gsp_pool_host *out)
+/* Others print it beside other words, in tables and in file names. */
+static atom_status check_name(const char *name)
+{
+    static const char inside[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t n = name ? strlen(name) : 1;
+    bool good = !name || (n > 0 && n < POOL_HOST_NAME_BYTES && !strchr("._-", name[0]) &&
+                          strspn(name, inside) == n);
+    return good ? ATOM_OK
+                : atom_fail(ATOM_E_USAGE,
+                            "'%.40s' cannot be the name of a member: a name has 1 to %d letters, "
+                            "digits and . _ -, and begins with a letter or digit; say another with "
+                            "--name (pool create: --host-name) or as `name` in host.yml",
+                            name, POOL_HOST_NAME_BYTES - 1);
+}
+
+atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_host *out)
 {
     static const pool_host none = {0};
     host = host ? host : &none;
@@ -98,7 +122,8 @@ atom_status pool_host_place(const pool_host *host, const char *name, const char 
                            .down_bytes_per_s = (uint64_t)(host->down_mbit * 1e6 / 8),
                            .up_month_max = (uint64_t)(host->up_month_gb * 1e9),
                            .down_month_max = (uint64_t)(host->down_month_gb * 1e9),
-                           .name = name};
+                           .name = host->name};
+    ATOM_TRY(check_name(host->name));
     if (listen->n > GSP_POOL_LISTEN_MAX || announce->n > GSP_TICKET_HOSTS_MAX)
         return atom_fail(ATOM_E_USAGE, "at most %d addresses to listen at and %d to announce",
                          GSP_POOL_LISTEN_MAX, GSP_TICKET_HOSTS_MAX);

@@ -12,7 +12,10 @@
 #include "atom/pool/limits.h"
 #include "gossip/pool/pool.h"
 
+enum { POOL_HOST_NAME_BYTES = 32 /* with the NUL */ };
+
 typedef struct pool_host {
+    char *name; /* what others see beside the key; NULL: the machine's host name */
     opt_list listen, announce;
     bool no_lan, no_directory, no_router, mains_only;
     char *hours;
@@ -22,7 +25,17 @@ typedef struct pool_host {
     double disk_gb;                    /* that DIR may take, 10^9 bytes; 0: what is free */
 } pool_host;
 
-/* The rows of `member`, a pool_host in `values_type`. */
+/* The row of the name, which is `name` in host.yml and for pool join; pool create, whose --name is the
+ * pool's, calls it `host_name`. */
+#define POOL_HOST_NAME_SPEC(values_type, member, key)                                              \
+    {                                                                                              \
+        .name = key, .type = OPT_TEXT, .offset = offsetof(values_type, member.name),               \
+        .value = "NAME", .group = "This member (kept in DIR/host.yml)",                            \
+        .help = "What others see beside this member's key: up to 31 letters, digits and . _ - "    \
+                "(otherwise the name of this machine)."                                            \
+    }
+
+/* The other rows of `member`, a pool_host in `values_type`. */
 #define POOL_HOST_SPECS(values_type, member)                                                       \
     {.name = "listen",                                                                             \
      .type = OPT_LIST,                                                                             \
@@ -114,9 +127,8 @@ ATOM_MUST atom_status pool_host_recall(const char *dir, const opt_command *comma
 /* Writes dir/host.yml; makes dir. */
 ATOM_MUST atom_status pool_host_keep(const char *dir, const pool_host *host);
 /* For gossip/pool/pool.h; borrows texts. host NULL: it only dials. place: the pool's directory.
- * ATOM_E_USAGE  not an address, or too many */
-ATOM_MUST atom_status pool_host_place(const pool_host *host, const char *name, const char *place,
-                                      gsp_pool_host *out);
+ * ATOM_E_USAGE  not an address, or too many; a name with other characters or too long */
+ATOM_MUST atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_host *out);
 /* NULL: nothing is limited. missing: pool_limits_open. */
 ATOM_MUST atom_status pool_host_limits(const pool_host *host, char missing[POOL_LIMITS_WHY_BYTES],
                                        pool_limits **out);

@@ -70,7 +70,6 @@ ATOM_MUST atom_status pool_run_create(const pool_run_config *config, const pool_
 
 typedef struct pool_join {
     const char *ticket; /* NULL: come back to the pool of dir */
-    const char *name;   /* what others see beside the key; NULL: the host's */
     double patience_s;  /* give up when nobody answers for so long; 0: never */
     bool own_data;      /* the option `data` names other data than the pool's, which allows it */
 } pool_join;

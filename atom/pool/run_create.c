@@ -173,7 +173,7 @@ static atom_status make(pool_run *r, const pool_host *box, const pool_create *cr
     atom_status st;
     if (!m || !files || !place || !genesis || !run || !config || !tokenizer || !template)
         ATOM_TRY_CLEAN(atom_fail_memory("a pool", sizeof *m));
-    ATOM_TRY_CLEAN(pool_host_place(box, NULL, place, &host));
+    ATOM_TRY_CLEAN(pool_host_place(box, place, &host));
     host.invite_count = (uint32_t)create->invite_count;
     host.invite_days = create->invite_days;
     ATOM_TRY_CLEAN(draft(r, create, m));
@@ -248,7 +248,7 @@ atom_status pool_run_create(const pool_run_config *config, const pool_create *cr
     ATOM_TRY_CLEAN(pool_run_configure(r, create->config, run_text, config->train, config->n_train));
     ATOM_TRY_CLEAN(pool_settings_settle(&r->settings, &r->config));
     if (!create->dry_run) {
-        ATOM_TRY_CLEAN(pool_host_place(config->host, NULL, r->dir, &host));
+        ATOM_TRY_CLEAN(pool_host_place(config->host, r->dir, &host));
         ATOM_TRY_CLEAN(check_place(r));
         pool_run_look_before(r, &before);
     }

@@ -22,7 +22,7 @@ static atom_status enter(pool_run *r, const pool_host *box, const pool_join *joi
     atom_status st;
     if (!place)
         return atom_fail_memory("a path", 256);
-    ATOM_TRY_CLEAN(pool_host_place(box, join->name, place, &host));
+    ATOM_TRY_CLEAN(pool_host_place(box, place, &host));
     if (!join->ticket && !gsp_pool_exists(place))
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
                                  "%s holds no pool to come back to; name the ticket: atom pool "

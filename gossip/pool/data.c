@@ -71,9 +71,9 @@ static atom_status open_swarm(const gsp_data *d, gsp_swarm **out)
 
 static void wrong(gsp_data *d, const gsp_link *from, const gsp_manifest_file *file)
 {
-    char who[GSP_PUBLIC_TEXT_BYTES];
-    atom_log(ATOM_LOG_WARN, "member %.12s sent bytes that are not %s; it is not asked again",
-             gsp_public_text(from->key, who), file->name);
+    char who[GSP_PUBLIC_TEXT_BYTES], text[GSP_MEMBER_TEXT_BYTES];
+    atom_log(ATOM_LOG_WARN, "%s sent bytes that are not %s; it is not asked again",
+             gsp_member_text(from->name, from->key, text), file->name);
     gsp_event_log_add(d->diary, "\"event\":\"bad_piece\",\"key\":\"%s\",\"name\":\"%s\"",
                       gsp_public_text(from->key, who), file->name);
 }

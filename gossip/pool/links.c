@@ -7,6 +7,7 @@
 
 #include "atom/base/clock.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -26,6 +27,17 @@ static bool is(const uint8_t *a, const uint8_t *b)
 }
 
 /* ---- links ---- */
+
+const char *gsp_member_text(const char *name, const uint8_t *key, char text[GSP_MEMBER_TEXT_BYTES])
+{
+    char all[GSP_PUBLIC_TEXT_BYTES];
+    gsp_public_text(key, all);
+    if (name[0])
+        snprintf(text, GSP_MEMBER_TEXT_BYTES, "%s (%.8s)", name, all);
+    else
+        snprintf(text, GSP_MEMBER_TEXT_BYTES, "member %.8s", all);
+    return text;
+}
 
 gsp_link *gsp_links_find(gsp_links *links, const uint8_t *key)
 {

@@ -22,6 +22,7 @@ enum {
     GSP_SHUNNED_MAX =
         16, /* keys that are not listened to for a while; one more forgets the first */
     GSP_GIVEN_SECONDS = 3 * 3600,
+    GSP_MEMBER_TEXT_BYTES = GSP_WORD_NAME_BYTES + 16,
 };
 
 typedef struct gsp_link {
@@ -62,6 +63,10 @@ typedef struct gsp_links {
     } shunned[GSP_SHUNNED_MAX];
     uint32_t n_shunned;
 } gsp_links;
+
+/* A member for people: its name, if it said one, and in any case the start of its key, because two
+ * may have one name. Returns text. */
+const char *gsp_member_text(const char *name, const uint8_t *key, char text[GSP_MEMBER_TEXT_BYTES]);
 
 /* The link to a key that is up, or NULL. */
 gsp_link *gsp_links_find(gsp_links *links, const uint8_t *key);

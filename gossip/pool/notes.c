@@ -164,6 +164,7 @@ void gsp_notes_asked(gsp_notes *all, const gsp_link *from, const gsp_word *m)
 bool gsp_notes_came(gsp_notes *all, const gsp_link *from, const gsp_word *m)
 {
     bool asked = all->asking && gsp_hash_equal(&all->asked, &m->hash);
+    char who[GSP_MEMBER_TEXT_BYTES];
     if (m->body_bytes == 0) {
         side_of(all, from)->said_all |= asked;
         return true;
@@ -171,7 +172,8 @@ bool gsp_notes_came(gsp_notes *all, const gsp_link *from, const gsp_word *m)
     if (memchr(m->body, 0, m->body_bytes))
         return false;
     if (asked)
-        show(all, from->name[0] ? from->name : "a member", (const char *)m->body, m->body_bytes);
+        show(all, gsp_member_text(from->name, from->key, who), (const char *)m->body,
+             m->body_bytes);
     else
         (void)keep(all, &m->hash, from->key, m->body, m->body_bytes);
     return true;
@@ -271,8 +273,9 @@ static void look_here(gsp_notes *all)
             if (!n->text || is_ours(all, n) != own || !gsp_hash_equal(&n->key, &all->asked))
                 continue;
             const gsp_link *l = gsp_links_find(all->links, n->from);
-            const char *who = own ? "" : l ? l->name : "a member";
-            show(all, who, n->text, n->bytes);
+            char who[GSP_MEMBER_TEXT_BYTES];
+            gsp_member_text(l ? l->name : "", n->from, who);
+            show(all, own ? "" : who, n->text, n->bytes);
         }
 }
 

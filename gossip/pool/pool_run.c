@@ -151,7 +151,7 @@ static void watch_versions(gsp_pool *p)
     p->book.own_changed = true;
 }
 
-/* Members that a quorum lacks, by name where they said one. */
+/* Members that a quorum lacks. */
 static void missing_names(const gsp_pool *p, const gsp_agree *a, char text[GSP_POOL_WHY_BYTES])
 {
     const gsp_roster *roster = gsp_agree_roster(a);
@@ -159,7 +159,7 @@ static void missing_names(const gsp_pool *p, const gsp_agree *a, char text[GSP_P
     text[0] = 0;
     for (uint32_t i = 0; i < roster->n && at < GSP_POOL_WHY_BYTES; i++) {
         const uint8_t *key = roster->member[i].key.byte;
-        char name[GSP_WORD_NAME_BYTES] = "";
+        char name[GSP_WORD_NAME_BYTES] = "", who[GSP_MEMBER_TEXT_BYTES];
         bool up = memcmp(key, p->door.identity.public_key, GSP_PUBLIC_BYTES) == 0;
         for (uint32_t k = 0; k < GSP_NET_PEERS_MAX; k++) {
             if (memcmp(p->links.link[k].key, key, GSP_PUBLIC_BYTES) == 0) {
@@ -167,11 +167,9 @@ static void missing_names(const gsp_pool *p, const gsp_agree *a, char text[GSP_P
                 memcpy(name, p->links.link[k].name, sizeof name);
             }
         }
-        if (!name[0])
-            sodium_bin2hex(name, sizeof name < 13 ? sizeof name : 13, key, 6);
         if (!up)
-            at +=
-                (size_t)snprintf(text + at, GSP_POOL_WHY_BYTES - at, "%s%s", at ? ", " : "", name);
+            at += (size_t)snprintf(text + at, GSP_POOL_WHY_BYTES - at, "%s%s", at ? ", " : "",
+                                   gsp_member_text(name, key, who));
     }
 }
 

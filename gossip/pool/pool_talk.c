@@ -208,15 +208,14 @@ void gsp_pool_tell_manifest(gsp_pool *p)
 
 static void say_unreadable(gsp_pool *p, const gsp_link *from, const char *why)
 {
-    char who[GSP_PUBLIC_TEXT_BYTES];
+    char who[GSP_MEMBER_TEXT_BYTES];
     uint64_t now = atom_clock_ns();
     if (!gsp_manifest_ask_failed(&p->manifest_ask, why, now))
         return;
-    atom_log(
-        ATOM_LOG_WARN,
-        "the manifest that member %.12s sent was not taken: %s. It is asked for again, at most "
-        "once a minute",
-        gsp_public_text(from->key, who), why);
+    atom_log(ATOM_LOG_WARN,
+             "the manifest that %s sent was not taken: %s. It is asked for again, at most "
+             "once a minute",
+             gsp_member_text(from->name, from->key, who), why);
     if (!p->door.has_manifest)
         gsp_headline_say(
             &p->headline, GSP_POOL_READING,

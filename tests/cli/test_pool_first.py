@@ -102,6 +102,30 @@ class PoolFirst(test_pool_train.Members):
         self.assertIn("pool: looking for a member", result.err)
         process.kill()
 
+    def test_names(self):
+        for name in ("two words", "-x", "a" * 32, "tab\t", "n\u00e4me"):
+            result = self.fails(2, *self.attempt("bad", "--listen", "127.0.0.1:0", f"--host-name={name}"), says="cannot be the name")
+            self.assertEqual(len(result.err.strip().splitlines()), 1)
+        os.mkdir(self.path("kept"))
+        self.write("kept/host.yml", "name: two words\n")
+        self.fails(2, *self.attempt("kept", "--listen", "127.0.0.1:0"), says=["two words", "host.yml"])
+        # Two members of one name: each line has the start of the key, and the name comes back with the member.
+        a, ticket = self.create("a", more=("--host-name", "box"))
+        self.assertIn("name: box", self.read("a", "host.yml").decode())
+        b = self.join("b", ticket, "--data", self.data, "--name", "box")
+        self.until("a", "two members", lambda s: s["roster"] == 2, [a, b])
+        b.kill()
+        b.communicate()
+        b = self.join("b")
+        seen = self.until("b", "back", lambda s: s["roster"] == 2 and s["is_member"] and len(s["members"]) == 2 and
+                          all(m["name"] for m in s["members"]), [a, b])
+        self.assertEqual([m["name"] for m in seen["members"]], ["box", "box"])
+        shown = self.ok("pool", "status", "b").out
+        for member in seen["members"]:
+            self.assertIn(f"{member['key'][:8]}   box ", shown)
+        for process in (a, b):
+            process.kill()
+
     def test_sums_have_no_outer_step(self):
         for key in ("sync_steps: 5", "outer_learning_rate: 0.5", "outer_momentum: 0.5", "mix: 0.1"):
             run = RUN[:RUN.index("pool:")] + f"pool:\n  sync: gradients\n  {key}\n"

@@ -56,6 +56,7 @@ static const opt_spec specs[] = {
      .help = "Print how members would average and why, with alternatives, and make nothing."},
     PLAN_ROW_JSON(.help = "On stdout two objects: the ticket at once, the summary at the end."),
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
+    POOL_HOST_NAME_SPEC(create_values, host, "host_name"),
     POOL_HOST_SPECS(create_values, host),
 };
 /* clang-format on */

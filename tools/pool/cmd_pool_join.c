@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct join_values {
-    char *data, *model, *output_dir, *device, *name;
+    char *data, *model, *output_dir, *device;
     char *device_memory, *threads, *moments_dtype;
     int64_t max_steps;
     double patience;
@@ -41,12 +41,11 @@ static const opt_spec specs[] = {
     {.name = "threads", .type = OPT_TEXT, AT(threads), .value = "N", .help = "CPU threads."},
     {.name = "max_steps", .type = OPT_INT, AT(max_steps), .min = 0, .max = 1e12,
      .help = "Leave after this many steps; 0: when the pool is done."},
-    {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT",
-     .help = "What others see beside the key. Default: the host's name."},
     {.name = "patience", .type = OPT_NUMBER, AT(patience), .fallback = "0", .min = 0, .max = 1e9,
      .value = "SECONDS", .help = "Give up when nobody answers for so long; 0: never."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
+    POOL_HOST_NAME_SPEC(join_values, host, "name"),
     POOL_HOST_SPECS(join_values, host),
 };
 /* clang-format on */
@@ -91,7 +90,6 @@ static atom_status run(void *values, const opt_parsed *parsed)
                                     .hooks = &hooks};
     char ticket[GSP_TICKET_TEXT_BYTES] = "";
     const pool_join join = {.ticket = parsed->n_positional ? ticket : NULL,
-                            .name = v->name,
                             .patience_s = v->patience,
                             .own_data = v->own_data};
     atom_status st;
