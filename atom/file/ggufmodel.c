@@ -58,6 +58,12 @@ static atom_status check_model(const graph_config *c)
                          "llama.cpp leaves every %dth layer of a %s without a rotary embedding, "
                          "and this model another one (no_rope_layers); GGUF cannot hold it",
                          GGUF_NOPE_EVERY, graph_family_name(c->family));
+    if (c->window_layers > 0 && c->window > 0 && c->window < c->positions)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "only the layers from %lld on look through a window of %lld tokens "
+                         "(sliding_window), and llama.cpp knows it of all layers or of none; GGUF "
+                         "cannot hold this model",
+                         (long long)c->window_layers, (long long)c->window);
     return ATOM_OK;
 }
 
@@ -108,7 +114,7 @@ atom_status file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_t
     put_number(w, c, "attention.key_length", c->head_dim);
     put_number(w, c, "attention.value_length", c->head_dim);
     put_real(w, c, "attention.layer_norm_rms_epsilon", c->epsilon);
-    if (c->window && c->window_layers == 0) /* it cannot be said of some layers only */
+    if (c->window && c->window_layers == 0) /* else it hides nothing: check_model */
         put_number(w, c, "attention.sliding_window", c->window);
     put_rotary(w, c);
     if (graph_family_traits(c->family)->multipliers)

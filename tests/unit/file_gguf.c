@@ -26,6 +26,8 @@ static void fixture_open(fixture *f, uint64_t seed)
     f->config = random_model_make(seed).config;
     if (graph_family_traits(f->config.family)->nope)
         f->config.nope_every = 4; /* llama.cpp knows no other */
+    if (f->config.window_layers)  /* nor windows of some layers */
+        f->config.window = f->config.positions;
     assert_int_equal(graph_model_build(&f->config, ATOM_F32, 1, 1, &f->g), ATOM_OK);
     f->vector = atom_alloc(f->g->param_extent, sizeof(float));
     f->got = atom_alloc(f->g->param_extent, sizeof(float));
@@ -206,6 +208,9 @@ static void wrong_models_are_refused(void **state)
     c = (graph_config){.family = GRAPH_SMOLLM3, .nope_every = 3};
     assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "no_rope_layers"));
+    c = (graph_config){.family = GRAPH_QWEN2, .positions = 64, .window = 63, .window_layers = 2};
+    assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "only the layers from 2 on look through a window"));
     file_gguf_close(&w);
     /* a tensor that the model has not, in place of one that it has */
     write_model(&f, FILE_GGUF_F32, path);
