@@ -81,18 +81,33 @@ static uint64_t extent_of(const swap_param *p)
     return (p->elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN * GRAPH_PARAM_ALIGN;
 }
 
-/* An update on the host of trained parameters [first, last), of `elements` in all: AdamW at the
- * speed of memory, Muon at that of the cores. */
-static dev_cost update_cost(const gen_layout *layout, const part_device *d, int32_t first,
-                            int32_t last, uint64_t elements)
+/* Seconds of Muon for the matrices of a parameter that begin in [first, past), of which none ends
+ * outside; *elements loses those that they have, with what pads the last one. */
+static double matrices_seconds(const swap_param *param, const part_device *d, uint64_t first,
+                               uint64_t past, uint64_t *elements)
+{
+    double seconds = 0;
+    uint64_t at = param->offset, end = param->offset + extent_of(param);
+    for (uint8_t i = 0; i < param->n_matrices; i++) {
+        uint64_t all = (uint64_t)(param->rows[i] * param->cols);
+        uint64_t next = i + 1 < param->n_matrices ? at + all : end;
+        if (at >= first && at < past) {
+            seconds += part_muon_seconds(d, param->rows[i], param->cols);
+            *elements -= next - at;
+        }
+        at = next;
+    }
+    return seconds;
+}
+
+/* An update on the host: AdamW at the speed of memory, Muon at that of the cores. */
+static dev_cost update_cost(const gen_layout *layout, const part_device *d, const swap_instr *in)
 {
     double muon = 0;
-    for (int32_t p = first; p < last; p++) {
-        const swap_param *param = &layout->out->params[p];
-        for (uint8_t i = 0; i < param->n_matrices; i++)
-            muon += part_muon_seconds(d, param->rows[i], param->cols);
-        elements -= param->n_matrices ? extent_of(param) : 0;
-    }
+    uint64_t elements = in->last_element - in->first_element;
+    for (int32_t p = in->first_param; p < in->last_param; p++)
+        muon += matrices_seconds(&layout->out->params[p], d, in->first_element, in->last_element,
+                                 &elements);
     double adamw = per_second((double)elements, d->adamw_params_per_second);
     dev_cost cost = {.seconds = adamw + muon};
     cost.share[DEV_R_CORES] = 1.0f;
@@ -142,8 +157,7 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
             in->cost = compute_cost(d, launches + per_second(bytes, d->device_bytes_per_second));
             return;
         }
-        in->cost = update_cost(layout, d, in->first_param, in->last_param,
-                               in->last_element - in->first_element);
+        in->cost = update_cost(layout, d, in);
         return;
     case SWAP_LOAD:
         in->cost = disk_cost(d, false, in->src.bytes);

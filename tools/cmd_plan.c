@@ -256,7 +256,7 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
     part_plan *roomy = NULL;
     part_request request = *asked;
     part_disk disk = part_device_disk(&profile->device);
-    double bytes = (double)g->trained_extent * atom_state_bytes(g->moments);
+    double bytes = (double)graph_state_bytes(g);
     double step = plan->predicted_step_seconds;
     request.disk = 0;
     request.host_budget_bytes = (uint64_t)1 << 60;

@@ -151,7 +151,7 @@ static void show_micro_batches(const part_plan *plan)
               cli_count(plan->most_tokens_per_second));
 }
 
-static void show_prediction(const part_plan *plan)
+static void show_prediction(const part_plan *plan, const graph *g)
 {
     double tokens =
         (double)plan->micro_batches * (double)plan->micro_batch * (double)plan->sequence;
@@ -175,10 +175,12 @@ static void show_prediction(const part_plan *plan)
     cli_print("host memory       %s%s%s\n", cli_size(plan->host_peak_bytes),
               plan->host_budget_bytes ? " of " : "",
               plan->host_budget_bytes ? cli_size(plan->host_budget_bytes) : "");
-    if (plan->disk)
-        cli_print("optimizer state   on disk, in blocks of %s; %u of them in host memory\n",
-                  cli_size(plan->block_elements * atom_state_bytes(plan->moments)),
+    if (plan->disk) {
+        uint64_t n, bytes = part_blocks_largest(g, plan->block_elements, &n);
+        cli_print("optimizer state   on disk, in blocks of %s%s; %u of them in host memory\n",
+                  plan->optimizer == GRAPH_MUON ? "up to " : "", cli_size(bytes),
                   plan->ring_blocks);
+    }
     if (plan->n_sub_models > 1)
         cli_print("cuts              %u, %s cross them per micro-batch, kept on the %s\n",
                   plan->n_sub_models - 1, cli_size(plan->cut_bytes),
@@ -191,7 +193,7 @@ void show_plan(const part_plan *plan, const graph *g)
               atom_dtype_name(plan->dtype), state_text(plan->optimizer, plan->moments),
               (long long)plan->micro_batch, (long long)plan->sequence, plan->device);
     show_sub_models(plan, g);
-    show_prediction(plan);
+    show_prediction(plan, g);
 }
 
 static void show_space(const gen_lowered *low, swap_space space, const char *title, uint64_t bytes)

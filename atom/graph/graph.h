@@ -244,6 +244,8 @@ enum { GRAPH_MATRICES_MAX = 3 };
 uint32_t graph_matrices(const graph *g, int32_t param, int64_t rows[GRAPH_MATRICES_MAX]);
 /* Elements of all such parameters: Muon keeps one number of each beside its weight, AdamW two. */
 uint64_t graph_matrix_elements(const graph *g);
+/* Bytes that the optimizer keeps of all that is trained: master weights and its moments. */
+uint64_t graph_state_bytes(const graph *g);
 
 /* Does backward of `node` run at all? Yes where it ends in the loss, or something trained is at it
  * or upstream. */

@@ -80,3 +80,9 @@ uint64_t graph_matrix_elements(const graph *g)
         elements += graph_matrices(g, (int32_t)p, rows) ? g->params[p].elements : 0;
     return elements;
 }
+
+uint64_t graph_state_bytes(const graph *g)
+{
+    return g->trained_extent * atom_state_bytes(g->moments) -
+           graph_matrix_elements(g) * atom_dtype_bytes(g->moments);
+}

@@ -122,8 +122,7 @@ static atom_status price_whole(const graph *g, const part_profile *profile,
                                const plan_host_limits *limits, place_kind *kind)
 {
     part_plan *plan = NULL;
-    double state = (double)g->trained_extent * (double)atom_state_bytes(g->moments) -
-                   (double)graph_matrix_elements(g) * (double)atom_dtype_bytes(g->moments);
+    double state = (double)graph_state_bytes(g);
     uint64_t host = kind->host_bytes;
     if (host <= limits->host_beside) {
         snprintf(kind->whole_why, sizeof kind->whole_why,

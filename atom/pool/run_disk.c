@@ -79,19 +79,35 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* Anchor, and so many checkpoints of so many bytes per parameter. */
+/* Anchor, and so many checkpoints of so many bytes. */
 static uint64_t model_bytes(const pool_run *r, uint64_t n_floats, uint32_t n_fragments,
-                            uint64_t checkpoints, uint64_t each)
+                            uint64_t checkpoints, uint64_t bytes)
 {
     return plus(pool_anchor_disk_bytes(n_floats, n_fragments, (pool_sync)r->settings.sync),
-                times(checkpoints, times(n_floats, each)));
+                times(checkpoints, bytes));
+}
+
+/* Of master weights and Muon's momentum of so many parameters: what a checkpoint has at least. */
+static uint64_t least_bytes(uint64_t n_floats, atom_dtype moments)
+{
+    return times(n_floats, atom_state_bytes(moments) - atom_dtype_bytes(moments));
+}
+
+/* As this host is configured. */
+static uint64_t checkpoint_bytes(const pool_run *r, uint64_t n_floats)
+{
+    atom_dtype moments = (atom_dtype)r->config.moments_dtype;
+    if (r->t)
+        return graph_state_bytes(trainer_workbench(r->t)->g);
+    return r->config.optimizer == GRAPH_MUON ? least_bytes(n_floats, moments)
+                                             : times(n_floats, atom_state_bytes(moments));
 }
 
 atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n_fragments)
 {
     uint64_t checkpoints =
         (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
-    uint64_t each = atom_state_bytes((atom_dtype)r->config.moments_dtype); /* as a checkpoint */
+    uint64_t each = checkpoint_bytes(r, n_floats);
     uint64_t need = plus(model_bytes(r, n_floats, n_fragments, checkpoints, each),
                          r->data.fetch ? r->data.found.bytes : 0);
     return check(r, need,
@@ -104,7 +120,7 @@ atom_status pool_run_check_manifest_disk(const pool_run *r, const gsp_manifest *
     uint64_t n_floats = 0;
     for (uint32_t f = 0; f < m->n_fragments; f++)
         n_floats += m->n_floats[f];
-    uint64_t least = atom_state_bytes(ATOM_BF16); /* this host may choose such a checkpoint */
+    uint64_t least = least_bytes(n_floats, ATOM_BF16); /* it may come to such checkpoints */
     uint64_t need = plus(model_bytes(r, n_floats, m->n_fragments, 2, least),
                          plus(pool_asks_small_bytes(m), with_data ? pool_asks_data_bytes(m) : 0));
     return check(r, need,

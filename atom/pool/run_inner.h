@@ -56,7 +56,9 @@ ATOM_MUST atom_status pool_run_open_trainer(pool_run *r);
 void pool_run_say_mode(const pool_run *r, uint64_t n_floats);
 
 /* run_disk.c. Is there disk for all that this member will keep: checkpoints as it is configured,
- * anchor, data that is to be fetched? ATOM_E_RESOURCE: not that much is free, or given. */
+ * anchor, data that is to be fetched? Before there is a trainer it is the least that it will be:
+ * with Muon as if no parameter had a second moment. ATOM_E_RESOURCE: not that much is free, or
+ * given. */
 ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
                                           uint32_t n_fragments);
 /* The least that it will be, as soon as there is a manifest. */

@@ -131,6 +131,8 @@ class Muon(TrainCase):
                 "--gradient-accumulation-steps", 1, "--json"]
         memory, disk = self.ok(*card).json(), self.ok(*card, "--optimizer-state", "disk").json()
         self.assertLess(disk["host_peak_bytes"], memory["host_peak_bytes"] - 500e6)
+        for plan in (memory, disk):  # what Muon takes is about the same, and most of it
+            self.assertLess(plan["predicted_step_seconds"], 2 * memory["predicted_step_seconds"])
         self.assertTrue(self.ok(*card, "--host-memory", disk["host_peak_bytes"]).json()["disk"])
         self.fails(4, *card, "--host-memory", disk["host_peak_bytes"], "--optimizer-state", "memory")
 

@@ -128,6 +128,58 @@ static void agrees_with_the_layout(void **state)
     }
 }
 
+/* What the updates of a step take, each running alone. */
+static double update_seconds(const graph *g, const part_plan *plan, const part_profile *profile)
+{
+    gen_lowered *low = NULL;
+    double seconds = 0;
+    if (gen_lower(g, plan, profile, NULL, &low) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    const swap_tape *tape = low->tapes[SWAP_TAPE_DRAIN];
+    for (uint32_t i = 0; i < tape->n; i++)
+        seconds += tape->instrs[i].code == SWAP_UPDATE ? tape->instrs[i].cost.seconds : 0;
+    gen_lowered_close(&low);
+    return seconds;
+}
+
+/* The state on disk: its ring, and the same updates as in memory, block by block. */
+static void agrees_about_the_disk(void **state)
+{
+    (void)state;
+    uint64_t seed = 31, several = 0;
+    for (int i = 0; i < 60; i++) {
+        graph *g = random_model(&seed);
+        part_profile *profile = modelled(g, "rtx-4090");
+        part_model *m = NULL;
+        part_verdict model, exact;
+        if (i % 3 == 0)
+            graph_set_moments(g, ATOM_BF16);
+        assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
+        part_plan *plan = random_plan(m, &seed);
+        gen_judge judge = {.g = g, .profile = profile};
+        plan->moments = g->moments;
+        plan->clip = true;
+        double memory = update_seconds(g, plan, profile);
+        part_model_use_disk(m);
+        plan->disk = true;
+        plan->ring_blocks = m->ring_blocks;
+        plan->block_elements = m->block_elements;
+        if (gen_judge_plan(&judge, plan, &exact) != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        part_estimate(m, plan, &model);
+        assert_int_equal(model.host_peak_bytes, exact.host_peak_bytes);
+        double disk = update_seconds(g, plan, profile);
+        if (fabs(disk / memory - 1) > 1e-9)
+            fail_msg("plan %d updates for %g s, in memory for %g s", i, disk, memory);
+        several += m->n_blocks > 4 && g->optimizer == GRAPH_MUON;
+        part_plan_close(&plan);
+        part_model_close(&m);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    assert_true(several > 10);
+}
+
 /* Every copy of two sub-models with boundaries on the host, counted by hand: the parameters of both
  * come once, as the first is still there when backward returns to it; the boundary goes out and
  * comes back, and so does its gradient; both spill. The last one keeps nothing, whatever it says. */
@@ -169,8 +221,8 @@ static void counts_the_copies_of_a_turn(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_the_layout),
-                                       cmocka_unit_test(agrees_with_the_tape),
-                                       cmocka_unit_test(counts_the_copies_of_a_turn)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_the_layout), cmocka_unit_test(agrees_with_the_tape),
+        cmocka_unit_test(agrees_about_the_disk), cmocka_unit_test(counts_the_copies_of_a_turn)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
