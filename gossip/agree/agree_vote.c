@@ -50,6 +50,14 @@ void gsp_vote_pay_promise(gsp_agree *a)
         gsp_agree_send(a, &gsp_agree_roster(a)->member[proposer].key, m);
 }
 
+/* Nobody goes before others: while a ballot has time and its proposer answers, only the next one may
+ * end it. A proposer that is early repeats itself. */
+static bool out_of_turn(const gsp_agree *a, uint32_t from, uint32_t ballot)
+{
+    return from != a->self_i && a->view && ballot > a->view + 1 && a->now_ns < a->view_until_ns &&
+           gsp_people_alive(a, gsp_view_proposer(a, a->view));
+}
+
 void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_hash *previous)
 {
     if (from != gsp_view_proposer(a, ballot) || !gsp_hash_equal(previous, &a->previous)) {
@@ -60,11 +68,11 @@ void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_ha
      * version must be durable first; the proposer will ask again. */
     if (a->applied < a->certified)
         return;
-    /* Nobody goes before others out of turn: while a ballot has time and its proposer answers, only
-     * the next one may end it. The proposer will ask again. */
-    if (from != a->self_i && a->view && ballot > a->view + 1 && a->now_ns < a->view_until_ns &&
-        gsp_people_alive(a, gsp_view_proposer(a, a->view)))
+    if (out_of_turn(a, from, ballot)) {
+        if (from == gsp_view_proposer(a, a->view))
+            a->view_until_ns = a->now_ns; /* it has given up its own ballot */
         return;
+    }
     if (ballot > a->record.promised &&
         (ballot - a->record.promised > GSP_BALLOT_STEP_MAX ||
          (from != a->self_i &&

@@ -1,6 +1,6 @@
 /*
  * Who goes on when the proposer of a ballot is gone: the next one, within seconds and not when the
- * ballot's time is over, whatever the ballot had come to.
+ * ballot's time is over, whatever the ballot had come to. The same where it has merely given up.
  */
 #include "tests/lib/agree_hosts.h"
 
@@ -58,9 +58,40 @@ static void the_next_one_goes_on(void **state)
                         (what == DIES ? 6000u : 2000u));
 }
 
+/* A newcomer has not seen how short this pool's rounds are, so it gives a ballot 120 s, while the
+ * other one, which is no quorum without it, has long gone on to the next ballots. The one that failed
+ * costs what the pool gives a ballot, not what the newcomer would give it. */
+static void a_newcomer_does_not_wait_for_a_ballot_that_is_over(void **state)
+{
+    (void)state;
+    open_pool(2);
+    for (uint64_t tokens = 1001; first_proposer() != 1; tokens++) {
+        saved.certificate.proposal.tokens = tokens;
+        open_host(0, &saved);
+        open_host(1, &saved);
+    }
+    gsp_agree *newcomer = &w.agree[0], *old = &w.agree[1];
+    newcomer->rules.round_ns = old->rules.round_ns = 120000 * MS;
+    for (uint32_t k = 0; k < 3; k++)
+        old->duration_ns[old->n_durations++] = 1000 * MS;
+    w.dropped = GSP_PROMISE;
+    for (uint32_t t = 0; t < 80 && old->view < 2; t++)
+        run_ms(STEP_MS);
+    assert_int_equal(old->view, 2);
+    assert_int_equal(newcomer->view, 1);
+    uint64_t from = w.now_ns;
+    w.dropped = 0;
+    while (old->certified == 5 && w.now_ns < from + 300000 * MS)
+        run_ms(STEP_MS);
+    assert_int_equal(old->certified, 6);
+    assert_true((w.now_ns - from) / MS <= 3 * gsp_view_timeout_ns(old, 2) / MS);
+    close_pool();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_newcomer_does_not_wait_for_a_ballot_that_is_over),
         cmocka_unit_test(the_next_one_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
