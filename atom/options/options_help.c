@@ -9,6 +9,7 @@
 #include "atom/base/mem.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,11 +245,14 @@ static void write_bytes(FILE *f, uint64_t bytes)
     fprintf(f, "%llu%s", (unsigned long long)bytes, units[unit]);
 }
 
-/* The shortest decimal that reads back as the same double. */
+/* The shortest decimal that reads back as the same double; 80 rather than 8e+01. */
 static void write_number(FILE *f, double value)
 {
     char buf[40];
-    for (int digits = 1; digits <= 17; digits++) {
+    bool whole = fabs(value) < 1e15 && value == floor(value);
+    if (whole)
+        snprintf(buf, sizeof buf, "%.0f", value);
+    for (int digits = 1; !whole && digits <= 17; digits++) {
         snprintf(buf, sizeof buf, "%.*g", digits, value);
         if (strtod(buf, NULL) == value)
             break;
