@@ -176,6 +176,9 @@ gsp_peer *gsp_people_add(gsp_agree *a, const gsp_key *key);
 bool gsp_people_answers(const gsp_agree *a, const gsp_member *who);
 /* Member i of the roster answers and has not said goodbye. */
 bool gsp_people_alive(const gsp_agree *a, uint32_t i);
+/* Member i answers. One that said goodbye is not waited for, but may still have to vote for the
+ * certificate that lets it go. */
+bool gsp_people_votes(const gsp_agree *a, uint32_t i);
 uint32_t gsp_people_alive_bits(const gsp_agree *a);
 /* Takes one from the peer's budget of answers; false: it has asked enough in this second. */
 bool gsp_people_may_answer(gsp_agree *a, const gsp_key *key);

@@ -60,6 +60,11 @@ bool gsp_people_alive(const gsp_agree *a, uint32_t i)
            gsp_people_answers(a, &gsp_agree_roster(a)->member[i]);
 }
 
+bool gsp_people_votes(const gsp_agree *a, uint32_t i)
+{
+    return i < gsp_agree_roster(a)->n && gsp_people_answers(a, &gsp_agree_roster(a)->member[i]);
+}
+
 uint32_t gsp_people_alive_bits(const gsp_agree *a)
 {
     uint32_t bits = 0;

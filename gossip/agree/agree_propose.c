@@ -303,7 +303,7 @@ static void say_again(gsp_agree *a)
     a->said_ns = a->now_ns;
     for (uint32_t i = 0; i < roster->n; i++) {
         const gsp_key *key = &roster->member[i].key;
-        if (i == a->self_i || !gsp_people_alive(a, i))
+        if (i == a->self_i || !gsp_people_votes(a, i))
             continue;
         if (a->phase == GSP_GATHER && !(a->promised >> i & 1)) {
             say_prepare(a, key);

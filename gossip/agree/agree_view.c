@@ -264,15 +264,11 @@ void gsp_view_set(gsp_agree *a, uint32_t view)
     a->doubt_ns = 0;
 }
 
-/* A member that said goodbye is not waited for, but may still have to vote for the certificate that
- * lets it go. */
 static uint32_t voters(const gsp_agree *a)
 {
-    const gsp_roster *roster = gsp_agree_roster(a);
-    uint32_t bits = gsp_people_alive_bits(a);
-    for (uint32_t i = 0; i < roster->n; i++)
-        if ((a->left >> i & 1) && gsp_people_answers(a, &roster->member[i]))
-            bits |= 1u << i;
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
+        bits |= gsp_people_votes(a, i) ? 1u << i : 0;
     return bits;
 }
 

@@ -296,7 +296,7 @@ void gsp_vote_tick(gsp_agree *a)
     gsp_message *m = gsp_agree_compose(a, GSP_ECHO, a->record.echoed);
     m->as.vote.statement = a->echo[a->self_i];
     for (uint32_t i = 0; i < roster->n; i++)
-        if (i != a->self_i && a->vote[i].ballot < a->record.echoed && gsp_people_alive(a, i))
+        if (i != a->self_i && a->vote[i].ballot < a->record.echoed && gsp_people_votes(a, i))
             gsp_agree_send(a, &roster->member[i].key, m);
 }
 

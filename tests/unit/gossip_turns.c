@@ -58,20 +58,27 @@ static void the_next_one_goes_on(void **state)
                         (what == DIES ? 6000u : 2000u));
 }
 
+/* Of n members, 0 and 1 are there; 1 proposes first, and is no quorum without 0. */
+static void open_two_of(uint32_t n)
+{
+    open_pool(n);
+    w.off[2] = true;
+    rules.round_ns = 120000 * MS;
+    do {
+        saved.certificate.proposal.tokens++;
+        open_host(0, &saved);
+        open_host(1, &saved);
+    } while (first_proposer() != 1);
+}
+
 /* A newcomer has not seen how short this pool's rounds are, so it gives a ballot 120 s, while the
  * other one, which is no quorum without it, has long gone on to the next ballots. The one that failed
  * costs what the pool gives a ballot, not what the newcomer would give it. */
 static void a_newcomer_does_not_wait_for_a_ballot_that_is_over(void **state)
 {
     (void)state;
-    open_pool(2);
-    for (uint64_t tokens = 1001; first_proposer() != 1; tokens++) {
-        saved.certificate.proposal.tokens = tokens;
-        open_host(0, &saved);
-        open_host(1, &saved);
-    }
+    open_two_of(2);
     gsp_agree *newcomer = &w.agree[0], *old = &w.agree[1];
-    newcomer->rules.round_ns = old->rules.round_ns = 120000 * MS;
     for (uint32_t k = 0; k < 3; k++)
         old->duration_ns[old->n_durations++] = 1000 * MS;
     w.dropped = GSP_PROMISE;
@@ -88,9 +95,37 @@ static void a_newcomer_does_not_wait_for_a_ballot_that_is_over(void **state)
     close_pool();
 }
 
+/* Whoever has said goodbye may still be needed for the quorum that lets it go, so it is asked again
+ * like everybody else when the first question is lost. The ballot itself would have 120 s. */
+static void a_member_that_leaves_is_asked_again(void **state)
+{
+    (void)state;
+    static const gsp_message_kind lost[] = {GSP_PREPARE, GSP_BEGIN, GSP_PROPOSE, GSP_ECHO};
+    for (uint32_t k = 0; k < sizeof lost / sizeof lost[0]; k++) {
+        open_two_of(3);
+        gsp_agree *stays = &w.agree[1];
+        run_ms(1000); /* both have heard of each other */
+        w.dropped = lost[k];
+        step(0, (gsp_event){.kind = GSP_ON_LEAVE});
+        pump();
+        for (uint32_t t = 0; t < 40 && !count(1, GSP_DO_SEND, lost[k], 6); t++)
+            run_ms(STEP_MS);
+        assert_true(count(1, GSP_DO_SEND, lost[k], 6));
+        uint64_t from = w.now_ns;
+        w.dropped = 0;
+        while (stays->certified == 5 && w.now_ns < from + 300000 * MS)
+            run_ms(STEP_MS);
+        assert_int_equal(stays->certified, 6);
+        assert_int_equal(gsp_roster_find(gsp_agree_roster(stays), &w.agree[0].self), GSP_NOBODY);
+        assert_true((w.now_ns - from) / MS <= 3000);
+        close_pool();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_member_that_leaves_is_asked_again),
         cmocka_unit_test(a_newcomer_does_not_wait_for_a_ballot_that_is_over),
         cmocka_unit_test(the_next_one_goes_on),
     };
