@@ -213,6 +213,14 @@ static void update_matrices(swap_exec *exec, const swap_instr *in, const swap_pa
     }
 }
 
+/* Masters that only pass by are shown to whoever takes part. */
+static void show_block(const swap_exec *exec, const swap_instr *in, bool begin)
+{
+    if (exec->c.on_block && in->src.bytes && !in->ahead)
+        exec->c.on_block(exec->c.ctx, in->first_element, in->last_element - in->first_element,
+                         at(exec, in->src), begin);
+}
+
 static atom_status on_update(void *arg)
 {
     launch *l = arg;
@@ -236,6 +244,7 @@ static atom_status on_update(void *arg)
             "step %u: a gradient is not finite; resume from the last checkpoint with a "
             "lower learning_rate or a max_grad_norm",
             exec->step.step);
+    show_block(exec, in, true);
     for (int32_t p = in->first_param; p < in->last_param; p++) {
         const swap_param *param = &exec->c.params[p];
         uint64_t from = param->offset, to = param->offset + param->elements;
@@ -249,6 +258,7 @@ static atom_status on_update(void *arg)
         else
             update_piece(exec, in, param, step, from, to);
     }
+    show_block(exec, in, false);
     if (exec->c.on_updates && in == exec->last_update)
         exec->c.on_updates(exec->c.ctx, exec->step.update_step, false);
     return ATOM_OK;

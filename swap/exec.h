@@ -74,6 +74,9 @@ typedef struct swap_exec_config {
     /* Called on the optimizer's stream before the first and after the last UPDATE of a tape that is
      * not ahead and not on the device, with the step whose updates they are. May be NULL. */
     void (*on_updates)(void *ctx, uint32_t step, bool begin);
+    /* Of those UPDATEs each whose state came from disk, before and after it: elements [first, first +
+     * n) of the master weights, which may be changed before. May be NULL. */
+    void (*on_block)(void *ctx, uint64_t first, uint64_t n, float *masters, bool begin);
     void *ctx;
 } swap_exec_config;
 

@@ -342,9 +342,8 @@ static uint64_t now_ns(void)
     return atom_clock_ns();
 }
 
-static void note_time(pool_anchor *p, uint64_t begin_ns)
+static void note_time(pool_anchor *p, uint64_t ns)
 {
-    uint64_t ns = now_ns() - begin_ns;
     p->status.seam_seconds += 1e-9 * (double)ns;
     if (ns > p->status.wait_longest_ns)
         p->status.wait_longest_ns = ns;
@@ -365,50 +364,37 @@ static void leave(pool_anchor *p, const train_reader *reader)
 }
 
 /* Optimizer's stream: the masters stand still. What comes while readers leave waits for the next
- * time. */
+ * time. live NULL: they pass by in blocks, and nobody reads them where they lie. */
 static void before_updates(void *context, float *live, const train_reader *reader)
 {
     pool_anchor *p = context;
     uint64_t begin_ns = now_ns();
-    bool any = false;
     pthread_mutex_lock(&p->lock);
-    leave(p, reader);
-    for (uint32_t k = 0; k < p->c.n_fragments; k++) {
-        pool_fragment *f = &p->fragment[k];
-        bool waits = pool_fragment_waits(f);
-        if (!f->left && waits)
-            continue;
-        any |= waits;
-        p->status.merged += waits;
-        uint64_t floats = pool_fragment_settle(f, p->c.mix, live + f->first);
-        double share = (double)floats / (double)p->c.n_floats;
-        if (floats)
-            p->status.lost_samples +=
-                (1 - p->c.mix) * share * (double)(p->samples - f->slices.samples);
+    leave(p, live ? reader : NULL);
+    bool any = pool_pass_begin(p);
+    if (live) {
+        pool_pass_take(p, 0, p->c.n_floats, live);
+        pool_pass_end(p);
+        if (any)
+            note_time(p, now_ns() - begin_ns);
+    } else {
+        pool_copy_begin(p);
+        p->pass_ns = 0;
     }
-    if (any)
-        note_time(p, begin_ns);
     pthread_mutex_unlock(&p->lock);
 }
 
-static void copy_out(pool_anchor *p, const float *live)
+static void block(void *context, uint64_t first, uint64_t n, float *live, bool begin)
 {
-    const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
-    const float *from = live + f->first;
-    double square = 0;
-    if (p->sent)
-        memcpy(p->sent, from, f->n * sizeof *from);
-    for (uint64_t i = 0; i < f->n; i++) {
-        p->x[i] = f->anchor[i] - from[i];
-        square += (double)p->x[i] * (double)p->x[i];
-    }
-    p->sent_samples = p->samples;
-    p->sent_tokens = p->tokens;
-    p->x_samples = p->samples - p->samples_included;
-    p->x_tokens = p->tokens - f->tokens_included;
-    p->ask = p->x_tokens && isfinite(square) ? POOL_ASK_READY : POOL_ASK_EMPTY;
-    p->status.delta_norm = sqrt(square);
-    p->status.copied++;
+    pool_anchor *p = context;
+    uint64_t begin_ns = now_ns();
+    pthread_mutex_lock(&p->lock);
+    if (begin)
+        pool_pass_take(p, first, n, live);
+    else
+        pool_pass_copy(p, first, n, live);
+    p->pass_ns += now_ns() - begin_ns;
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void after_updates(void *context, const float *live)
@@ -416,13 +402,15 @@ static void after_updates(void *context, const float *live)
     pool_anchor *p = context;
     uint64_t begin_ns = now_ns();
     pthread_mutex_lock(&p->lock);
-    if (p->ask == POOL_ASKED && p->running) {
-        const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
-        if (!pool_fragment_waits(f)) { /* else after the next updates */
-            copy_out(p, live);
-            note_time(p, begin_ns);
-        }
-    }
+    const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
+    if (!live)
+        pool_pass_end(p);
+    else
+        pool_copy_begin(p);
+    if (live && p->copying && !pool_fragment_waits(f))
+        pool_pass_copy(p, 0, p->c.n_floats, live);
+    if (pool_copy_end(p) || !live)
+        note_time(p, now_ns() - begin_ns + (live ? 0 : p->pass_ns));
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -501,6 +489,7 @@ train_seam pool_anchor_seam(pool_anchor *p)
                        .host_bytes_per_float = (double)bytes / (double)p->c.n_floats,
                        .before_updates = before_updates,
                        .after_updates = after_updates,
+                       .block = block,
                        .stepped = stepped,
                        .rate = rate,
                        .done = done,

@@ -27,9 +27,12 @@ struct pool_anchor {
     uint64_t applied;
     pool_fragment fragment[GSP_FRAGMENTS_MAX];
     pool_ask ask;
-    uint64_t ask_version;
+    uint64_t ask_version, asked; /* asked: counts the times */
     float *x, *sent; /* of ask_version when READY: the delta, and live at copy-out */
     uint64_t x_samples, x_tokens, sent_samples, sent_tokens;
+    uint64_t copying; /* what asked was when a copy-out began; 0: there is none */
+    double square;    /* of the delta, as far as it was copied */
+    uint64_t pass_ns; /* this pass over the masters took so long already */
     uint64_t samples, tokens; /* of the run */
     uint64_t samples_included, certified_samples;
     int64_t steps;     /* of this process */
@@ -44,6 +47,19 @@ struct pool_anchor {
     pool_incoming incoming; /* of the state being fetched */
     uint64_t epoch_highest;
 };
+
+/* passing.c; the lock is held. What fragments owe live is taken, and what was asked for is copied out,
+ * in a pass over all masters, whole or in blocks: begin, before and after for each, end. */
+/* true: something is taken. */
+bool pool_pass_begin(pool_anchor *p);
+/* Of floats [first, first + n) of the vector, which live has alone. */
+void pool_pass_take(pool_anchor *p, uint64_t first, uint64_t n, float *live);
+/* A copy-out begins where one is asked for. */
+void pool_copy_begin(pool_anchor *p);
+void pool_pass_copy(pool_anchor *p, uint64_t first, uint64_t n, const float *live);
+void pool_pass_end(pool_anchor *p);
+/* True: there is a contribution now. False: it has to be copied out again. */
+bool pool_copy_end(pool_anchor *p);
 
 /* versions.c */
 uint64_t pool_applied_of(const gsp_saved *saved);

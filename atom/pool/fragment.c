@@ -14,6 +14,7 @@ void pool_fragment_close(pool_fragment *f)
     atom_free(f->anchor);
     atom_free(f->momentum);
     atom_free(f->merge);
+    atom_free(f->pass);
 }
 
 bool pool_fragment_waits(const pool_fragment *f)
@@ -21,27 +22,55 @@ bool pool_fragment_waits(const pool_fragment *f)
     return f->replace || f->merge || f->slices.stride;
 }
 
+static void drop(float **x)
+{
+    atom_free(*x);
+    *x = NULL;
+}
+
 void pool_fragment_forget(pool_fragment *f)
 {
-    atom_free(f->merge);
-    f->merge = NULL;
+    drop(&f->merge);
+    drop(&f->pass);
+    f->passing = false;
     f->replace = false;
     f->slices.stride = 0;
 }
 
-uint64_t pool_fragment_settle(pool_fragment *f, double mix, float *live)
+void pool_fragment_pass_begin(pool_fragment *f)
 {
-    uint64_t written = 0;
-    if (f->replace)
-        memcpy(live, f->anchor, f->n * sizeof *live);
-    else if (f->merge)
-        for (uint64_t i = 0; i < f->n; i++)
-            live[i] += f->merge[i];
-    if (f->slices.stride && !f->replace)
-        written = pool_slices_write(&f->slices, f->anchor, f->n, (float)mix, live);
-    pool_fragment_forget(f);
-    f->merged = f->version;
-    return written;
+    f->passing = true;
+    f->passed = f->version;
+    f->pass = f->merge;
+    f->merge = NULL;
+}
+
+uint64_t pool_fragment_pass(const pool_fragment *f, double mix, uint64_t at, uint64_t n,
+                            float *live)
+{
+    if (!f->passing)
+        return 0;
+    if (f->replace) {
+        memcpy(live, f->anchor + at, n * sizeof *live);
+        return 0;
+    }
+    for (uint64_t i = 0; f->pass && i < n; i++)
+        live[i] += f->pass[at + i];
+    return f->slices.stride ? pool_slices_write(&f->slices, f->anchor, at, n, (float)mix, live) : 0;
+}
+
+/* Of an anchor that turned meanwhile live may have some of both: it is taken once more. */
+void pool_fragment_pass_end(pool_fragment *f)
+{
+    if (!f->passing)
+        return;
+    drop(&f->pass);
+    f->passing = false;
+    f->merged = f->passed;
+    if (f->version != f->passed)
+        return;
+    f->replace = false;
+    f->slices.stride = 0;
 }
 
 void pool_fragment_owe(pool_fragment *f, float **merge)

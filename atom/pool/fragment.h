@@ -16,6 +16,9 @@ typedef struct pool_fragment {
     uint32_t slot;      /* of its files: holds version */
     uint64_t merged;    /* version that is in live */
     float *merge;       /* to be added to live; NULL: nothing */
+    bool passing;       /* between pass_begin and pass_end */
+    uint64_t passed;    /* version that it had when that began */
+    float *pass;        /* to be added to live in this pass; NULL: nothing */
     bool replace;       /* live becomes the anchor instead */
     pool_slices slices; /* that the anchor is to be written over in live */
     bool left;          /* nobody reads it in live: it may change */
@@ -26,8 +29,15 @@ typedef struct pool_fragment {
 void pool_fragment_close(pool_fragment *f);
 /* There is something that live has not taken. */
 bool pool_fragment_waits(const pool_fragment *f);
-/* Live takes it, from its float `first` on. mix: of slices. Returns the floats that slices wrote. */
-uint64_t pool_fragment_settle(pool_fragment *f, double mix, float *live);
+/*
+ * Live takes what waits, in a pass over its floats: begin, each float of the fragment once, end.
+ * What comes meanwhile waits for the next pass. at: floats [at, at + n) of the fragment, which live
+ * has alone. mix: of slices. Returns the floats that slices wrote.
+ */
+void pool_fragment_pass_begin(pool_fragment *f);
+uint64_t pool_fragment_pass(const pool_fragment *f, double mix, uint64_t at, uint64_t n,
+                            float *live);
+void pool_fragment_pass_end(pool_fragment *f);
 /* Nothing of it waits any more. */
 void pool_fragment_forget(pool_fragment *f);
 /* *merge is to be added to live, too; what is kept of it is taken out of *merge. */

@@ -21,6 +21,7 @@ static bool is_members(const char *name)
 {
     static const char CHECKPOINT[] = "checkpoint-";
     return strcmp(name, "pool") == 0 || strcmp(name, "data") == 0 ||
+           strcmp(name, "optimizer.store") == 0 ||
            strncmp(name, CHECKPOINT, sizeof CHECKPOINT - 1) == 0;
 }
 
@@ -108,11 +109,14 @@ atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n
     uint64_t checkpoints =
         (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
     uint64_t each = checkpoint_bytes(r, n_floats);
-    uint64_t need = plus(model_bytes(r, n_floats, n_fragments, checkpoints, each),
+    bool stored = r->config.optimizer_state == PLAN_STATE_ON_DISK && !r->config.store_dir;
+    uint64_t kept = stored ? times(SWAP_GENERATIONS, each) : 0;
+    uint64_t need = plus(plus(model_bytes(r, n_floats, n_fragments, checkpoints, each), kept),
                          r->data.fetch ? r->data.found.bytes : 0);
     return check(r, need,
-                 r->data.fetch ? "the anchor, the data set, checkpoints and what is being fetched"
-                               : "the anchor, checkpoints and what is being fetched");
+                 stored ? "the anchor, the optimizer's state, checkpoints and what is being fetched"
+                 : r->data.fetch ? "the anchor, the data set, checkpoints and what is being fetched"
+                                 : "the anchor, checkpoints and what is being fetched");
 }
 
 atom_status pool_run_check_manifest_disk(const pool_run *r, const gsp_manifest *m, bool with_data)

@@ -21,19 +21,20 @@ void pool_slices_note(pool_slices *s, const gsp_proposal *c, uint64_t n, uint32_
             s->over[k / 32] |= 1u << k % 32;
 }
 
-uint64_t pool_slices_write(const pool_slices *s, const float *anchor, uint64_t n, float mix,
-                           float *to)
+uint64_t pool_slices_write(const pool_slices *s, const float *anchor, uint64_t first, uint64_t n,
+                           float mix, float *to)
 {
-    uint64_t written = 0;
-    for (uint64_t k = 0, at = 0; k < GSP_PARTS_MAX && at < n; k++, at += s->stride) {
-        uint64_t end = n - at < s->stride ? n : at + s->stride;
-        if (!(s->over[k / 32] >> k % 32 & 1))
+    uint64_t written = 0, end = first + n;
+    for (uint64_t at = first, k, next; at < end; at = next) {
+        k = at / s->stride;
+        next = (k + 1) * s->stride < end ? (k + 1) * s->stride : end;
+        if (k >= GSP_PARTS_MAX || !(s->over[k / 32] >> k % 32 & 1))
             continue;
-        written += end - at;
+        written += next - at;
         if (mix == 0)
-            memcpy(to + at, anchor + at, (end - at) * sizeof *to);
-        for (uint64_t i = at; mix != 0 && i < end; i++)
-            to[i] = anchor[i] + mix * (to[i] - anchor[i]);
+            memcpy(to + (at - first), anchor + at, (next - at) * sizeof *to);
+        for (uint64_t i = at; mix != 0 && i < next; i++)
+            to[i - first] = anchor[i] + mix * (to[i - first] - anchor[i]);
     }
     return written;
 }

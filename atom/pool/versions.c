@@ -36,6 +36,7 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
         p->ask = POOL_ASK_NONE; /* the anchor is not that of version - 1 yet */
     } else if (p->ask == POOL_ASK_NONE || p->ask_version != version) {
         p->ask = POOL_ASKED;
+        p->asked++;
         p->ask_version = version;
     } else if (p->ask == POOL_ASK_READY) {
         *x = p->x;

@@ -199,6 +199,7 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     exec.table = config->bench->table;
     exec.host = config->bench->host;
     exec.on_updates = config->on_updates;
+    exec.on_block = config->on_block;
     exec.ctx = config->ctx;
     exec.compiled = e->module ? gen_module_compiled(e->module) : NULL;
     ATOM_TRY_CLEAN(swap_exec_open(&exec, &e->exec));

@@ -33,6 +33,9 @@ typedef struct train_engine_config {
     /* Called on the optimizer's stream before the first and after the last update of `step`: in
      * between, and only there, the state changes. May be NULL. */
     void (*on_updates)(void *ctx, uint32_t step, bool begin);
+    /* In between, with the state on disk: each block of master weights before (they may be changed)
+     * and after its update, as elements [first, first + n). May be NULL. */
+    void (*on_block)(void *ctx, uint64_t first, uint64_t n, float *masters, bool begin);
     void *ctx;
     uint64_t spare_bytes; /* at most, for snapshots of a state in memory (part_spare_bytes) */
 } train_engine_config;

@@ -43,8 +43,8 @@ typedef struct train_reader {
 
 /*
  * What somebody who takes part in a run from outside provides. The trainer's thread calls it, except
- * for the two functions that say otherwise. trainer_open reads only host_bytes_per_float and shared;
- * the functions must be there before trainer_run. All but ctx may be NULL.
+ * for the three functions that say otherwise. trainer_open reads only host_bytes_per_float and
+ * shared; the functions must be there before trainer_run. All but ctx may be NULL.
  */
 typedef struct train_seam {
     void *ctx;
@@ -55,6 +55,10 @@ typedef struct train_seam {
      * is in the weights of the next step. reader: whoever still reads them. */
     void (*before_updates)(void *ctx, float *live, const train_reader *reader);
     void (*after_updates)(void *ctx, const float *live);
+    /* With the state on disk live is NULL in both, and the masters pass by in between, each block
+     * [first, first + n) once before its update, when it may be written, and once after it; every
+     * element once, in no particular order. */
+    void (*block)(void *ctx, uint64_t first, uint64_t n, float *live, bool begin);
     /* A step was made; the counts are those of the whole run. */
     void (*stepped)(void *ctx, uint64_t samples, uint64_t tokens);
     double (*rate)(void *ctx, const train_schedule *schedule); /* learning rate of the next step */

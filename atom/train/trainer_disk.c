@@ -182,6 +182,10 @@ atom_status trainer_disk_ahead(trainer *t)
     gen_judge judge = {t->bench->g, t->profile, t->bench->table};
     if (!a->possible || a->mode == TRAIN_AHEAD_NEVER)
         return ATOM_OK;
+    if (t->hooks.seam) { /* what comes from outside is for weights that stay */
+        a->possible = false;
+        return ATOM_OK;
+    }
     ATOM_TRY(gen_judge_ahead(&judge, t->plan, &ahead));
     t->summary.predicted_ahead_seconds = ahead;
     if (a->mode == TRAIN_AHEAD_AUTO)

@@ -120,6 +120,8 @@ double trainer_seam_rate(const trainer *t, int64_t step);
 bool trainer_seam_done(const trainer *t);
 void trainer_seam_stepped(const trainer *t);
 void trainer_seam_updates(trainer *t, const train_reader *reader, bool begin);
+/* train_engine_config.on_block; ctx is the trainer. */
+void trainer_on_block(void *ctx, uint64_t first, uint64_t n, float *masters, bool begin);
 /* Fresh memory, or NULL where nobody takes part. */
 char *trainer_seam_marks(const trainer *t);
 ATOM_MUST atom_status trainer_seam_resume(trainer *t, const char *checkpoint);

@@ -91,7 +91,7 @@ static void note_idle(trainer *t)
                                                             : NULL;
     if (key && !t->plan->disk)
         trainer_note(t, "note: %s is not used, because the optimizer's state fits in memory%s", key,
-                     t->hooks.seam || c->plan ? "" : "; optimizer_state: disk puts it on disk");
+                     trainer_is_shared(t) || c->plan ? "" : "; optimizer_state: disk puts it on disk");
     char *models = atom_path_join(t->bench->model.dir ? t->bench->model.dir : "", "tokenizer.json");
     if (!t->vocab.tokens && models && !(t->bench->model.dir && atom_path_exists(models)))
         trainer_note(t,
@@ -170,6 +170,7 @@ static atom_status open_engine(trainer *t)
                                   .update_ahead = (train_update_ahead)c->update_ahead,
                                   .before_commit = trainer_before_commit,
                                   .on_updates = trainer_on_updates,
+                                  .on_block = trainer_on_block,
                                   .spare_bytes =
                                       part_spare_bytes(t->plan, t->bench->g->trained_extent),
                                   .ctx = t};
@@ -296,6 +297,21 @@ static atom_status check_config(const train_config *c)
     return train_config_check(c);
 }
 
+/* What a run in which others take part cannot do. */
+static atom_status check_seam(const trainer *t)
+{
+    const train_config *c = t->config;
+    if (trainer_is_shared(t) && c->optimizer_state == PLAN_STATE_ON_DISK)
+        return atom_fail(ATOM_E_USAGE,
+                         "optimizer_state: in a pool with sync: gradients it stays in memory; leave "
+                         "the key out, or make a pool with sync: parameters, where it may be on "
+                         "disk");
+    if (t->hooks.seam && c->update_ahead == TRAIN_AHEAD_ALWAYS)
+        return atom_fail(ATOM_E_USAGE, "update_ahead: in a pool no update runs ahead of the clip "
+                                       "factor; leave the key out");
+    return ATOM_OK;
+}
+
 atom_status trainer_open(const train_config *config, const train_hooks *hooks, trainer **out)
 {
     atom_status st;
@@ -309,10 +325,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     t->state.loss = (double)NAN;
     t->lock_fd = -1;
     ATOM_TRY_CLEAN(check_config(config));
-    if (t->hooks.seam && config->optimizer_state == PLAN_STATE_ON_DISK)
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
-                                 "optimizer_state: in a pool it stays in memory for now; "
-                                 "leave the key out"));
+    ATOM_TRY_CLEAN(check_seam(t));
     ATOM_TRY_CLEAN(lock_output(t));
     ATOM_TRY_CLEAN(trainer_resume_find(t, &resume)); /* refuse before the expensive part */
     ATOM_TRY_CLEAN(trainer_boundaries_choose(t, resume));

@@ -46,7 +46,7 @@ static atom_status search_plan(trainer *t, plan_request *request)
     const train_config *c = t->config;
     const char *dir = trainer_store_dir(t);
     atom_status st = ATOM_E_RESOURCE;
-    if (t->hooks.seam)
+    if (trainer_is_shared(t))
         dir = NULL; /* the state stays in memory */
     if (c->optimizer_state != PLAN_STATE_ON_DISK)
         st = plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
@@ -56,7 +56,7 @@ static atom_status search_plan(trainer *t, plan_request *request)
     ATOM_TRY(plan_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
     request->disk = 1;
     /* a user who sends the state to disk wants the memory for something else */
-    request->host_hold = c->host_memory                             ? c->host_memory
+    request->host_hold = c->host_memory                             ? request->host_memory
                          : c->optimizer_state == PLAN_STATE_ON_DISK ? 0
                                                                     : request->host_memory / 4 * 3;
     return plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
@@ -84,10 +84,15 @@ static atom_status read_plan(trainer *t)
         return atom_fail(ATOM_E_USAGE,
                          "%s was made %s clipping; plan again, or change max_grad_norm", c->plan,
                          t->plan->clip ? "with" : "without");
-    if (t->hooks.seam && (t->plan->disk || t->plan->update_on_device))
+    if (t->hooks.seam && t->plan->update_on_device)
         return atom_fail(ATOM_E_USAGE,
-                         "%s keeps the optimizer's state on disk or on the device; in a pool "
-                         "it stays in host memory: plan again",
+                         "%s keeps the optimizer's state on the device; in a pool it stays with the "
+                         "host: plan again",
+                         c->plan);
+    if (trainer_is_shared(t) && t->plan->disk)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s keeps the optimizer's state on disk; in a pool with sync: gradients it "
+                         "stays in host memory: plan again",
                          c->plan);
     if (c->device_memory)
         t->plan->device_budget_bytes = c->device_memory;
@@ -226,7 +231,7 @@ atom_status trainer_open_plan(trainer *t)
                             .host_memory = c->host_memory,
                             .micro_batches = (uint32_t)c->gradient_accumulation_steps,
                             .clip = clips(t),
-                            .ahead = c->update_ahead != TRAIN_AHEAD_NEVER,
+                            .ahead = c->update_ahead != TRAIN_AHEAD_NEVER && !t->hooks.seam,
                             .update_on_device = t->bench->card >= 0 &&
                                                 c->updates == PLAN_UPDATES_FREE &&
                                                 c->optimizer != GRAPH_MUON &&

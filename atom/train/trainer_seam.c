@@ -42,6 +42,14 @@ void trainer_seam_updates(trainer *t, const train_reader *reader, bool begin)
         s->after_updates(s->ctx, train_engine_masters(t->engine));
 }
 
+void trainer_on_block(void *ctx, uint64_t first, uint64_t n, float *masters, bool begin)
+{
+    const trainer *t = ctx;
+    const train_seam *s = seam_of(t);
+    if (s && s->block)
+        s->block(s->ctx, first, n, masters, begin);
+}
+
 char *trainer_seam_marks(const trainer *t)
 {
     const train_seam *s = seam_of(t);

@@ -244,10 +244,11 @@ static void mark(const trainer *t, trainer_snapshot *s)
 static void snapshot_after_updates(const trainer *t, uint32_t step)
 {
     trainer_snapshot *s = t->snapshot;
-    if (s && !s->disk && (int64_t)step == s->c.state.step) {
-        mark(t, s);
+    if (!s || (int64_t)step != s->c.state.step)
+        return;
+    mark(t, s);
+    if (!s->disk) /* else its generation is kept once it is committed */
         keep_ranges(s);
-    }
 }
 
 static void leave(void *ctx, uint64_t first, uint64_t n)

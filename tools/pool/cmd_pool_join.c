@@ -8,7 +8,7 @@
 
 typedef struct join_values {
     char *data, *model, *output_dir, *device;
-    char *device_memory, *threads, *moments_dtype;
+    char *device_memory, *host_memory, *optimizer_state, *store_dir, *threads, *moments_dtype;
     int64_t max_steps;
     double patience;
     bool json, quiet, own_data;
@@ -35,6 +35,13 @@ static const opt_spec specs[] = {
      .help = "What computes."},
     {.name = "device_memory", .type = OPT_TEXT, AT(device_memory), .value = "SIZE",
      .help = "Cap on the device's memory; less than the model needs means swapping."},
+    {.name = "host_memory", .type = OPT_TEXT, AT(host_memory), .value = "SIZE",
+     .help = "Cap on this host's memory, the pool's share of it included."},
+    {.name = "optimizer_state", .type = OPT_TEXT, AT(optimizer_state), .value = "auto|memory|disk",
+     .help = "Where master weights and Adam's moments live. auto: in memory where they fit, else on "
+             "disk. With sync: gradients they stay in memory."},
+    {.name = "store_dir", .type = OPT_TEXT, AT(store_dir), .value = "DIR",
+     .help = "Directory for that state on disk; a fast local drive. Default: DIR."},
     {.name = "moments_dtype", .type = OPT_TEXT, AT(moments_dtype), .value = "fp32|bf16",
      .help = "What Adam's moments are kept in on this host. bf16: 4 bytes less for each parameter. "
              "Not with sync: gradients."},
@@ -76,9 +83,15 @@ static const opt_command options = {
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     join_values *v = values;
-    const pool_option train[] = {{"data", v->data},       {"model", v->model},
-                                 {"device", v->device},   {"device_memory", v->device_memory},
-                                 {"threads", v->threads}, {"moments_dtype", v->moments_dtype}};
+    const pool_option train[] = {{"data", v->data},
+                                 {"model", v->model},
+                                 {"device", v->device},
+                                 {"device_memory", v->device_memory},
+                                 {"host_memory", v->host_memory},
+                                 {"optimizer_state", v->optimizer_state},
+                                 {"store_dir", v->store_dir},
+                                 {"threads", v->threads},
+                                 {"moments_dtype", v->moments_dtype}};
     pool_show show = {
         .dir = v->output_dir, .json = v->json, .quiet = v->quiet, .max_steps = v->max_steps};
     const pool_hooks hooks = pool_show_hooks(&show);
