@@ -21,17 +21,62 @@ static uint64_t in_mib(uint64_t bytes)
 }
 
 /* `bytes` is needed for `what`, there are `have`. */
-ATOM_MUST static atom_status short_of(const char *where, const char *option, uint64_t bytes,
-                                      uint64_t have, const char *what, const char *instead)
+ATOM_MUST static atom_status short_of(const char *where, uint64_t bytes, uint64_t have,
+                                      const char *what, const char *advice)
 {
     char a[32], b[32], c[32];
-    return atom_fail(
-        ATOM_E_RESOURCE,
-        "not enough %s memory: %s needs at least %s (%llu bytes), there is %s, %s (%llu "
-        "bytes) are missing; use %s %lluMiB%s",
-        where, what, atom_size_text(bytes, a), (unsigned long long)bytes, atom_size_text(have, b),
-        atom_size_text(bytes - have, c), (unsigned long long)(bytes - have), option,
-        (unsigned long long)in_mib(bytes), instead);
+    return atom_fail(ATOM_E_RESOURCE,
+                     "not enough %s memory: %s needs at least %s (%llu bytes), there is %s, %s "
+                     "(%llu bytes) are missing; use %s",
+                     where, what, atom_size_text(bytes, a), (unsigned long long)bytes,
+                     atom_size_text(have, b), atom_size_text(bytes - have, c),
+                     (unsigned long long)(bytes - have), advice);
+}
+
+/* --- what to type instead --- */
+
+enum { ADVICE_MAX = 6 };
+
+typedef struct advice {
+    const char *words[ADVICE_MAX];
+    uint32_t n;
+    char limit[64];
+} advice;
+
+static void advise(advice *a, bool helps, const char *words)
+{
+    if (helps)
+        a->words[a->n++] = words;
+}
+
+/* "a, b or c". */
+static void join(const advice *a, char *out, size_t room)
+{
+    out[0] = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const size_t at = strlen(out);
+        const char *between = i == 0 ? "" : i + 1 < a->n ? ", " : " or ";
+        snprintf(out + at, room - at, "%s%s", between, a->words[i]);
+    }
+}
+
+/* A larger limit, where the device has that much. */
+static void advise_limit(const part_search_state *s, uint64_t bytes, advice *a)
+{
+    const uint64_t has = s->profile->device.device_bytes;
+    snprintf(a->limit, sizeof a->limit, "--device-memory %lluMiB",
+             (unsigned long long)in_mib(bytes));
+    advise(a, !has || in_mib(bytes) * MIB <= has, a->limit);
+}
+
+/* Less of what is computed at once; with none of that left, another device. */
+static void advise_less(const part_search_state *s, bool fewer, advice *a)
+{
+    advise(a, fewer && s->request->micro_batches > 1, "fewer --gradient-accumulation-steps");
+    advise(a, s->request->recompute == 0, "--recompute auto");
+    advise(a, s->g->micro_batch > 1, "a smaller --micro-batch-size");
+    advise(a, s->g->micro_batch == 1 && s->g->sequence > 1, "a shorter --sequence-len");
+    advise(a, a->words[0] != a->limit, "a device with more memory");
 }
 
 atom_status part_refuse_host(const part_search_state *s)
@@ -40,7 +85,11 @@ atom_status part_refuse_host(const part_search_state *s)
     bool narrow =
         !s->model->disk && s->g->moments == ATOM_F32 && /* would that do? */
         need - 2 * (2 * s->model->trained_elements - s->model->muon_elements) <= s->host_bytes;
-    char what[256], instead[128];
+    const uint64_t state =
+        part_state_bytes(s->model, s->model->trained_elements, s->model->muon_elements);
+    const uint64_t ring = 256 * MIB; /* more than part_model_use_disk() takes */
+    const bool disk = s->request->disk == 0 && need + ring <= s->host_bytes + state;
+    char what[256], instead[256];
     if (!s->host_bytes || need <= s->host_bytes)
         return ATOM_OK;
     snprintf(what, sizeof what, "%s in %s (%u bytes for each of %llu parameters%s)", s->g->name,
@@ -48,10 +97,12 @@ atom_status part_refuse_host(const part_search_state *s)
              (s->model->disk ? 0 : atom_state_bytes(s->g->moments)) + atom_dtype_bytes(s->g->dtype),
              (unsigned long long)s->g->param_elements,
              s->model->disk ? ", the optimizer's state on disk" : "");
-    snprintf(instead, sizeof instead, " on a larger host%s%s or a smaller model",
-             s->g->dtype == ATOM_F32 ? ", --dtype bf16" : "",
-             narrow ? ", --moments-dtype bf16 (4 bytes less for each)" : "");
-    return short_of("host", "--host-memory", need, s->host_bytes, what, instead);
+    snprintf(instead, sizeof instead,
+             "--host-memory %lluMiB on a larger host%s%s%s or a smaller model",
+             (unsigned long long)in_mib(need), s->g->dtype == ATOM_F32 ? ", --dtype bf16" : "",
+             narrow ? ", --moments-dtype bf16 (4 bytes less for each)" : "",
+             disk ? ", --optimizer-state disk" : "");
+    return short_of("host", need, s->host_bytes, what, instead);
 }
 
 /* The node that needs most of the plan's largest sub-model. */
@@ -115,9 +166,10 @@ ATOM_MUST static atom_status smallest(part_search_state *s, int way, part_plan *
     part_table *table = NULL;
     uint64_t capacity = 0;
     atom_status st = ATOM_OK;
+    /* Stashing activations takes more memory than repeating them, which may be forbidden. */
     if (!part_way_setting(s, way, &setting) ||
-        (setting.keep == PART_KEEP_HOST && s->request->recompute != 0))
-        return ATOM_OK; /* stashing activations takes more memory than repeating them */
+        (setting.keep == PART_KEEP_HOST) != (s->request->recompute == 0))
+        return ATOM_OK;
     ATOM_TRY_CLEAN(least_capacity(s, &setting, &table, &capacity));
     for (int round = 0; capacity && round < ROUNDS_MAX; round++, capacity += capacity / 4) {
         part_verdict v;
@@ -161,23 +213,41 @@ atom_status part_smallest_plan(part_search_state *s, part_plan **out, part_verdi
     return st;
 }
 
+/* The host's memory is short for stashes. */
+ATOM_MUST static atom_status refuse_stashes(const part_search_state *s)
+{
+    const part_device *d = &s->profile->device;
+    advice a = {0};
+    char words[256];
+    snprintf(a.limit, sizeof a.limit, "--host-memory %lluMiB",
+             (unsigned long long)in_mib(s->host_need_bytes));
+    advise(&a, true, a.limit);
+    advise(&a, s->device_bytes < d->device_bytes, "a larger --device-memory");
+    advise_less(s, true, &a);
+    join(&a, words, sizeof words);
+    return short_of("host", s->host_need_bytes, s->host_bytes, s->g->name, words);
+}
+
 atom_status part_refuse_device(const part_search_state *s, const part_plan *least)
 {
-    char what[320];
-    if (least && least->device_peak_bytes > s->device_bytes) {
+    char what[320], words[256];
+    const bool node = least && least->device_peak_bytes > s->device_bytes;
+    const uint64_t need = node ? least->device_peak_bytes : s->device_need_bytes;
+    advice a = {0};
+    if (!node && s->host_need_bytes > s->host_bytes)
+        return refuse_stashes(s);
+    if (need <= s->device_bytes)
+        return atom_fail(ATOM_E_RESOURCE, "no plan fits %s; give it more device or host memory",
+                         s->g->name);
+    snprintf(what, sizeof what, "%s", s->g->name);
+    if (node)
         snprintf(what, sizeof what,
                  "%s with micro-batches of %lld x %lld tokens (its largest node is %s)", s->g->name,
                  (long long)s->g->micro_batch, (long long)s->g->sequence, largest_node(s, least));
-        return short_of("device", "--device-memory", least->device_peak_bytes, s->device_bytes,
-                        what, " or a smaller --micro-batch-size");
-    }
-    /* What is short is the host's memory for stashes, or nothing can be cut. */
-    if (s->host_need_bytes > s->host_bytes)
-        return short_of("host", "--host-memory", s->host_need_bytes, s->host_bytes, s->g->name,
-                        ", a larger --device-memory or fewer --gradient-accumulation-steps");
-    if (s->device_need_bytes > s->device_bytes)
-        return short_of("device", "--device-memory", s->device_need_bytes, s->device_bytes,
-                        s->g->name, " or a smaller --micro-batch-size");
-    return atom_fail(ATOM_E_RESOURCE, "no plan fits %s; give it more device or host memory",
-                     s->g->name);
+    advise_limit(s, need, &a);
+    /* Tokens of all micro-batches are on the device as well. */
+    const uint64_t tokens = s->model->micro_batch_bytes * (s->micro_batches - 1);
+    advise_less(s, !node || s->request->recompute == 0 || tokens >= need - s->device_bytes, &a);
+    join(&a, words, sizeof words);
+    return short_of("device", need, s->device_bytes, what, words);
 }

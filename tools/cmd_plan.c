@@ -309,6 +309,19 @@ static atom_status answer(const plan_values *v, const graph *g, const part_profi
     return searched == ATOM_OK ? ATOM_OK : atom_fail(searched, "%s", refused);
 }
 
+/* A limit is a cap, and this one caps nothing: the plan is for a device that has as much. */
+static void warn_of_limit(const plan_values *v, const part_device *device)
+{
+    char asked[32], has[32];
+    if (v->device_memory <= device->device_bytes || device->device_bytes == 0)
+        return;
+    atom_log(ATOM_LOG_WARN,
+             "--device-memory %s is more than the %s of %s that a plan can use; this plan is for a "
+             "device that has it",
+             atom_size_text(v->device_memory, asked), atom_size_text(device->device_bytes, has),
+             device->name);
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const plan_values *v = values;
@@ -343,6 +356,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     };
     if (v->store_dir)
         ATOM_TRY_CLEAN(plan_disk_measure(v->store_dir, STORE_AUTO, g, &profile->device));
+    warn_of_limit(v, &profile->device);
     st = part_search(g, profile, &request, &plan, &stats);
     if (st == ATOM_E_RESOURCE && v->what_if)
         ATOM_TRY_CLEAN(answer(v, g, profile, &request, NULL, st));
