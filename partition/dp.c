@@ -9,6 +9,8 @@
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
+#include <string.h>
+
 /* Best completion behind a range. */
 typedef struct value {
     part_score score;
@@ -16,6 +18,9 @@ typedef struct value {
 } value;
 
 enum { NOWHERE = UINT32_MAX, END = UINT32_MAX - 1 };
+
+/* No partition goes on from a point. */
+static const int64_t NOTHING = -1;
 
 /*
  * Some ranges that are neighbours in their row, and what going on with one of them costs at least.
@@ -52,66 +57,10 @@ typedef struct solver {
     uint32_t *n_front; /* per row */
     uint32_t *hints;   /* per row, the range that was chosen from it last, or NOWHERE */
     uint32_t *limits;  /* per row, the last row_limit() */
+    int64_t *behind;   /* per point, least_behind() */
+    int64_t enough;    /* a partition that takes this long is known; INT64_MAX: none is */
     uint64_t states;
 } solver;
-
-/* --- ranges --- */
-
-/* The part of a range's memory that grows with it. */
-static uint64_t alone_bytes(const part_range *r)
-{
-    return r->slot_bytes + r->grad_bytes + r->own_bytes + r->kept_bytes;
-}
-
-static atom_status fill_row(const part_model *m, part_table *t, uint32_t i, size_t *room)
-{
-    part_range r = part_range_begin(m, m->points[i]);
-    for (uint32_t j = i + 1; j < m->n_points; j++) {
-        while (r.last < m->points[j])
-            part_range_extend(m, &r);
-        if (alone_bytes(&r) > t->capacity_bytes)
-            break;
-        ATOM_TRY(atom_grow(&t->ranges, t->n_ranges, room, sizeof *t->ranges));
-        part_range_finish(m, &r);
-        t->ranges[t->n_ranges++] = r;
-    }
-    return ATOM_OK;
-}
-
-atom_status part_table_open(const part_model *m, uint64_t capacity_bytes, part_table **out)
-{
-    atom_status st = ATOM_OK;
-    size_t room = 0;
-    part_table *t = atom_alloc(1, sizeof *t);
-    if (!t)
-        return atom_fail_memory("the table of ranges", sizeof *t);
-    t->m = m;
-    t->capacity_bytes = capacity_bytes;
-    t->row = atom_alloc((size_t)m->n_points + 1, sizeof *t->row);
-    if (!t->row)
-        ATOM_TRY_CLEAN(atom_fail_memory("the table of ranges", m->n_points * sizeof *t->row));
-    for (uint32_t i = 0; i < m->n_points; i++) {
-        t->row[i] = t->n_ranges;
-        ATOM_TRY_CLEAN(fill_row(m, t, i, &room));
-    }
-    t->row[m->n_points] = t->n_ranges;
-    *out = t;
-    return ATOM_OK;
-cleanup:
-    part_table_close(&t);
-    return st;
-}
-
-void part_table_close(part_table **table)
-{
-    if (!*table)
-        return;
-    atom_free((*table)->row);
-    atom_free((*table)->ranges);
-    atom_free((*table)->times);
-    atom_free(*table);
-    *table = NULL;
-}
 
 /* --- values --- */
 
@@ -136,7 +85,7 @@ static int64_t least(const solver *s, uint32_t cur, uint64_t boundary_bytes, boo
     case PART_GOAL_CUT:
         return (int64_t)boundary_bytes;
     case PART_GOAL_MEMORY:
-        return (int64_t)alone_bytes(&s->table->ranges[cur]);
+        return (int64_t)part_alone_bytes(&s->table->ranges[cur]);
     }
     return 0;
 }
@@ -203,7 +152,8 @@ static uint32_t row_limit(solver *s, uint32_t cur, uint32_t j, uint64_t room_byt
     return low;
 }
 
-/* Looks at the pair (cur, next); *best becomes the better one. */
+/* Looks at the pair (cur, next); *best becomes the better one. With no range in it yet, its key is the
+ * most that is worth having. */
 static void try_pair(solver *s, uint32_t cur, uint32_t next, bool first, value *best)
 {
     int64_t key;
@@ -212,6 +162,8 @@ static void try_pair(solver *s, uint32_t cur, uint32_t next, bool first, value *
         return;
     uint64_t boundary_bytes = s->table->ranges[next].x_bytes;
     part_score score = with(s, key, boundary_bytes, &s->values[next].score);
+    if (best->next == NOWHERE && score.key > best->score.key)
+        return;
     int against = best->next == NOWHERE ? -1 : compare(&score, &best->score);
     if (against < 0 || (against == 0 && next < best->next))
         *best = (value){score, next};
@@ -264,9 +216,9 @@ static void bound_of(const solver *s, uint32_t cur, uint32_t j, bool first, boun
 static bool hopeless(const solver *s, const bound *b, const part_score *behind, uint32_t at,
                      const value *best)
 {
-    if (best->next == NOWHERE)
-        return false;
     part_score score = with(s, b->floor, b->boundary_bytes, behind);
+    if (best->next == NOWHERE)
+        return score.key > best->score.key;
     if (s->goal == PART_GOAL_MEMORY)
         return score.key >= best->score.key; /* nothing else is asked for */
     int against = compare(&best->score, &score);
@@ -279,7 +231,7 @@ static bool hopeless_block(const solver *s, const bound *b, const block *k, uint
     bool time = s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME;
     if (hopeless(s, b, &k->behind, at, best))
         return true;
-    for (int i = 1; i < CHOICES && time && best->next != NOWHERE; i++)
+    for (int i = 1; i < CHOICES && time; i++)
         if (k->least[i] + b->given[i] > best->score.key)
             return true;
     return false;
@@ -342,16 +294,33 @@ static bool dominated(const solver *s, uint32_t i, uint32_t cur, const part_scor
     return false;
 }
 
-/* What the value of `cur`, which ends at point j, is at least. */
-static part_score least_score(const solver *s, const bound *b, uint32_t j)
+/* What the value of `cur`, which ends at point j, is at least; there is something behind it. `end`:
+ * the range from j to the end of the graph, or NULL. */
+static part_score least_score(const solver *s, const bound *b, uint32_t j, const value *end)
 {
     const block *all = &s->rows[j];
-    part_score score = with(s, b->floor, b->boundary_bytes, &all->behind);
     bool time = s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME;
+    part_score last = {0}, score = {0};
+    if (end)
+        last = with(s, b->floor, b->boundary_bytes, &end->score);
+    if (s->n_front[j] == 0)
+        return last;
+    score = with(s, b->floor, b->boundary_bytes, &all->behind);
     for (int i = 1; i < CHOICES && time; i++)
         if (all->least[i] + b->given[i] > score.key)
             score = (part_score){.key = all->least[i] + b->given[i]};
-    return score;
+    return end && compare(&last, &score) < 0 ? last : score;
+}
+
+/* What a range of row i may take at most, with all behind it, in a partition that is as good as the
+ * one known. */
+static int64_t ceiling(const solver *s, uint32_t i)
+{
+    const part_table *t = s->table;
+    if (s->enough == INT64_MAX)
+        return INT64_MAX;
+    int64_t cut = s->setting->cut_price * (int64_t)(t->ranges[t->row[i]].x_bytes / 1024);
+    return s->enough - t->before[i] - (i ? cut : 0);
 }
 
 /* Lists a range of row i that is worth going on with. */
@@ -364,26 +333,23 @@ static void list(solver *s, uint32_t i, uint32_t cur)
 }
 
 /*
- * Fills in the value of range `cur`, which ends at point j. What followed the range before it that
- * ended there is mostly good, so it is tried first; then blocks that cannot beat it are passed by.
+ * Fills in the value of range `cur` of row i, which ends at point j, if it is `most` at most. What
+ * followed the range before it that ended there is mostly good, so it is tried first; then blocks
+ * that cannot beat it are passed by.
  */
-static void solve_range(solver *s, uint32_t i, uint32_t cur, uint32_t j)
+static void solve_range(solver *s, uint32_t i, uint32_t cur, uint32_t j, int64_t most)
 {
     const bool first = i == 0;
     const part_table *t = s->table;
     const uint32_t *front = s->front + t->row[j];
-    value best = {.next = NOWHERE};
-    if (t->row[j] == t->row[j + 1])
-        return;
+    value best = {.score = {.key = most}, .next = NOWHERE};
     bound b;
     bound_of(s, cur, j, first, &b);
     const uint32_t longest = t->row[j + 1] - 1;
     bool ends = s->values[longest].next == END;
-    if (!ends) {
-        part_score score = least_score(s, &b, j);
-        if (s->n_front[j] == 0 || dominated(s, i, cur, &score))
-            return;
-    }
+    part_score score = least_score(s, &b, j, ends ? &s->values[longest] : NULL);
+    if (score.key > most || dominated(s, i, cur, &score))
+        return;
     uint32_t limit = row_limit(s, cur, j, s->room_bytes);
     if (ends)
         try_pair(s, cur, longest, first, &best);
@@ -410,27 +376,65 @@ static void solve_range(solver *s, uint32_t i, uint32_t cur, uint32_t j)
         list(s, i, cur);
 }
 
+/* What a range that ends at point i has to add at least, by all that was found behind the point. */
+static int64_t least_behind(const solver *s, uint32_t i)
+{
+    const part_table *t = s->table;
+    const value *longest = &s->values[t->row[i + 1] - 1];
+    bool time = s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME;
+    int64_t least = NOTHING;
+    if (longest->next == END)
+        least = longest->score.key;
+    if (s->n_front[i] && (least == NOTHING || s->rows[i].behind.key < least))
+        least = s->rows[i].behind.key;
+    if (least == NOTHING || !time)
+        return least;
+    return least + s->setting->cut_price * (int64_t)(t->ranges[t->row[i]].x_bytes / 1024);
+}
+
+/* Values of all ranges of row i. Those that cannot be worth it are passed by unseen: there are many
+ * of them, and reading what is known of each is what takes the time. */
+static void solve_row(solver *s, uint32_t i)
+{
+    const part_table *t = s->table;
+    const uint32_t last_point = t->m->n_points - 1;
+    const bool time = s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME;
+    const int64_t most = ceiling(s, i);
+    /* What is asked later about ranges that nobody lists: does the longest end the graph, and which
+     * of the first row have a completion? */
+    for (uint32_t cur = i ? t->row[i + 1] - 1 : 0; cur < t->row[i + 1]; cur++)
+        s->values[cur].next = NOWHERE;
+    for (uint32_t cur = t->row[i]; cur < t->row[i + 1]; cur++) {
+        const uint32_t j = i + 1 + (cur - t->row[i]);
+        if (j < last_point && s->behind[j] == NOTHING)
+            continue;
+        if (j < last_point && time && s->behind[j] > most - (t->compute[j] - t->compute[i]))
+            continue;
+        if (part_alone_bytes(&t->ranges[cur]) > s->room_bytes)
+            break; /* longer ones need more */
+        s->values[cur].next = NOWHERE;
+        if (j == last_point)
+            s->values[cur] = (value){.score = end_score(s, cur), .next = END};
+        else
+            solve_range(s, i, cur, j, most);
+    }
+    s->limits[i] = s->n_front[i];
+    s->behind[i] = least_behind(s, i);
+}
+
 static void solve(solver *s)
 {
     const part_table *t = s->table;
-    uint32_t last_point = t->m->n_points - 1;
-    for (uint32_t i = last_point; i-- > 0;) {
-        for (uint32_t cur = t->row[i]; cur < t->row[i + 1]; cur++) {
-            uint32_t j = i + 1 + (cur - t->row[i]);
-            s->values[cur] = (value){.next = NOWHERE};
-            if (alone_bytes(&t->ranges[cur]) > s->room_bytes)
-                continue;
-            if (j == last_point)
-                s->values[cur] = (value){.score = end_score(s, cur), .next = END};
-            else
-                solve_range(s, i, cur, j);
-        }
-        s->limits[i] = s->n_front[i];
+    for (uint32_t i = t->m->n_points - 1; i-- > 0;) {
+        if (t->row[i] == t->row[i + 1])
+            s->behind[i] = NOTHING;
+        else
+            solve_row(s, i);
     }
 }
 
 /* The best first range, and the chain behind it. */
-static atom_status collect(const solver *s, part_cuts *out)
+static atom_status collect(solver *s, part_cuts *out)
 {
     const part_table *t = s->table;
     uint32_t best = NOWHERE;
@@ -454,52 +458,112 @@ static atom_status collect(const solver *s, part_cuts *out)
     return ATOM_OK;
 }
 
+/* --- what is known before --- */
+
+/* The range from point i to where the cut is; NOWHERE: none that fits the table. */
+static uint32_t range_to(const part_table *t, uint32_t i, int32_t end)
+{
+    uint32_t low = t->row[i], high = t->row[i + 1];
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (t->ranges[middle].last < end)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < t->row[i + 1] && t->ranges[low].last == end ? low : NOWHERE;
+}
+
+/* The key of a partition under this setting; INT64_MAX: the predicate says no. */
+static int64_t key_of(solver *s, const part_known *known)
+{
+    const part_table *t = s->table;
+    int64_t total = 0, key;
+    uint32_t point = 0, cur = range_to(t, 0, known->ends[0]);
+    for (uint32_t k = 1; k < known->n && cur != NOWHERE; k++) {
+        point += cur - t->row[point] + 1;
+        uint32_t next = range_to(t, point, known->ends[k]);
+        bool last = k + 1 == known->n;
+        if (next == NOWHERE || part_alone_bytes(&t->ranges[next]) > s->room_bytes)
+            return INT64_MAX;
+        s->values[next].next = last ? END : NOWHERE; /* what pair_cost() asks */
+        if (!pair_cost(s, cur, next, k == 1, &key))
+            return INT64_MAX;
+        total += key;
+        cur = next;
+    }
+    return cur == NOWHERE ? INT64_MAX : total + end_score(s, cur).key;
+}
+
+/* Cuts that were best for another setting are mostly good for this one: what takes longer than they
+ * do need not be looked at. */
+static void look_back(solver *s)
+{
+    const part_table *t = s->table;
+    s->enough = INT64_MAX;
+    if (s->goal != PART_GOAL_HIDDEN && s->goal != PART_GOAL_TIME)
+        return;
+    for (uint32_t i = 0; i < t->n_known && i < PART_KNOWN_MAX; i++) {
+        int64_t key = key_of(s, &t->known[i]);
+        s->enough = key < s->enough ? key : s->enough;
+    }
+}
+
 void part_cuts_close(part_cuts *cuts)
 {
     atom_free(cuts->ends);
     *cuts = (part_cuts){0};
 }
 
-/* Times of all ranges, which are kept for as long as the setting has the same. */
-ATOM_MUST static atom_status time_ranges(part_table *t, const part_setting *setting)
+/* Takes `count` things of `size` bytes from what is left of the table's memory; with no memory yet,
+ * only counts. */
+static void *carve(uint8_t *base, size_t *at, size_t count, size_t size)
 {
-    const part_setting *had = &t->timed;
-    if (t->times && had->micro_batches == setting->micro_batches && had->keep == setting->keep &&
-        had->boundaries == setting->boundaries)
-        return ATOM_OK;
-    if (!t->times)
-        t->times = atom_alloc(t->n_ranges, sizeof *t->times);
-    if (!t->times)
-        return atom_fail_memory("the partition search", t->n_ranges * sizeof *t->times);
-    for (uint32_t i = 0; i < t->n_ranges; i++)
-        t->times[i] = part_range_times(t->m, setting, &t->ranges[i]);
-    t->timed = *setting;
-    return ATOM_OK;
+    void *here = base ? base + *at : NULL;
+    *at += (count * size + 63) / 64 * 64;
+    return here;
 }
 
-ATOM_MUST static atom_status open_blocks(solver *s)
+static size_t carve_all(solver *s, uint8_t *base, uint32_t n_blocks)
 {
-    const part_table *t = s->table;
+    const size_t n = s->table->m->n_points, ranges = s->table->n_ranges;
+    size_t at = 0;
+    s->values = carve(base, &at, ranges, sizeof *s->values);
+    s->front = carve(base, &at, ranges, sizeof *s->front);
+    s->blocks = carve(base, &at, n_blocks, sizeof *s->blocks);
+    s->rows = carve(base, &at, n, sizeof *s->rows);
+    s->behind = carve(base, &at, n, sizeof *s->behind);
+    s->row_blocks = carve(base, &at, n + 1, sizeof *s->row_blocks);
+    s->hints = carve(base, &at, n, sizeof *s->hints);
+    s->limits = carve(base, &at, n, sizeof *s->limits);
+    s->n_front = carve(base, &at, n, sizeof *s->n_front);
+    return at;
+}
+
+/* What the solver computes with. It is the same for all searches of a table, and costs more to ask
+ * the system for than to use again. */
+ATOM_MUST static atom_status open_work(solver *s, part_table *t)
+{
     const uint32_t n = t->m->n_points;
     uint32_t blocks = 0;
-    s->row_blocks = atom_alloc(n, sizeof *s->row_blocks);
-    s->hints = atom_alloc(n, sizeof *s->hints);
-    s->limits = atom_alloc(n, sizeof *s->limits);
-    s->n_front = atom_alloc(n, sizeof *s->n_front);
-    s->front = atom_alloc(t->n_ranges, sizeof *s->front);
-    if (!s->row_blocks || !s->hints || !s->limits || !s->n_front || !s->front)
-        return atom_fail_memory("the partition search", n * sizeof *s->hints);
-    for (uint32_t i = 0; i < n; i++) {
-        s->row_blocks[i] = blocks;
-        s->hints[i] = NOWHERE;
+    for (uint32_t i = 0; i < n; i++)
         blocks += (t->row[i + 1] - t->row[i] + BLOCK - 1) / BLOCK;
+    const size_t bytes = carve_all(s, NULL, blocks);
+    if (!t->work)
+        t->work = atom_alloc(bytes, 1);
+    if (!t->work)
+        return atom_fail_memory("the partition search", bytes);
+    carve_all(s, t->work, blocks);
+    memset(s->blocks, 0, blocks * sizeof *s->blocks);
+    memset(s->rows, 0, n * sizeof *s->rows);
+    memset(s->n_front, 0, n * sizeof *s->n_front);
+    memset(s->limits, 0, n * sizeof *s->limits);
+    for (uint32_t i = 0, at = 0; i < n; i++) {
+        s->row_blocks[i] = at;
+        s->hints[i] = NOWHERE;
+        at += (t->row[i + 1] - t->row[i] + BLOCK - 1) / BLOCK;
     }
-    s->rows = atom_alloc(n, sizeof *s->rows);
-    if (!s->rows)
-        return atom_fail_memory("the partition search", n * sizeof *s->rows);
-    s->blocks = atom_alloc(blocks, sizeof *s->blocks);
-    return s->blocks ? ATOM_OK
-                     : atom_fail_memory("the partition search", blocks * sizeof *s->blocks);
+    return ATOM_OK;
 }
 
 atom_status part_dp(part_table *table, const part_setting *setting, part_goal goal,
@@ -507,30 +571,20 @@ atom_status part_dp(part_table *table, const part_setting *setting, part_goal go
 {
     uint64_t fixed = part_fixed_bytes(table->m, setting);
     solver s = {.table = table, .setting = setting, .goal = goal};
-    atom_status st = ATOM_OK;
     *out = (part_cuts){0};
     if (fixed >= capacity_bytes || table->n_ranges == 0)
         return ATOM_OK;
     s.room_bytes = capacity_bytes - fixed;
-    ATOM_TRY_CLEAN(time_ranges(table, setting));
+    ATOM_TRY(part_table_time(table, setting));
     s.times = table->times;
-    s.values = atom_alloc(table->n_ranges, sizeof *s.values);
-    if (!s.values)
-        ATOM_TRY_CLEAN(
-            atom_fail_memory("the partition search", table->n_ranges * sizeof *s.values));
-    ATOM_TRY_CLEAN(open_blocks(&s));
+    ATOM_TRY(open_work(&s, table));
+    look_back(&s);
     solve(&s);
-    st = collect(&s, out);
+    ATOM_TRY(collect(&s, out));
     if (states)
         *states += s.states;
-cleanup:
-    atom_free(s.values);
-    atom_free(s.row_blocks);
-    atom_free(s.blocks);
-    atom_free(s.hints);
-    atom_free(s.limits);
-    atom_free(s.rows);
-    atom_free(s.n_front);
-    atom_free(s.front);
+    atom_status st = out->n ? part_table_know(table, out) : ATOM_OK;
+    if (st != ATOM_OK)
+        part_cuts_close(out);
     return st;
 }

@@ -13,6 +13,13 @@
 
 #include "partition/model.h"
 
+/* Where the sub-models of a partition end; owned by the table. */
+enum { PART_KNOWN_MAX = 8 };
+typedef struct part_known {
+    int32_t *ends;
+    uint32_t n;
+} part_known;
+
 /* All ranges between points that could fit into capacity_bytes, row by row (one row per first
  * point). */
 typedef struct part_table {
@@ -23,11 +30,21 @@ typedef struct part_table {
     part_range *ranges;
     uint32_t n_ranges;
     part_times *times; /* of the ranges under `timed`; NULL: not asked for yet */
+    int64_t *before;   /* n_points: what any partition takes at least in front of a point */
+    int64_t *compute;  /* n_points: of that, what computing takes, and no more than that */
     part_setting timed;
+    uint32_t n_known; /* partitions that searches found; the newest PART_KNOWN_MAX are kept */
+    part_known known[PART_KNOWN_MAX];
+    void *work; /* what part_dp() computes with, kept for its next call; owned, as all here */
 } part_table;
 ATOM_MUST atom_status part_table_open(const part_model *m, uint64_t capacity_bytes,
                                       part_table **out);
 void part_table_close(part_table **table);
+/* The part of a range's memory that grows with it. */
+static inline uint64_t part_alone_bytes(const part_range *r)
+{
+    return r->slot_bytes + r->grad_bytes + r->own_bytes + r->kept_bytes;
+}
 
 typedef enum part_goal {
     PART_GOAL_HIDDEN, /* least time among plans that hide everything */
@@ -50,6 +67,10 @@ typedef struct part_cuts {
     part_score score;
 } part_cuts;
 void part_cuts_close(part_cuts *cuts);
+/* Fills in times and before, unless they are those of the setting already. */
+ATOM_MUST atom_status part_table_time(part_table *table, const part_setting *setting);
+/* Keeps a copy of the cuts, by which later searches know what is too slow. */
+ATOM_MUST atom_status part_table_know(part_table *table, const part_cuts *cuts);
 
 /*
  * Best partition into two or more sub-models with fixed + pair <= capacity for every pair. Ties in

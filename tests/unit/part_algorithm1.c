@@ -258,21 +258,23 @@ typedef struct tally {
     uint32_t found, none;
 } tally;
 
-static void compare_one(const part_model *m, uint64_t *seed, uint64_t room_bytes, part_goal goal,
-                        tally *count)
+static part_setting random_setting(uint64_t *seed)
 {
-    oracle o = {.m = m, .goal = goal, .room_bytes = room_bytes};
+    return (part_setting){.micro_batches = 1 + roll(seed, 6),
+                          .keep = roll(seed, 3) ? PART_RECOMPUTE : PART_KEEP_HOST,
+                          .boundaries = roll(seed, 2) ? PART_ON_HOST : PART_ON_DEVICE,
+                          .clip = roll(seed, 2),
+                          .cut_price = roll(seed, 3) ? 0 : roll(seed, 1000000)};
+}
+
+static void expect_algorithm_1(part_table *table, part_goal goal, const part_setting *setting,
+                               uint64_t capacity, tally *count)
+{
+    oracle o = {.m = table->m, .goal = goal, .setting = *setting};
     part_cuts cuts = {0};
-    part_table *table = NULL;
-    uint64_t states = 0;
-    o.setting = (part_setting){.micro_batches = 1 + roll(seed, 6),
-                               .keep = roll(seed, 3) ? PART_RECOMPUTE : PART_KEEP_HOST,
-                               .boundaries = roll(seed, 2) ? PART_ON_HOST : PART_ON_DEVICE,
-                               .clip = roll(seed, 2),
-                               .cut_price = roll(seed, 3) ? 0 : roll(seed, 1000000)};
-    uint64_t capacity = room_bytes + part_fixed_bytes(m, &o.setting);
-    assert_int_equal(part_table_open(m, capacity, &table), ATOM_OK);
-    assert_int_equal(part_dp(table, &o.setting, goal, capacity, &cuts, &states), ATOM_OK);
+    uint64_t states = 0, fixed = part_fixed_bytes(table->m, setting);
+    assert_int_equal(part_dp(table, setting, goal, capacity, &cuts, &states), ATOM_OK);
+    o.room_bytes = capacity > fixed ? capacity - fixed : 0;
     algorithm_1(&o);
     assert_int_equal(cuts.n > 0, o.found > 0);
     if (o.found) {
@@ -287,6 +289,16 @@ static void compare_one(const part_model *m, uint64_t *seed, uint64_t room_bytes
         count->none++;
     }
     part_cuts_close(&cuts);
+}
+
+static void compare_one(const part_model *m, uint64_t *seed, uint64_t room_bytes, part_goal goal,
+                        tally *count)
+{
+    part_table *table = NULL;
+    const part_setting setting = random_setting(seed);
+    uint64_t capacity = room_bytes + part_fixed_bytes(m, &setting);
+    assert_int_equal(part_table_open(m, capacity, &table), ATOM_OK);
+    expect_algorithm_1(table, goal, &setting, capacity, count);
     part_table_close(&table);
 }
 
@@ -297,6 +309,47 @@ static uint64_t least_room(const part_model *m)
     o.setting = (part_setting){.micro_batches = 1};
     algorithm_1(&o);
     return o.found ? (uint64_t)o.best.key : 0;
+}
+
+/* What one search leaves in the table for the next changes nothing that it finds, whatever was asked
+ * before. */
+static void one_table_answers_many(void **state)
+{
+    (void)state;
+    tally count = {0};
+    uint64_t seed = 4711;
+    for (int i = 0; i < 60; i++) {
+        graph *g = random_graph(&seed);
+        part_profile *profile = random_profile(g, &seed);
+        part_model *m = NULL;
+        part_table *table = NULL;
+        assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
+        uint64_t room = least_room(m), most = 0;
+        part_setting settings[12];
+        uint64_t capacities[12];
+        for (int k = 0; k < 12; k++) {
+            settings[k] = random_setting(&seed);
+            if (k && roll(&seed, 2)) { /* as the recommended number is looked for */
+                settings[k] = settings[k - 1];
+                settings[k].micro_batches += roll(&seed, 2);
+                settings[k].cut_price = roll(&seed, 2) ? settings[k].cut_price * 3 : 0;
+            }
+            uint64_t fixed = part_fixed_bytes(m, &settings[k]);
+            capacities[k] = fixed + room / 10 * (9 + roll(&seed, 20));
+            most = part_larger(most, capacities[k]);
+        }
+        assert_int_equal(part_table_open(m, most, &table), ATOM_OK);
+        for (int k = 0; room && k < 12; k++) {
+            part_goal goal = roll(&seed, 4) ? PART_GOAL_TIME : (part_goal)roll(&seed, 4);
+            expect_algorithm_1(table, goal, &settings[k], capacities[k], &count);
+        }
+        part_table_close(&table);
+        part_model_close(&m);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    assert_true(count.found >= 200);
+    assert_true(count.none >= 10);
 }
 
 static void equals_algorithm_1(void **state)
@@ -395,6 +448,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_algorithm_1),
+        cmocka_unit_test(one_table_answers_many),
         cmocka_unit_test(cuts_of_equal_score_go_to_the_first),
         cmocka_unit_test(plans_random_graphs),
     };
