@@ -56,13 +56,15 @@ typedef struct bench_run {
     train_summary summary;
     bench_matmuls matmuls;
     uint64_t planned_device_bytes;
-    uint32_t recomputed; /* sub-models */
+    double predicted_compute_seconds; /* of a step */
+    uint32_t recomputed;              /* sub-models */
     bool disk, update_on_device;
 } bench_run;
 
 static void note_plan(const part_plan *plan, bench_run *out)
 {
     out->planned_device_bytes = plan->device_peak_bytes;
+    out->predicted_compute_seconds = plan->predicted_compute_seconds;
     out->disk = plan->disk;
     out->update_on_device = plan->update_on_device;
     for (uint32_t i = 0; i + 1 < plan->n_sub_models; i++) /* the last never is */
@@ -151,7 +153,7 @@ static json_t *run_json(const bench_values *v, const bench_run *r)
     double tokens = C * (double)(v->micro_batch_size * v->sequence_len);
     return json_pack(
         "{s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:I, s:s?, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, "
-        "s:I, s:i, s:s, s:s}",
+        "s:I, s:i, s:s, s:s, s:o}",
         "tokens_per_second", cli_real(tokens / r->summary.median_step_seconds),
         "median_step_seconds", cli_real(r->summary.median_step_seconds), "predicted_step_seconds",
         cli_real(r->summary.predicted_step_seconds), "matmul_seconds",
@@ -167,7 +169,8 @@ static json_t *run_json(const bench_values *v, const bench_run *r)
         "launch_seconds", cli_real(r->summary.launch_seconds), "planned_device_bytes",
         (json_int_t)r->planned_device_bytes, "recomputed_sub_models", (int)r->recomputed,
         "optimizer_state", r->disk ? "disk" : "memory", "updates",
-        r->update_on_device ? "device" : "host");
+        r->update_on_device ? "device" : "host", "predicted_compute_seconds",
+        cli_real(r->predicted_compute_seconds));
 }
 
 static void run_print(const bench_values *v, const char *name, const bench_run *r)
