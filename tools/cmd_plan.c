@@ -167,7 +167,6 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
                                        "another machine than this, --device-spec NAME");
     if (!v->device_spec)
         return measure(v, g, profile);
-    ATOM_TRY(plan_optimizer_check((graph_optimizer)v->optimizer, v->lora.r > 0));
     ATOM_TRY(part_device_spec(v->device_spec, &device));
     atom_dtype dtype = plan_dtype_settle(v->dtype, device.flops_bf16 > 0);
     ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, g));

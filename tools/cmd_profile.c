@@ -70,7 +70,6 @@ static atom_status model_it(const profile_values *v, part_profile **out)
     part_device device;
     graph *g = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(plan_optimizer_check((graph_optimizer)v->optimizer, v->lora.r > 0));
     ATOM_TRY(part_device_spec(v->device_spec, &device));
     atom_dtype dtype = plan_dtype_settle(v->dtype, device.flops_bf16 > 0);
     ATOM_TRY_CLEAN(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, &g));

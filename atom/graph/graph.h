@@ -237,8 +237,8 @@ uint64_t graph_node_param_bytes(const graph *g, int32_t node);
 /*
  * How many matrices Muon makes of a parameter, each rows[i] whole rows of it in their order; 0: AdamW
  * trains it (always with GRAPH_ADAMW). With GRAPH_MUON these are weights of linear layers that are
- * trained, used once, and neither the head nor what adapters add to; weights of q, k and v, or of
- * gate and up, that are stored together are taken apart (matrix.c).
+ * trained, used once, and not the head; weights of q, k and v, or of gate and up, that are stored
+ * together are taken apart; and both factors of an adapter, one matrix each (matrix.c).
  */
 enum { GRAPH_MATRICES_MAX = 3 };
 uint32_t graph_matrices(const graph *g, int32_t param, int64_t rows[GRAPH_MATRICES_MAX]);

@@ -2,8 +2,8 @@
  * Owns which parameters Muon trains, and as which matrices. One idea: what a parameter is follows
  * from its place in the graph, never from its name: a weight of a linear layer between two others is
  * a matrix; where the layer's columns are the heads of q, k and v, or gate and up, they are several
- * matrices that are only stored together. Refuses embeddings, the head, what is shared, and LoRA's
- * factors: AdamW trains those.
+ * matrices that are only stored together. LoRA's factors are matrices each by itself, the head's
+ * included. Refuses embeddings, the head and what is shared: AdamW trains those.
  */
 #include "atom/graph/graph.h"
 
@@ -55,14 +55,17 @@ uint32_t graph_matrices(const graph *g, int32_t param, int64_t rows[GRAPH_MATRIC
 {
     const graph_param *p = &g->params[param];
     const graph_node *node = &g->nodes[p->first_node];
-    bool linear = node->op == ATOM_OP_linear || node->op == ATOM_OP_linear_gelu;
+    bool linear =
+        node->op == ATOM_OP_linear || node->op == ATOM_OP_linear_gelu || node->op == ATOM_OP_lora;
     if (g->optimizer != GRAPH_MUON || !linear || node->params[0] != param || p->frozen || p->shared)
         return 0;
-    const graph_node *reader = reader_of(g, node->out[0]);
     rows[0] = p->dims[0];
-    if (!reader || node->op == ATOM_OP_linear_gelu)
+    if (node->op == ATOM_OP_lora) /* B: q, k and v, gate and up have one each */
         return 1;
-    if (atom_op_get(reader->op)->flags & ATOM_OP_TERMINAL || reader->op == ATOM_OP_lora)
+    const graph_node *reader = reader_of(g, node->out[0]);
+    if (!reader || node->op == ATOM_OP_linear_gelu || reader->op == ATOM_OP_lora)
+        return 1;
+    if (atom_op_get(reader->op)->flags & ATOM_OP_TERMINAL)
         return 0;
     if (reader->op == ATOM_OP_attention)
         return heads_of(reader, p->dims[0], rows);

@@ -78,7 +78,6 @@ static atom_status build_graph(plan_workbench *bench)
     graph *plain = NULL;
     int64_t T = config->sequence > 0 ? config->sequence : graph_model_usual(&bench->model.config);
     atom_status st;
-    ATOM_TRY(plan_optimizer_check(config->optimizer, bench->lora.rank > 0));
     if (config->micro_batch < 1)
         return atom_fail(ATOM_E_USAGE, "micro_batch_size must be at least 1");
     if (T > bench->model.config.positions)
@@ -91,14 +90,13 @@ static atom_status build_graph(plan_workbench *bench)
                                      config->micro_batch, T, &plain));
     if (bench->lora.rank == 0) {
         ATOM_TRY_CLEAN(graph_fuse(plain, &bench->g));
-        graph_set_moments(bench->g, config->moments);
-        graph_set_optimizer(bench->g, config->optimizer);
     } else {
         ATOM_TRY_CLEAN(file_lora_graph(plain, &bench->lora, &bench->g));
-        graph_set_moments(bench->g, config->moments);
         bench->base = plain;
         plain = NULL;
     }
+    graph_set_moments(bench->g, config->moments);
+    graph_set_optimizer(bench->g, config->optimizer);
     ATOM_TRY_CLEAN(plan_boundaries_cut(config, &bench->g, &bench->boundaries));
 cleanup:
     graph_close(&plain);
@@ -110,15 +108,6 @@ static atom_status copy_text(const char *text, char **out)
     atom_free(*out);
     *out = atom_strdup(text);
     return *out ? ATOM_OK : atom_fail_memory("a path", strlen(text));
-}
-
-atom_status plan_optimizer_check(graph_optimizer optimizer, bool lora)
-{
-    if (optimizer != GRAPH_MUON || !lora)
-        return ATOM_OK;
-    return atom_fail(ATOM_E_USAGE,
-                     "optimizer: muon trains whole weights, and LoRA trains factors of them; leave "
-                     "out lora_r and adapter, or use optimizer: adamw");
 }
 
 atom_status plan_lora_check(const char *adapter, int64_t rank, double alpha, double dropout,

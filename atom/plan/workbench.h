@@ -63,9 +63,6 @@ typedef struct plan_workbench_config {
 
 enum { PLAN_AT_BYTES = 128 };
 
-/* Muon trains whole matrices, and adapters have none. */
-ATOM_MUST atom_status plan_optimizer_check(graph_optimizer optimizer, bool lora);
-
 /* Keys of LoRA without an effect are refused: those that are not at their default where there is no
  * rank to go with them, or where an adapter (NULL: none) brings its own. */
 ATOM_MUST atom_status plan_lora_check(const char *adapter, int64_t rank, double alpha,

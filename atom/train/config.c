@@ -137,7 +137,7 @@ static const opt_spec specs[] = {
         .help = "What trains the weights of hidden linear layers: adamw, or muon, which "
                 "orthogonalises each step of a matrix, q, k, v, gate and up apart, and is scaled so "
                 "that AdamW's learning_rate and weight_decay carry over. AdamW trains everything "
-                "else either way. muon: no LoRA."),
+                "else either way. With LoRA: A and B of each adapter, a matrix each."),
     {.name = "muon_momentum", .type = OPT_NUMBER, AT(muon_momentum), .fallback = "0.95", .min = 0,
      .max = 1, .flags = OPT_BELOW_MAX | OPT_SHARED,
      .help = "With optimizer muon: its momentum, Nesterov's."},
@@ -361,8 +361,6 @@ static atom_status check_effects(const train_config *c, const opt_parsed *parsed
 static atom_status check(const train_config *config, const opt_parsed *parsed)
 {
     ATOM_TRY(check_effects(config, parsed));
-    ATOM_TRY(plan_optimizer_check((graph_optimizer)config->optimizer,
-                                  config->lora_r > 0 || config->adapter));
     if (config->warmup_steps > config->max_steps && !(config->num_train_epochs > 0))
         return atom_fail(
             ATOM_E_USAGE,

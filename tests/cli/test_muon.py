@@ -163,6 +163,26 @@ class Muon(TrainCase):
         process.communicate()
         self.fails(3, *self.args("other", *more), says="optimizer.store")
 
+    def test_adapters(self):
+        """Both factors of each are matrices: the same bits everywhere, and a way back."""
+        self.train("base", steps=2)
+        lora = [*MUON, *CONSTANT, "--model", self.path("base", "checkpoint-2"), "--lora-r", 4]
+        told = self.ok(*self.args("whole", *lora, memory=None))
+        self.assertRegex(told.err + told.out, r"Muon trains (\d+) of \1 parameters")
+        names = self.tensors("whole", 6)
+        self.assertEqual({name.split(".")[0] for name in names}, {"momentum_buffer"})
+        for name, how in (("swapped", []), ("disk", DISK), ("threads", ["--threads", 1])):
+            self.train(name, *lora, *how)
+            self.assertEqual(self.losses(name), self.losses("whole"), name)
+            for file in ("adapter_model.safetensors", "optimizer.safetensors"):
+                self.assertEqual(self.read(name, "checkpoint-6", file), self.read("whole", "checkpoint-6", file), (name, file))
+        self.train("resumed", *lora, *DISK, steps=3)
+        self.train("resumed", *lora, "--resume-from-checkpoint", "auto")
+        for file in ("adapter_model.safetensors", "optimizer.safetensors"):
+            self.assertEqual(self.read("resumed", "checkpoint-6", file), self.read("whole", "checkpoint-6", file), file)
+        self.train("adamw", *CONSTANT, "--model", self.path("base", "checkpoint-2"), "--lora-r", 4)
+        self.assertNotEqual(self.losses("adamw")[3], self.losses("whole")[3])
+
     def test_one_optimizers_checkpoint_is_not_the_others(self):
         self.train("muon", *MUON, *CONSTANT, steps=3)
         self.train("adamw", *CONSTANT, steps=3)
@@ -192,14 +212,13 @@ class Muon(TrainCase):
         self.fails(2, "plan", "--profile", "m.json", *MUON, says="atom profile")
 
     def test_what_is_refused(self):
-        for more, says in ((["--lora-r", 4], "LoRA"), (["--muon-momentum", 1], "--muon-momentum")):
-            self.fails(2, *self.args("no", *MUON, *more), says=says)
+        self.fails(2, *self.args("no", *MUON, "--muon-momentum", 1), says="--muon-momentum")
         self.fails(2, *self.args("no", "--muon-momentum", 0.9), says="optimizer: muon")
         self.fails(2, *self.args("no", "--optimizer", "lion"), says="muon")
         card = ["plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--sequence-len", 512, *MUON]
         self.ok(*card)
         self.ok(*card, "--what-if")
-        self.fails(2, *card, "--lora-r", 4, says="LoRA")
+        self.ok(*card, "--lora-r", 4)
 
 
 if __name__ == "__main__":

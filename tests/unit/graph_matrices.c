@@ -91,6 +91,45 @@ static void of_llamas(void **state)
     }
 }
 
+/* Both factors of an adapter, on a part of a layer; what is frozen is nobody's. */
+static void of_adapters(void **state)
+{
+    (void)state;
+    graph_config c = {.width = 12,
+                      .heads = 3,
+                      .inner = 40,
+                      .layers = 1,
+                      .vocab_size = 50,
+                      .positions = 16,
+                      .epsilon = 1e-5f,
+                      .init_std = 0.02f,
+                      .name = "model"};
+    const graph_lora_config lora = {.rank = 2, .scale = 1};
+    graph *plain = NULL, *adapted = NULL, *fused = NULL;
+    char text[1024];
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 2, 8, &plain), ATOM_OK);
+    int32_t p = 0;
+    while (strcmp(plain->params[p].name, "h.0.attn.c_attn.weight") != 0)
+        p++;
+    const graph_target targets[] = {{.param = p, .rows = 12, .name = "q"},
+                                    {.param = p, .first = 24, .rows = 12, .name = "v"}};
+    assert_int_equal(graph_lora(plain, &lora, targets, 2, &adapted), ATOM_OK);
+    told(adapted, text);
+    assert_string_equal(text, "");
+    graph_set_optimizer(adapted, GRAPH_MUON);
+    assert_int_equal(graph_fuse(adapted, &fused), ATOM_OK);
+    for (int i = 0; i < 2; i++) {
+        told(i ? fused : adapted, text);
+        assert_string_equal(
+            text, "q.lora_A.weight:2 q.lora_B.weight:12 v.lora_A.weight:2 v.lora_B.weight:12");
+    }
+    assert_int_equal(graph_matrix_elements(adapted), adapted->trained_elements);
+    graph_close(&plain);
+    graph_close(&adapted);
+    graph_close(&fused);
+    assert_int_equal(atom_mem_read().live_blocks, 0);
+}
+
 /* A scale between the head and the loss does not make a hidden layer of it. */
 static void of_scaled_logits(void **state)
 {
@@ -124,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_gpt2),
         cmocka_unit_test(of_llamas),
+        cmocka_unit_test(of_adapters),
         cmocka_unit_test(of_scaled_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
