@@ -9,6 +9,7 @@
 enum {
     SHARE = 8,     /* the first ballot's time / the least patience with a few who are late */
     PATIENCE = 16, /* beside that: so many times what the others need */
+    TRAVELS = 6,   /* the first ballot's least time / a fragment's way there and back */
 };
 
 /* ---- who proposes, and for how long ---- */
@@ -69,8 +70,8 @@ uint64_t gsp_view_travel_ns(const gsp_agree *a)
     return seconds < 1e-3 ? 1000000 : (uint64_t)(1e9 * (seconds < 1e6 ? seconds : 1e6));
 }
 
-/* Doubles per ballot; starts at 2 x median + 4 x MAD of the rounds seen, and no higher than what
- * the members' links need (docs/design/pool.md#ballots). */
+/* Doubles per ballot; starts at 2 x median + 4 x MAD of the rounds seen, no higher and no lower than
+ * what the members' links need (docs/design/pool.md#ballots). */
 uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
 {
     uint64_t base = a->rules.round_ns, x[GSP_DURATIONS_MAX];
@@ -82,9 +83,10 @@ uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
             x[i] = x[i] > median ? x[i] - median : median - x[i];
         base = 2 * median + 4 * median_of(x, n);
     }
+    uint64_t travel = gsp_view_travel_ns(a), most = SHARE * gsp_view_patience_ns(a, travel);
+    base = base < TRAVELS * travel ? TRAVELS * travel : base;
     base = base < a->rules.round_min_ns ? a->rules.round_min_ns : base;
     base = base > a->rules.round_max_ns ? a->rules.round_max_ns : base;
-    uint64_t travel = gsp_view_travel_ns(a), most = SHARE * gsp_view_patience_ns(a, travel);
     base = travel && base > most ? most : base;
     uint32_t doublings = ballot > 1 ? ballot - 1 : 0;
     return base << (doublings < 4 ? doublings : 4);

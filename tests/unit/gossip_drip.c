@@ -223,11 +223,37 @@ static void a_large_one_costs_what_links_need(void **state)
     }
 }
 
+/* Rounds that moved hardly anything, or were cut short, are quick, and would teach that the next one
+ * needs no time: contributions then came too late in every other version, for good. A ballot has six
+ * times the two seconds that the links need, so contributions have three seconds for their one. */
+static void a_quick_round_teaches_no_haste(void **state)
+{
+    (void)state;
+    open_pool(HOSTS);
+    gsp_agree *a = &w.agree[0];
+    dripper = HOSTS;
+    n_kept = 0;
+    while (a->certified < 8) /* members have heard each other's rates */
+        turn();
+    a->n_durations = GSP_DURATIONS_MAX;
+    for (uint32_t i = 0; i < GSP_DURATIONS_MAX; i++)
+        a->duration_ns[i] = 100 * MS;
+    a->rules.fragment_bytes = 1;
+    uint64_t before_ms = gsp_view_timeout_ns(a, 1) / MS;
+    a->rules.fragment_bytes = 1000;
+    assert_int_equal(gsp_view_timeout_ns(a, 1) / MS, 12000);
+    assert_true(before_ms < 12000);
+    a->rules.fragment_bytes = 0; /* not known */
+    assert_int_equal(gsp_view_timeout_ns(a, 1) / MS, before_ms);
+    close_pool();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_fragment_costs_two_patiences),
         cmocka_unit_test(a_large_one_costs_what_links_need),
+        cmocka_unit_test(a_quick_round_teaches_no_haste),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
