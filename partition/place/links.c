@@ -83,6 +83,12 @@ static double paper_seconds(const crowd *c, double bytes, uint32_t *slowest)
     return longest;
 }
 
+/* What a pool's all-reduce is measured to make of lines, and how often a word or a part passes from
+ * one member to another, one way, before a step is certified: that a member is done, PREPARE, a
+ * promise, BEGIN, contributions, results, PROPOSE, an echo, a vote, the certificate. */
+static const double LINES = 0.92;
+enum { PASSES = 10 };
+
 /* Everybody moves at least all bytes once; what is owned beyond that fills lines evenly
  * (gossip/member/shares.h). */
 static double shared_seconds(const crowd *c, double bytes, uint32_t *slowest)
@@ -110,7 +116,7 @@ static double shared_seconds(const crowd *c, double bytes, uint32_t *slowest)
             }
         t = (count + c->n - 2) / sum;
     }
-    return 2 * delay + bytes * fmax(t, 1 / least);
+    return PASSES * delay + bytes * fmax(t, 1 / least) / LINES;
 }
 
 double place_sync_seconds(const place_problem *p, const place_types *types, const uint16_t *hosts,

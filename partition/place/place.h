@@ -24,9 +24,13 @@
  * slowest stage is as quick as possible and every stage fits its hosts.
  *
  * All-reduce: gossip's own, with unequal shares (gossip/member/shares.h): a host with the rate r
- * owns (t r - 1) / (n - 2), all are done after t times the bytes, and delays pass once per
- * phase. With `paper` it is eq. 2 to the letter: transfers one after the other, each with its
- * delay, equal shares.
+ * owns (t r - 1) / (n - 2), and all are done after t times the bytes at 0.92 of the lines' rates, as
+ * measured (docs/measurements/2026-11-21-pool.md). The longest delay passes ten times: twice with the
+ * parts, and with what is said around them. With `paper` it is eq. 2 to the letter: transfers one
+ * after the other, each with its delay, equal shares.
+ *
+ * Whole copies: with summed gradients work is leased by speed, which leaves 0.95 of the members'
+ * speeds (docs/measurements/2026-11-23-speeds.md).
  *
  * Search: every ordered arrangement for up to PLACE_EXACT_HOSTS hosts, so nothing is better under
  * this cost. Beyond that DT-FM section 3.4: a population of partitions, children that take groups

@@ -16,6 +16,9 @@ const char *const place_bound_names[PLACE_BOUNDS] = {"compute", "sync", "boundar
 /* H, as `pool create` raises it (atom/pool/advice.h). */
 static const uint32_t ladder[] = {20, 50, 100, 200, 500};
 enum { RUNGS = sizeof ladder / sizeof *ladder };
+/* What is left of the members' speed where work is leased by speed and all wait for the last: 0.97
+ * for equal members, 0.93 for very unequal ones (docs/measurements/2026-11-23-speeds.md). */
+static const double LEASES = 0.95;
 
 typedef struct step {
     double seconds, compute, sync, update;
@@ -68,7 +71,8 @@ static double compute_seconds(const place_problem *p, const uint16_t *hosts, uin
 static step gradients_step(const place_problem *p, const place_types *types, const uint16_t *hosts,
                            uint32_t n)
 {
-    step s = {.compute = compute_seconds(p, hosts, n), .slow_host = hosts[0]};
+    step s = {.compute = compute_seconds(p, hosts, n) / (n > 1 ? LEASES : 1),
+              .slow_host = hosts[0]};
     s.sync =
         place_sync_seconds(p, types, hosts, n, total_elements(p) * p->sync_bytes, &s.slow_line);
     for (uint32_t i = 0; i < n; i++) {
@@ -185,6 +189,7 @@ static void fill_gradients(const place_problem *p, const place_types *types, con
                            place_candidate *out)
 {
     step s = gradients_step(p, types, hosts, out->n_used);
+    double work = compute_seconds(p, hosts, out->n_used);
     out->sync_steps = 1;
     out->step_seconds = s.seconds;
     out->compute_seconds = s.compute;
@@ -199,8 +204,8 @@ static void fill_gradients(const place_problem *p, const place_types *types, con
     }
     for (uint32_t i = 0; i < out->n_used; i++) {
         const place_kind *k = kind_of(p, hosts[i]);
-        double mine = floor(s.compute / k->whole_micro_seconds * (1 + 1e-12));
-        mine = fmin(mine * k->whole_micro_seconds, s.compute);
+        double mine = floor(work / k->whole_micro_seconds * (1 + 1e-12));
+        mine = fmin(mine * k->whole_micro_seconds, work);
         out->busy[hosts[i]] = (mine + k->whole_update_seconds) / s.seconds;
     }
 }

@@ -138,7 +138,7 @@ static double naive_sync(const place_problem *p, const uint16_t *h, uint32_t n, 
     }
     if (n == 1)
         return 0;
-    return p->paper ? worst : 2 * delay + naive_shared(rate, n, bytes);
+    return p->paper ? worst : 10 * delay + naive_shared(rate, n, bytes) / 0.92;
 }
 
 static double naive_elements(const place_problem *p, uint32_t a, uint32_t b)
@@ -250,7 +250,8 @@ static double naive_gradients(const place_problem *p, uint32_t mask)
         end = fmax(end, free_at[i]);
         update = fmax(update, p->kinds[p->hosts[h[i]].kind].whole_update_seconds);
     }
-    return end + update + naive_sync(p, h, n, naive_elements(p, 0, p->n_layers) * p->sync_bytes);
+    return end / (n > 1 ? 0.95 : 1) + update +
+           naive_sync(p, h, n, naive_elements(p, 0, p->n_layers) * p->sync_bytes);
 }
 
 /* --- tests -------------------------------------------------------------------------------------- */
