@@ -44,65 +44,111 @@ KRN_INLINE void store(atom_dtype dtype, void *to, int64_t at, const float *x, in
 
 /* --- int8, int4, int2 --- */
 
-/* Lowest value and step of x[n], whose last vector is filled up with x[0]. */
-KRN_INLINE void head_of(const float *x, int64_t n, int bits, float head[2])
+/* From the largest value and the largest of the negated ones. */
+KRN_INLINE void head_of(vf top, vf low, vf odd, int bits, float head[2])
 {
-    vf top = vf_load(x), low = vf_all(0.0f) - top, odd = vf_all(0.0f);
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf v = vf_load(x + i);
-        top = vf_max(top, v);
-        low = vf_max(low, vf_all(0.0f) - v);
-        odd += v - v; /* NaN where v is not finite */
-    }
-    float lo = -vf_top(low), step = (vf_top(top) - lo) / (float)((1 << bits) - 1);
-    int finite = vf_sum(odd) == 0 && step <= FLT_MAX;
+    int finite = !vf_any_nan(odd);
+    float lo = finite ? -vf_most(low) : 0;
+    float step = finite ? (vf_most(top) - lo) / (float)((1 << bits) - 1) : 0;
+    finite = finite && step <= FLT_MAX;
     head[0] = finite ? lo : NAN;
     head[1] = finite && step >= FLT_MIN ? step : 0.0f;
 }
 
-KRN_INLINE void encode_steps(block *b, int64_t n, int bits)
+KRN_INLINE vi steps_of(vf x, vf lo, vf inverse)
 {
-    int64_t bytes = (n * bits + 7) / 8, each = 8 / bits, whole = bytes * each;
-    uint8_t *out = b->bytes + ATOM_CODEC_HEAD_BYTES;
-    uint32_t *q = b->key;
+    return vi_from_f((x - lo) * inverse); /* to the nearest integer, ties to even */
+}
+
+/* What the lowest bits say. */
+KRN_INLINE vf value_of(vi number, int bits, vf lo, vf step)
+{
+    vf up = vf_from_i(vi_and(number, vi_all((1u << bits) - 1))) * step;
+    return lo + up;
+}
+
+KRN_INLINE vi shift_up(vi x, int bits)
+{
+    return bits == 4 ? vi_shl(x, 4) : vi_shl(x, 2);
+}
+KRN_INLINE vi shift_down(vi x, int bits)
+{
+    return bits == 4 ? vi_shr(x, 4) : vi_shr(x, 2);
+}
+
+/* A whole block, from and to where it lies, but for its bytes. */
+KRN_INLINE void whole_steps(atom_dtype dtype, const void *from, void *to, int64_t at, int bits,
+                            int add)
+{
+    enum { N = ATOM_CODEC_BLOCK };
+    const int64_t bytes = N * bits / 8, each = 8 / bits;
+    uint8_t out[N + ATOM_CODEC_HEAD_BYTES], *packed = out + ATOM_CODEC_HEAD_BYTES;
     float head[2];
-    for (int64_t i = n; i < (n + VF_LANES - 1) / VF_LANES * VF_LANES; i++)
-        b->x[i] = b->x[0];
-    head_of(b->x, n, bits, head);
-    memcpy(b->bytes, head, sizeof head);
-    if (!(head[1] > 0)) {
-        memset(out, 0, (size_t)bytes);
-        return;
+    vf top = vf_load_act(dtype, from, at), low = vf_all(0.0f) - top, odd = vf_all(0.0f);
+    for (int64_t i = 0; i < N; i += VF_LANES) {
+        vf v = vf_load_act(dtype, from, at + i);
+        top = vf_max(top, v);
+        low = vf_max(low, vf_all(0.0f) - v);
+        odd += v - v; /* NaN where v is not finite */
     }
-    vf lo = vf_all(head[0]), inverse = vf_all(1.0f / head[1]);
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf up = vf_round((vf_load(b->x + i) - lo) * inverse);
-        vi number = vi_from_f(up);
-        memcpy(q + i, &number, sizeof number);
+    head_of(top, low, odd, bits, head);
+    memcpy(out, head, sizeof head);
+    if (head[1] > 0) {
+        vf lo = vf_all(head[0]), inverse = vf_all(1.0f / head[1]);
+        for (int64_t j = 0; j < bytes; j += VF_LANES) {
+            int64_t last = at + (each - 1) * bytes + j;
+            vi all = steps_of(vf_load_act(dtype, from, last), lo, inverse);
+            for (int64_t i = last - bytes; i >= at; i -= bytes)
+                all =
+                    vi_or(shift_up(all, bits), steps_of(vf_load_act(dtype, from, i), lo, inverse));
+            vi_store_u8(packed + j, all);
+        }
+    } else {
+        memset(packed, 0, (size_t)bytes);
     }
-    for (int64_t i = n; i < whole; i++)
-        q[i] = 0;
-    for (int64_t j = 0; j < bytes; j++) {
-        uint32_t all = q[j];
-        for (int64_t k = 1; k < each; k++)
-            all |= q[j + k * bytes] << k * bits;
-        out[j] = (uint8_t)all;
+    memcpy(head, out, sizeof head);
+    vf lo = vf_all(head[0]), step = vf_all(head[1]);
+    for (int64_t j = 0; j < bytes; j += VF_LANES) {
+        vi all = vi_load_u8(packed + j);
+        for (int64_t i = at + j; i < at + N; i += bytes) {
+            vf y = value_of(all, bits, lo, step);
+            if (add)
+                y += vf_load_act(dtype, to, i);
+            vf_store_act(dtype, to, i, y);
+            all = shift_down(all, bits);
+        }
     }
 }
 
-KRN_INLINE void decode_steps(block *b, int64_t n, int bits)
+/* The same of what is left of a row, in b->x. */
+KRN_INLINE void part_steps(block *b, int64_t n, int bits)
 {
     int64_t bytes = (n * bits + 7) / 8, each = 8 / bits;
-    const uint8_t *in = b->bytes + ATOM_CODEC_HEAD_BYTES;
+    uint8_t *out = b->bytes + ATOM_CODEC_HEAD_BYTES;
     float head[2];
-    memcpy(head, b->bytes, sizeof head);
-    for (int64_t k = 0; k < each; k++) {
-        int64_t end = krn_min(bytes, n - k * bytes);
-        for (int64_t j = 0; j < end; j++) {
-            float up = (float)(in[j] >> k * bits & ((1 << bits) - 1)) * head[1];
+    vf top = vf_all(b->x[0]), low = vf_all(-b->x[0]), odd = vf_all(0.0f);
+    for (int64_t i = n; i < (n + VF_LANES - 1) / VF_LANES * VF_LANES; i++)
+        b->x[i] = b->x[0];
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf v = vf_load(b->x + i);
+        top = vf_max(top, v);
+        low = vf_max(low, vf_all(0.0f) - v);
+        odd += v - v;
+    }
+    head_of(top, low, odd, bits, head);
+    memcpy(b->bytes, head, sizeof head);
+    memset(out, 0, (size_t)bytes);
+    for (int64_t i = 0; i < n && head[1] > 0; i += VF_LANES) {
+        vi number = steps_of(vf_load(b->x + i), vf_all(head[0]), vf_all(1.0f / head[1]));
+        memcpy(b->key + i, &number, sizeof number);
+    }
+    for (int64_t i = 0; i < n && head[1] > 0; i++)
+        out[i % bytes] |= (uint8_t)(b->key[i] << i / bytes * bits);
+    for (int64_t k = 0; k < each; k++)
+        for (int64_t j = 0; j < krn_min(bytes, n - k * bytes); j++) {
+            float up = (float)(out[j] >> k * bits & ((1 << bits) - 1)) * head[1];
             b->x[k * bytes + j] = head[0] + up;
         }
-    }
 }
 
 /* --- topk, randomk --- */
@@ -198,16 +244,10 @@ typedef struct codec_job {
     int add;
 } codec_job;
 
-KRN_INLINE void one_block(const codec_job *j, block *b, int64_t first, int64_t n)
+KRN_INLINE void sparse_block(const codec_job *j, block *b, int64_t first, int64_t n)
 {
-    int bits = atom_codec_bits(j->codec.kind);
     int64_t kept = atom_codec_kept(j->codec.share, n);
     int with_places = j->codec.kind == ATOM_CODEC_TOPK;
-    if (bits) {
-        encode_steps(b, n, bits);
-        decode_steps(b, n, bits);
-        return;
-    }
     if (with_places)
         keys_of_values(b, n);
     else
@@ -217,18 +257,48 @@ KRN_INLINE void one_block(const codec_job *j, block *b, int64_t first, int64_t n
     decode_chosen(b, n, kept, with_places);
 }
 
-KRN_INLINE void run_rows(atom_dtype dtype, const codec_job *j, uint32_t index)
+/* n elements from `first` on, all of one block; bits is a constant. */
+KRN_INLINE void one_block(atom_dtype dtype, const codec_job *j, block *b, int64_t first, int64_t n,
+                          int bits)
+{
+    if (bits && n == ATOM_CODEC_BLOCK) {
+        whole_steps(dtype, j->from, j->to, first, bits, j->add);
+        return;
+    }
+    load(dtype, j->from, first, b->x, n);
+    if (bits)
+        part_steps(b, n, bits);
+    else
+        sparse_block(j, b, first, n);
+    store(dtype, j->to, first, b->x, n, j->add);
+}
+
+KRN_INLINE void some_rows(atom_dtype dtype, const codec_job *j, int64_t row, int64_t end, int bits)
 {
     block b;
-    int64_t end = krn_min(((int64_t)index + 1) * ROWS, j->rows);
-    int64_t most = atom_codec_block(j->codec.kind);
-    for (int64_t row = (int64_t)index * ROWS; row < end; row++)
-        for (int64_t c = 0; c < j->C; c += most) {
-            int64_t n = krn_min(most, j->C - c), first = row * j->C + c;
-            load(dtype, j->from, first, b.x, n);
-            one_block(j, &b, first, n);
-            store(dtype, j->to, first, b.x, n, j->add);
-        }
+    int64_t most = bits ? ATOM_CODEC_BLOCK : ATOM_CODEC_SPARSE_BLOCK;
+    for (; row < end; row++)
+        for (int64_t c = 0; c < j->C; c += most)
+            one_block(dtype, j, &b, row * j->C + c, krn_min(most, j->C - c), bits);
+}
+
+KRN_INLINE void run_rows(atom_dtype dtype, const codec_job *j, uint32_t index)
+{
+    int64_t row = (int64_t)index * ROWS, end = krn_min(row + ROWS, j->rows);
+    switch (atom_codec_bits(j->codec.kind)) {
+    case 8:
+        some_rows(dtype, j, row, end, 8);
+        break;
+    case 4:
+        some_rows(dtype, j, row, end, 4);
+        break;
+    case 2:
+        some_rows(dtype, j, row, end, 2);
+        break;
+    default:
+        some_rows(dtype, j, row, end, 0);
+        break;
+    }
 }
 
 static void run(krn_ctx *cx, const krn_args *args, int backward, atom_task task)

@@ -128,6 +128,27 @@ KRN_INLINE void vi_store_u16(uint16_t *p, vi x)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(x));
 }
+KRN_INLINE vi vi_load_u8(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+KRN_INLINE void vi_store_u8(uint8_t *p, vi x) /* x holds 0 to 255 */
+{
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x));
+}
+KRN_INLINE vf vf_from_i(vi x) /* signed */
+{
+    return _mm512_cvtepi32_ps(x);
+}
+KRN_INLINE int vf_any_nan(vf x)
+{
+    return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0;
+}
+KRN_INLINE __m128 vf_quarter_top(vf x) /* the largest of each fourth lane */
+{
+    __m256 half = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    return _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
 
 #elif defined(__AVX2__)
 enum { VF_LANES = 8 };
@@ -234,6 +255,27 @@ KRN_INLINE void vi_store_u16(uint16_t *p, vi x)
     __m256i s = _mm256_srai_epi32(_mm256_slli_epi32(x, 16), 16);
     __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(s, s), 0x08);
     _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(packed));
+}
+KRN_INLINE vi vi_load_u8(const uint8_t *p)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+}
+KRN_INLINE void vi_store_u8(uint8_t *p, vi x) /* x holds 0 to 255 */
+{
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(words, words));
+}
+KRN_INLINE vf vf_from_i(vi x) /* signed */
+{
+    return _mm256_cvtepi32_ps(x);
+}
+KRN_INLINE int vf_any_nan(vf x)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
+}
+KRN_INLINE __m128 vf_quarter_top(vf x) /* the largest of each fourth lane */
+{
+    return _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
 }
 
 #else
@@ -346,6 +388,31 @@ KRN_INLINE void vi_store_u16(uint16_t *p, vi x)
     __m128i s = _mm_srai_epi32(_mm_slli_epi32(x, 16), 16);
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi32(s, s));
 }
+KRN_INLINE vi vi_load_u8(const uint8_t *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    __m128i words = _mm_unpacklo_epi8(_mm_cvtsi32_si128(four), _mm_setzero_si128());
+    return _mm_unpacklo_epi16(words, _mm_setzero_si128());
+}
+KRN_INLINE void vi_store_u8(uint8_t *p, vi x) /* x holds 0 to 255 */
+{
+    __m128i words = _mm_packs_epi32(x, x);
+    int32_t four = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+    memcpy(p, &four, sizeof four);
+}
+KRN_INLINE vf vf_from_i(vi x) /* signed */
+{
+    return _mm_cvtepi32_ps(x);
+}
+KRN_INLINE int vf_any_nan(vf x)
+{
+    return _mm_movemask_ps(_mm_cmpunord_ps(x, x)) != 0;
+}
+KRN_INLINE __m128 vf_quarter_top(vf x) /* the largest of each fourth lane */
+{
+    return x;
+}
 #endif
 
 /* Doubles: VF_LANES / 2 of them, from the lower and the upper half of a vf. */
@@ -412,6 +479,13 @@ KRN_INLINE float vf_top(vf x)
     for (int i = 1; i < VF_LANES; i++)
         top = a[i] > top ? a[i] : top;
     return top;
+}
+
+/* The largest of the lanes, none of which is NaN, in few steps; of zeros either. */
+KRN_INLINE float vf_most(vf x)
+{
+    __m128 four = vf_quarter_top(x), two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
 /* bf16 bits of x in the low half of each lane: nearest even, NaN kept quiet (dtype.h). */
