@@ -22,7 +22,12 @@ static void emit_declarations(FILE *f)
             "    int64_t dim[%d];\n"
             "    float eps, p;\n"
             "    uint32_t flags, rng;\n"
-            "    float rope[5], scale;\n"
+            "    struct {\n"
+            "        float theta, factor, low, high, original, gain;\n"
+            "        int32_t width, yarn;\n"
+            "        float divisors[%d];\n"
+            "    } rope;\n"
+            "    float scale;\n"
             "} krn_args;\n"
             "typedef void (*krn_fn)(krn_ctx *, const krn_args *);\n"
             "typedef struct krn_table {\n"
@@ -32,7 +37,7 @@ static void emit_declarations(FILE *f)
             "    void (*copy)(krn_ctx *, void *, const void *, uint64_t);\n"
             "    krn_fn fwd[%d], bwd[%d];\n"
             "} krn_table;\n\n",
-            GEN_ABI, KRN_BUF_MAX, KRN_DIM_MAX, ATOM_OP_N, ATOM_OP_N);
+            GEN_ABI, KRN_BUF_MAX, KRN_DIM_MAX, ATOM_ROPE_DIVISORS_MAX, ATOM_OP_N, ATOM_OP_N);
     fprintf(f, "enum {");
     for (int op = 0; op < ATOM_OP_N; op++)
         fprintf(f, "%s OP_%s", op ? "," : "", atom_op_get((atom_op)op)->name);
@@ -103,6 +108,21 @@ static void emit_ref(FILE *f, const swap_sub_model *s, swap_ref ref)
     }
 }
 
+static void emit_rope(FILE *f, const atom_rope *r)
+{
+    fprintf(f, ", .rope = {%af, %af, %af, %af, %af", (double)r->theta, (double)r->factor,
+            (double)r->low, (double)r->high, (double)r->original);
+    if (r->gain != 0)
+        fprintf(f, ", .gain = %af", (double)r->gain);
+    if (r->width != 0)
+        fprintf(f, ", .width = %d", r->width);
+    if (r->yarn != 0)
+        fprintf(f, ", .yarn = %d", r->yarn);
+    for (int i = 0; i < ATOM_ROPE_DIVISORS_MAX && r->divisors[i] > 0; i++)
+        fprintf(f, "%s%af", i ? ", " : ", .divisors = {", (double)r->divisors[i]);
+    fprintf(f, r->divisors[0] > 0 ? "}}" : "}");
+}
+
 static void emit_call(FILE *f, const swap_sub_model *s, const swap_call *c)
 {
     fprintf(f, "    /* %s */\n", c->name);
@@ -131,9 +151,7 @@ static void emit_call(FILE *f, const swap_sub_model *s, const swap_call *c)
     if (c->flags)
         fprintf(f, ", .flags = %u", c->flags);
     if (c->rope.theta != 0)
-        fprintf(f, ", .rope = {%af, %af, %af, %af, %af}", (double)c->rope.theta,
-                (double)c->rope.factor, (double)c->rope.low, (double)c->rope.high,
-                (double)c->rope.original);
+        emit_rope(f, &c->rope);
     if (c->scale != 0)
         fprintf(f, ", .scale = %af", (double)c->scale);
     fprintf(f, ", .rng = %u});\n", c->rng);

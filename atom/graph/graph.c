@@ -200,6 +200,27 @@ static bool rope_number(float x)
     return isfinite(x) && x >= 0 && !signbit(x);
 }
 
+/* What few ropes have. */
+static atom_status rope_parts_check(const graph_node *n)
+{
+    const atom_rope *r = &n->rope;
+    bool has = r->gain != 0 || r->width != 0 || r->yarn != 0 || r->divisors[0] != 0;
+    bool good = rope_number(r->gain) && r->width >= 0 && r->width % 2 == 0 &&
+                (r->yarn == 0 || (r->yarn == 1 && r->original > 0)) &&
+                (r->divisors[0] == 0 || (r->original == 0 && r->factor == 1));
+    for (int i = 0; i < ATOM_ROPE_DIVISORS_MAX; i++)
+        good = good && rope_number(r->divisors[i]) &&
+               (i == 0 || r->divisors[i] == 0 || r->divisors[i - 1] > 0);
+    if (good && (n->op == ATOM_OP_rope || !has))
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_FORMAT,
+        "gain=%g width=%d yarn=%d divisors=%g,...; rope takes an even width, yarn with "
+        "original > 0, divisors above 0 with factor 1 and original 0; other ops none of "
+        "them",
+        (double)r->gain, r->width, r->yarn, (double)r->divisors[0]);
+}
+
 static atom_status rope_check(const graph_node *n)
 {
     const atom_rope *r = &n->rope;
@@ -207,6 +228,7 @@ static atom_status rope_check(const graph_node *n)
                   rope_number(r->high) && rope_number(r->original);
     bool none = r->theta == 0 && r->factor == 0 && r->low == 0 && r->high == 0 && r->original == 0;
     bool scaled = r->original > 0 ? r->low > 0 && r->high > r->low : r->low == 0 && r->high == 0;
+    ATOM_TRY(rope_parts_check(n));
     if (finite && (n->op == ATOM_OP_rope ? r->theta > 1 && r->factor > 0 && scaled : none))
         return ATOM_OK;
     return atom_fail(

@@ -184,15 +184,17 @@ static atom_status parse_rope(parsing *p, atom_rope *rope)
     const struct {
         const char *key;
         float *value;
-    } fields[] = {{"theta", &rope->theta},
-                  {"factor", &rope->factor},
-                  {"low", &rope->low},
-                  {"high", &rope->high},
-                  {"original", &rope->original}};
+    } fields[] = {{"theta", &rope->theta}, {"factor", &rope->factor},     {"low", &rope->low},
+                  {"high", &rope->high},   {"original", &rope->original}, {"gain", &rope->gain}};
+    int64_t width = 0, yarn = 0;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         ATOM_TRY(graph_field_float(&p->line, fields[i].key, false, fields[i].value));
     }
-    return ATOM_OK;
+    ATOM_TRY(graph_field_int(&p->line, "width", false, GRAPH_DIM_MAX, &width));
+    ATOM_TRY(graph_field_int(&p->line, "yarn", false, 1, &yarn));
+    rope->width = (int32_t)width;
+    rope->yarn = (int32_t)yarn;
+    return graph_field_floats(&p->line, "divisors", ATOM_ROPE_DIVISORS_MAX, rope->divisors);
 }
 
 static atom_status parse_node(parsing *p)

@@ -92,7 +92,8 @@ static void fill_kin(const kin *k, graph_config *config)
     config->init_std = 0.02f;
     config->rope = (atom_rope){.theta = k->theta, .factor = 1};
     if (k->scaling > 0)
-        config->rope = (atom_rope){k->theta, k->scaling, 1, 4, 8192};
+        config->rope = (atom_rope){
+            .theta = k->theta, .factor = k->scaling, .low = 1, .high = 4, .original = 8192};
 }
 
 atom_status graph_preset_get(const char *name, graph_config *config)

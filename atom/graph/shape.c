@@ -199,10 +199,18 @@ static atom_status infer_headnorm(const graph *g, const graph_node *n, graph_sha
 
 static atom_status infer_rope(const graph *g, const graph_node *n, graph_shape *out)
 {
-    int64_t width, D;
+    int64_t width, D, divisors = 0;
     ATOM_TRY(take_qkv(g, n, &width, &D));
     if (D % 2 != 0)
         return atom_fail(ATOM_E_FORMAT, "heads of %lld channels cannot be halved", (long long)D);
+    if (n->rope.width > D)
+        return atom_fail(ATOM_E_FORMAT, "width=%d, but heads have %lld channels", n->rope.width,
+                         (long long)D);
+    while (divisors < ATOM_ROPE_DIVISORS_MAX && n->rope.divisors[divisors] > 0)
+        divisors++;
+    if (divisors > 0 && 2 * divisors != atom_rope_width(&n->rope, D))
+        return atom_fail(ATOM_E_FORMAT, "%lld divisors, but %lld channels are turned in pairs",
+                         (long long)divisors, (long long)atom_rope_width(&n->rope, D));
     out[0] = act(g, width);
     return ATOM_OK;
 }

@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE_MAX_BYTES = 1024 }; /* seven names of 63, and fields */
+enum { LINE_MAX_BYTES = 2048 }; /* seven names of 63, fields, and divisors of a rope */
 
 typedef struct line {
     char text[LINE_MAX_BYTES];
@@ -45,16 +45,22 @@ __attribute__((format(printf, 2, 3))) static void put(line *l, const char *fmt, 
 }
 
 /* Exact, and independent of the locale. x is finite and not negative. */
-static void put_float(line *l, const char *key, float x)
+static void put_number(line *l, float x)
 {
     int exponent;
     uint32_t m = (uint32_t)(frexpf(x, &exponent) * 0x1p24f);
     for (exponent -= 24; m != 0 && m % 2 == 0; m /= 2)
         exponent++;
     if (m == 0)
-        put(l, " %s=0", key);
+        put(l, "0");
     else
-        put(l, " %s=0x%xp%d", key, m, exponent);
+        put(l, "0x%xp%d", m, exponent);
+}
+
+static void put_float(line *l, const char *key, float x)
+{
+    put(l, " %s=", key);
+    put_number(l, x);
 }
 
 static void put_dims(line *l, int rank, const int64_t *dims)
@@ -81,6 +87,16 @@ static void put_rope(line *l, const atom_rope *r)
         return;
     put_float(l, "theta", r->theta);
     put_float(l, "factor", r->factor);
+    if (r->gain != 0)
+        put_float(l, "gain", r->gain);
+    if (r->width != 0)
+        put(l, " width=%d", r->width);
+    if (r->yarn != 0)
+        put(l, " yarn=%d", r->yarn);
+    for (int i = 0; i < ATOM_ROPE_DIVISORS_MAX && r->divisors[i] > 0; i++) {
+        put(l, i ? "," : " divisors=");
+        put_number(l, r->divisors[i]);
+    }
     if (r->original == 0)
         return;
     put_float(l, "low", r->low);

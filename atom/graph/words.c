@@ -204,6 +204,22 @@ bool graph_span_next(graph_span *list, graph_span *item)
     return true;
 }
 
+atom_status graph_field_floats(graph_line *line, const char *key, int n, float *values)
+{
+    char buf[GRAPH_SHOWN_MAX];
+    graph_span list, item;
+    if (!graph_field_find(line, key, &list))
+        return ATOM_OK;
+    for (int i = 0; graph_span_next(&list, &item); i++) {
+        if (i == n || !span_float(item, &values[i]))
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: \"%s\" is not one of at most %d exact floats, which are 0 or "
+                             "integers times powers of two as 0x..p..",
+                             key, graph_span_show(item, buf), n);
+    }
+    return ATOM_OK;
+}
+
 atom_status graph_field_dims(graph_line *line, int *rank, int64_t dims[GRAPH_RANK_MAX])
 {
     char buf[GRAPH_SHOWN_MAX];

@@ -7,7 +7,7 @@
 
 #include "atom/graph/build.h"
 
-enum { GRAPH_FIELDS_MAX = 14, GRAPH_SHOWN_MAX = 48 };
+enum { GRAPH_FIELDS_MAX = 18, GRAPH_SHOWN_MAX = 48 };
 
 typedef struct graph_span {
     const char *s;
@@ -49,6 +49,8 @@ ATOM_MUST atom_status graph_field_int(graph_line *line, const char *key, bool ne
                                       int64_t *value);
 /* "0x" hex digits "p" [-] digits, or "0"; exact as a float. */
 ATOM_MUST atom_status graph_field_float(graph_line *line, const char *key, bool need, float *value);
+/* Such floats with commas between, at most n of them. */
+ATOM_MUST atom_status graph_field_floats(graph_line *line, const char *key, int n, float *values);
 /* "dims": whole numbers below 2^31 with commas between. */
 ATOM_MUST atom_status graph_field_dims(graph_line *line, int *rank, int64_t dims[GRAPH_RANK_MAX]);
 

@@ -25,8 +25,9 @@ struct rope_job {
     void *to;
     int T, heads, values, D, P; /* heads that are turned, heads that pass (0: not by this job) */
     int token;                  /* heads of a token */
+    int half, rest;             /* channels of a half that is turned; that pass (0: not by this job) */
     int first, pairs;
-    float sign; /* -1: turn back */
+    float gain, sign; /* -1: turn back */
     const krn_step *step;
     float frequency[FREQUENCIES];
 };
@@ -69,14 +70,14 @@ __global__ void __launch_bounds__(THREADS) rope_turn(rope_job job)
     for (int i = me; i < job.pairs; i += threads) {
         float c, s;
         turn_of(place, job.frequency[i], &c, &s);
-        cosines[i] = c;
-        sines[i] = s * job.sign;
+        cosines[i] = c * job.gain;
+        sines[i] = s * job.gain * job.sign;
     }
     krn_sync();
     int64_t token = (int64_t)blockIdx.x * job.token * job.D;
     const A *from = (const A *)job.from + token;
     A *to = (A *)job.to + token;
-    int packs = job.pairs / W, half = job.D / 2;
+    int packs = job.pairs / W, half = job.half;
     for (int item = me; item < job.heads * packs; item += threads) {
         int head = item / packs, i = (item - head * packs) * W;
         int at = head * job.D + job.first + i;
@@ -93,6 +94,13 @@ __global__ void __launch_bounds__(THREADS) rope_turn(rope_job job)
         put_pack<A, W, ADD>(to + at, a);
         put_pack<A, W, ADD>(to + at + half, b);
     }
+    for (int item = me; item < job.heads * (job.rest / W); item += threads) {
+        int head = item / (job.rest / W), i = (item - head * (job.rest / W)) * W;
+        int at = head * job.D + 2 * half + i;
+        float x[W];
+        krn_load_w<A, W>(from + at, x);
+        put_pack<A, W, ADD>(to + at, x);
+    }
     for (int i = me * W; i < job.values * job.D; i += threads * W) {
         float v[W];
         krn_load_w<A, W>(from + job.heads * job.D + i, v);
@@ -104,7 +112,8 @@ template <typename A, int W, bool ADD>
 static void run(krn_ctx *cx, const krn_args *args, const void *from, void *to, float sign)
 {
     int64_t B = args->dim[0], T = args->dim[1], H = args->dim[2], D = args->dim[3];
-    int64_t K = krn_kv_heads(args->dim, 2, 4), P = args->dim[5], half = D / 2;
+    int64_t K = krn_kv_heads(args->dim, 2, 4), P = args->dim[5];
+    int64_t half = atom_rope_width(&args->rope, D) / 2;
     ATOM_ASSERT(P >= 0 && P + T <= 1 << 24 && (H + 2 * K) * D < INT32_MAX / 2);
     for (int64_t first = 0; first < half; first += FREQUENCIES) {
         rope_job job = {};
@@ -116,6 +125,9 @@ static void run(krn_ctx *cx, const krn_args *args, const void *from, void *to, f
         job.D = (int)D;
         job.P = (int)P;
         job.token = (int)(H + 2 * K);
+        job.half = (int)half;
+        job.rest = first == 0 ? (int)(D - 2 * half) : 0;
+        job.gain = (float)atom_rope_gain(&args->rope);
         job.first = (int)first;
         job.pairs = (int)(half - first < FREQUENCIES ? half - first : (int64_t)FREQUENCIES);
         job.sign = sign;
@@ -128,17 +140,23 @@ static void run(krn_ctx *cx, const krn_args *args, const void *from, void *to, f
     }
 }
 
+/* Halves and heads are made of whole packs. */
+static bool in_packs(const krn_args *args, int64_t W)
+{
+    return args->dim[3] % (2 * W) == 0 && atom_rope_width(&args->rope, args->dim[3]) % (2 * W) == 0;
+}
+
 template <typename A> static void run_fwd(krn_ctx *cx, const krn_args *args)
 {
     constexpr int W = krn_pack<A>::N;
-    bool whole = args->dim[3] % (2 * W) == 0;
+    bool whole = in_packs(args, W);
     (whole ? run<A, W, false> : run<A, 1, false>)(cx, args, args->buf[0], args->buf[1], 1.0f);
 }
 
 template <typename A, bool ADD> static void run_bwd(krn_ctx *cx, const krn_args *args)
 {
     constexpr int W = krn_pack<A>::N;
-    bool whole = args->dim[3] % (2 * W) == 0;
+    bool whole = in_packs(args, W);
     if (args->buf[3])
         (whole ? run<A, W, ADD> : run<A, 1, ADD>)(cx, args, args->buf[2], args->buf[3], -1.0f);
 }

@@ -1,6 +1,7 @@
 /*
- * rope: turns channels i and i + D/2 of every head of q and k by place * frequency(i) (ops.h); v
- * passes. y_i = x_i cos - x_{i+D/2} sin, y_{i+D/2} = x_{i+D/2} cos + x_i sin. Backward turns back.
+ * rope: turns channels i and i + R/2 of every head of q and k by place * frequency(i) (ops.h); v
+ * passes, and so do channels from R on. y_i = x_i cos - x_{i+R/2} sin, y_{i+R/2} = x_{i+R/2} cos + x_i
+ * sin, both by the gain. Backward turns back, by the gain again.
  * Angle, sine and cosine are f64; only the frequency is f32, as the files' own code has it.
  */
 #include "kernels/ref/ref.h"
@@ -10,16 +11,19 @@
 static void turn_head(const ref_job *job, int64_t at, int64_t place, int from, int to, double sign)
 {
     const krn_args *args = job->args;
-    int64_t half = args->dim[3] / 2;
+    int64_t D = args->dim[3], R = atom_rope_width(&args->rope, D), half = R / 2;
+    double gain = atom_rope_gain(&args->rope);
     bool add = sign < 0 && args->flags & KRN_ADD_D_IN0;
     for (int64_t i = 0; i < half; i++) {
-        double angle = (double)place * (double)atom_rope_frequency(&args->rope, i, 2 * half);
-        double c = cos(angle), s = sign * sin(angle);
+        double angle = (double)place * (double)atom_rope_frequency(&args->rope, i, D);
+        double c = gain * cos(angle), s = gain * sign * sin(angle);
         double a = ref_get(job->act, args->buf[from], at + i);
         double b = ref_get(job->act, args->buf[from], at + half + i);
         ref_put_or_add(job->act, args->buf[to], at + i, a * c - b * s, add);
         ref_put_or_add(job->act, args->buf[to], at + half + i, b * c + a * s, add);
     }
+    for (int64_t i = at + R; i < at + D; i++)
+        ref_put_or_add(job->act, args->buf[to], i, ref_get(job->act, args->buf[from], i), add);
 }
 
 static void turn_row(const ref_job *job, int64_t n, int from, int to, double sign)

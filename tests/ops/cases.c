@@ -384,19 +384,42 @@ void op_places(const op_case *c, bool backward, place places[KRN_BUF_MAX])
     }
 }
 
+/* Plain; a part of every head, divided, by one number or by one each, with a gain; llama3 with
+ * frequencies on all three sides of its limits; YaRN likewise. */
+static atom_rope rope_of(const op_case *c)
+{
+    static const atom_rope ropes[VARIANT_N] = {
+        {.theta = 1e4f, .factor = 1},
+        {.theta = 1e4f, .factor = 4, .gain = 1.25f},
+        {.theta = 5e5f, .factor = 8, .low = 1, .high = 4, .original = 64},
+        {.theta = 1e4f,
+         .factor = 4,
+         .low = 1,
+         .high = 8,
+         .original = 256,
+         .gain = 1.1f,
+         .yarn = 1}};
+    atom_rope rope = ropes[c->variant];
+    int64_t D = c->dim[3];
+    if (c->variant == 1 && D > 2) {
+        rope.width = (int32_t)(D * 3 / 8 * 2);
+        rope.factor = rope.width / 2 > ATOM_ROPE_DIVISORS_MAX ? 4 : 1;
+        for (int i = 0; rope.factor == 1 && i < rope.width / 2; i++)
+            rope.divisors[i] = 1 + 0.25f * (float)i;
+    }
+    return rope;
+}
+
 krn_args op_args(const op_case *c)
 {
     static const uint32_t flags[VARIANT_N] = {0, KRN_ADD_D_IN0 | KRN_ADD_D_IN1, KRN_ADD_D_IN1,
                                               KRN_ADD_D_IN0};
-    /* plain; divided; llama3 with frequencies on all three sides of its limits; plain, wide */
-    static const atom_rope ropes[VARIANT_N] = {
-        {1e4f, 1, 0, 0, 0}, {1e4f, 4, 0, 0, 0}, {5e5f, 8, 1, 4, 64}, {1e6f, 1, 0, 0, 0}};
     static const float ps[VARIANT_N] = {0.0f, 0.1f, 0.3f, 0.75f};
     krn_args args = {.eps = 1e-5f, .flags = flags[c->variant], .rng = 7 + c->variant};
     bool random = atom_op_get(c->op)->flags & ATOM_OP_RANDOM;
     args.p = random && c->op != ATOM_OP_compress ? ps[c->variant] : 0.0f;
     if (c->op == ATOM_OP_rope)
-        args.rope = ropes[c->variant];
+        args.rope = rope_of(c);
     static const float scales[VARIANT_N] = {1, 2, 0.3f, 16};
     if (c->op == ATOM_OP_lora || c->op == ATOM_OP_scale)
         args.scale = scales[c->variant];

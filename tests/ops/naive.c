@@ -205,26 +205,47 @@ static void naive_headnorm(krn_ctx *cx, const krn_args *a)
         }
 }
 
+/* Frequency i of R channels, from the papers' definitions. */
+static double turns_by(const atom_rope *r, double i, double R)
+{
+    double f = 1 / pow((double)r->theta, 2 * i / R), original = (double)r->original;
+    double per_place = f / (2 * M_PI), keep = 0;
+    if (r->divisors[0] > 0)
+        return f / (double)r->divisors[(int)i];
+    if (r->yarn) {
+        /* f falls by theta^(-2/R) a channel: the channel that turns n times in original places */
+        double step = -log((double)r->theta) * 2 / R;
+        double a = floor(log((double)r->high * 2 * M_PI / original) / step);
+        double b = ceil(log((double)r->low * 2 * M_PI / original) / step);
+        a = a > 0 ? a : 0;
+        b = b < R - 1 ? b : R - 1;
+        keep = a == b ? i <= a : (b - i) / (b - a);
+    } else if (original > 0) {
+        keep = (original * per_place - (double)r->low) / (double)(r->high - r->low);
+    }
+    keep = fmin(fmax(keep, 0), 1);
+    return keep * f + (1 - keep) * f / (double)r->factor;
+}
+
 static void naive_rope(krn_ctx *cx, const krn_args *a)
 {
     int64_t B = a->dim[0], T = a->dim[1], H = a->dim[2], D = a->dim[3];
     int64_t K = a->dim[4] ? a->dim[4] : H;
     const atom_rope *r = &a->rope;
+    int64_t R = r->width ? r->width : D;
     for (int64_t n = 0; n < B * T; n++)
         for (int64_t h = 0; h < H + 2 * K; h++)
             for (int64_t d = 0; d < D; d++) {
                 const double *x = at(a, 0) + (n * (H + 2 * K) + h) * D;
-                double f = 1 / pow((double)r->theta, (double)(d % (D / 2) * 2) / (double)D);
-                double turns = (double)r->original * f / (2 * M_PI);
-                double keep = (turns - (double)r->low) / (double)(r->high - r->low);
-                if (r->original == 0)
-                    keep = 0;
-                keep = fmin(fmax(keep, 0), 1);
-                f = (double)(float)(keep * f + (1 - keep) * f / (double)r->factor);
+                bool turned = h < H + K && d < R;
+                double f =
+                    turned ? (double)(float)turns_by(r, (double)(d % (R / 2)), (double)R) : 0;
                 double angle = f * (double)(a->dim[5] + n % T - begins(cx, n));
-                double other = d < D / 2 ? -x[d + D / 2] : x[d - D / 2];
-                at(a, 1)[(n * (H + 2 * K) + h) * D + d] =
-                    h < H + K ? x[d] * cos(angle) + other * sin(angle) : x[d];
+                double other = !turned ? 0 : d < R / 2 ? -x[d + R / 2] : x[d - R / 2];
+                double turn = x[d] * cos(angle) + other * sin(angle);
+                at(a, 1)[(n * (H + 2 * K) + h) * D + d] = !turned       ? x[d]
+                                                          : r->gain > 0 ? (double)r->gain * turn
+                                                                        : turn;
             }
 }
 

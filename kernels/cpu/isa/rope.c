@@ -15,8 +15,8 @@ enum { ROWS = 16 };
 typedef struct rope_job {
     const krn_args *args;
     const krn_step *step;
-    float *table; /* [places][2][half]: cosines, then sines */
-    int64_t T, H, D, K, half, first_block, rows;
+    float *table;                                /* [places][2][half]: cosines, then sines */
+    int64_t T, H, D, K, half, first_block, rows; /* half: of the channels that are turned */
     int from, to;
     float sign; /* -1: turn back */
     bool add;
@@ -28,13 +28,14 @@ static void fill_block(void *ctx, uint32_t index, uint32_t worker)
     const rope_job *j = ctx;
     int64_t first = (j->first_block + index) * KRN_ROPE_BLOCK;
     float *rows = j->table + (int64_t)index * KRN_ROPE_BLOCK * 2 * j->half;
+    double gain = atom_rope_gain(&j->args->rope);
     for (int64_t i = 0; i < j->half; i++) {
         double f = (double)atom_rope_frequency(&j->args->rope, i, j->D);
         double c = cos((double)first * f), s = sin((double)first * f), dc = cos(f), ds = sin(f);
         for (int64_t r = 0; r < KRN_ROPE_BLOCK; r++) {
             double next = c * dc - s * ds;
-            rows[r * 2 * j->half + i] = (float)c;
-            rows[(r * 2 + 1) * j->half + i] = (float)s;
+            rows[r * 2 * j->half + i] = (float)(gain * c);
+            rows[(r * 2 + 1) * j->half + i] = (float)(gain * s);
             s = s * dc + c * ds;
             c = next;
         }
@@ -60,6 +61,14 @@ KRN_INLINE void turn_part(atom_dtype dtype, const rope_job *j, int64_t at, const
     put(dtype, j, at + j->half + i, k, vf_fma(b, c, a * s));
 }
 
+KRN_INLINE void pass(atom_dtype dtype, const rope_job *j, int64_t at, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        int64_t k = krn_min(VF_LANES, n - i);
+        put(dtype, j, at + i, k, vf_get(dtype, j->args->buf[j->from], at + i, k));
+    }
+}
+
 /* One token: its heads of q and k turned, those of v passed on. */
 KRN_INLINE void turn_row(atom_dtype dtype, const rope_job *j, int64_t n)
 {
@@ -71,11 +80,9 @@ KRN_INLINE void turn_row(atom_dtype dtype, const rope_job *j, int64_t n)
             turn_part(dtype, j, at, row, i, VF_LANES);
         if (whole < j->half)
             turn_part(dtype, j, at, row, whole, j->half - whole);
+        pass(dtype, j, at + 2 * j->half, j->D - 2 * j->half);
     }
-    for (int64_t i = 0; i < j->K * j->D; i += VF_LANES) {
-        int64_t k = krn_min(VF_LANES, j->K * j->D - i);
-        put(dtype, j, at + i, k, vf_get(dtype, j->args->buf[j->from], at + i, k));
-    }
+    pass(dtype, j, at, j->K * j->D);
 }
 
 KRN_INLINE void run_rows(atom_dtype dtype, const rope_job *shared, uint32_t index)
@@ -96,7 +103,7 @@ static void run(krn_ctx *cx, const krn_args *args, int backward, atom_task task)
                   .H = args->dim[2],
                   .D = args->dim[3],
                   .K = krn_kv_heads(args->dim, 2, 4),
-                  .half = args->dim[3] / 2,
+                  .half = atom_rope_width(&args->rope, args->dim[3]) / 2,
                   .first_block = first,
                   .rows = args->dim[0] * T,
                   .from = backward ? 2 : 0,
