@@ -58,6 +58,13 @@ static atom_status check_model(const graph_config *c)
                          "llama.cpp leaves every %dth layer of a %s without a rotary embedding, "
                          "and this model another one (no_rope_layers); GGUF cannot hold it",
                          GGUF_NOPE_EVERY, graph_family_name(c->family));
+    if (c->rope.yarn || c->rope.width || c->long_rope.original)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "GGUF of a model with %s is not supported; export it --to hf and take "
+                         "llama.cpp's converter",
+                         c->rope.yarn    ? "rope_type 'yarn'"
+                         : c->rope.width ? "partial_rotary_factor"
+                                         : "rope_type 'longrope'");
     if (c->window_layers > 0 && c->window > 0 && c->window < c->positions)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "only the layers from %lld on look through a window of %lld tokens "

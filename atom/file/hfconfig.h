@@ -1,6 +1,7 @@
 /*
  * What the files of config.json share: hfconfig.c (all families, GPT-2), hfconfig_llama.c,
- * hfconfig_traits.c, hfconfig_own.c, and hfkeys.c, which takes single keys for them. `path` is for messages.
+ * hfconfig_traits.c, hfconfig_rope.c, hfconfig_own.c, and hfkeys.c, which takes single keys for them.
+ * `path` is for messages.
  */
 #ifndef ATOM_FILE_HFCONFIG_H
 #define ATOM_FILE_HFCONFIG_H
@@ -45,6 +46,10 @@ ATOM_MUST atom_status file_traits_check(const char *path, const json_t *root,
                                         const graph_traits *traits);
 ATOM_MUST atom_status file_traits_take(const char *path, const json_t *root, graph_config *c);
 int file_traits_set(json_t *root, const graph_config *c, bool kept);
+
+/* The rotary embedding (hfconfig_rope.c), after the sizes. set returns whether memory ran out. */
+ATOM_MUST atom_status file_rope_take(const char *path, const json_t *root, graph_config *c);
+int file_rope_set(json_t *root, const graph_config *c);
 
 /* Somebody's own model: the graph and its table of tensors out of root, and into it. */
 ATOM_MUST atom_status file_own_take(const char *path, const json_t *root, graph_config *c);

@@ -46,7 +46,7 @@ static atom_status open_model(generate_writer *w)
                          "directory with config.json, model.safetensors and tokenizer.json",
                          w->request->model);
     w->V = w->bench->model.config.vocab_size;
-    w->positions = w->bench->model.config.positions;
+    w->positions = graph_model_reach(&w->bench->model.config, 1);
     return ATOM_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "atom/graph/blocks.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* "layers.3." + part, or part alone for layer < 0. */
 static void name_make(char name[GRAPH_NAME_MAX], int64_t layer, const char *part)
@@ -125,6 +126,10 @@ atom_status block_attention(graph_blocks *b, int64_t layer)
     ATOM_TRY(add_qk_norm(b, layer, &a));
     graph_node rope = headed(b, layer, "self_attn.rope", ATOM_OP_rope, a);
     rope.rope = c->rope;
+    if (c->long_rope.original > 0)
+        memcpy(rope.rope.divisors,
+               b->g->sequence > c->long_rope.original ? c->long_rope.longer : c->long_rope.shorter,
+               sizeof rope.rope.divisors);
     if (c->nope_every == 0 || (layer + 1) % c->nope_every != 0)
         ATOM_TRY(graph_add_node(b->g, &rope, &a));
     graph_node attention = headed(b, layer, "self_attn", ATOM_OP_attention, a);

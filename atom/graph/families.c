@@ -16,7 +16,8 @@
  *   Granite 3             what enters and leaves the residual stream,       Yang et al. 2022, muP;
  *                         scores and logits are multiplied by constants     Granite 3.0 report 2024
  *   Phi-3, Phi-4          as Mistral; q, k and v are one tensor in files,   Phi-3 report 2024, 2
- *                         and so are gate and up
+ *                         and so are gate and up; later ones turn a part of every
+ *                         head (Phi-4-mini report 2025, 2)
  *   OLMo 2                an RMSNorm behind attention and MLP, none before  OLMo 2 report 2025, 3.1
  *                         them; one of all of q and one of all of k
  */
@@ -157,6 +158,7 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                     .body_name = "Phi3Model",
                     .gguf = "phi3",
                     .windows = GRAPH_WINDOW_ALL,
+                    .partial = true,
                     .packed = true,
                     .defaults = {.family = GRAPH_PHI3,
                                  .vocab_size = 32064,

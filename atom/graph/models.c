@@ -31,8 +31,37 @@ static atom_status check_multiplier(const char *key, float value)
                      (double)value);
 }
 
+/* The parts of heads that are turned, and the numbers of YaRN and LongRoPE. */
+static atom_status check_rope(const graph_config *c)
+{
+    const atom_rope *r = &c->rope;
+    int64_t half = atom_rope_width(r, c->head_dim) / 2;
+    if (!(r->gain >= 0 && r->gain <= 1e6f))
+        return atom_fail(ATOM_E_FORMAT, "attention_factor is %g; it must be above 0",
+                         (double)r->gain);
+    if (r->width < 0 || r->width % 2 != 0 || r->width > c->head_dim)
+        return atom_fail(ATOM_E_FORMAT,
+                         "partial_rotary_factor: %d of %lld channels of a head would be turned; it "
+                         "must be an even number of them, at least 2",
+                         r->width, (long long)c->head_dim);
+    if (c->long_rope.original > 0 && half > ATOM_ROPE_DIVISORS_MAX)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "rope_type 'longrope' of %lld channels of a head is not supported; up to "
+                         "%d are",
+                         (long long)(2 * half), 2 * ATOM_ROPE_DIVISORS_MAX);
+    for (int64_t i = 0; i < half && c->long_rope.original > 0; i++) {
+        float a = c->long_rope.shorter[i], b = c->long_rope.longer[i];
+        if (!(a > 0 && a <= 1e6f && b > 0 && b <= 1e6f))
+            return atom_fail(ATOM_E_FORMAT,
+                             "short_factor and long_factor need %lld numbers above 0 each",
+                             (long long)half);
+    }
+    return ATOM_OK;
+}
+
 static atom_status check_numbers(const graph_config *c)
 {
+    ATOM_TRY(check_rope(c));
     if (!(c->epsilon > 0 && c->epsilon < 1))
         return atom_fail(ATOM_E_FORMAT, "rms_norm_eps is %g; it must be between 0 and 1",
                          (double)c->epsilon);
@@ -56,9 +85,9 @@ static atom_status check_numbers(const graph_config *c)
     if (c->rope.original > 0 && !(c->rope.low > 0 && c->rope.high > c->rope.low))
         return atom_fail(
             ATOM_E_FORMAT,
-            "rope_scaling: low_freq_factor is %g and high_freq_factor %g; both must be "
-            "above 0, the second above the first",
-            (double)c->rope.low, (double)c->rope.high);
+            "rope_scaling: %s is %g and %s %g; both must be above 0, the second above the first",
+            c->rope.yarn ? "beta_slow" : "low_freq_factor", (double)c->rope.low,
+            c->rope.yarn ? "beta_fast" : "high_freq_factor", (double)c->rope.high);
     return ATOM_OK;
 }
 
@@ -123,6 +152,12 @@ uint64_t graph_model_params(const graph_config *c)
 int64_t graph_model_usual(const graph_config *c)
 {
     return c->positions < GRAPH_SEQUENCE_USUAL ? c->positions : GRAPH_SEQUENCE_USUAL;
+}
+
+int64_t graph_model_reach(const graph_config *c, int64_t T)
+{
+    bool shorter = c->long_rope.original > 0 && T <= c->long_rope.original;
+    return shorter && c->long_rope.original < c->positions ? c->long_rope.original : c->positions;
 }
 
 atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B, int64_t T,

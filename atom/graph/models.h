@@ -23,6 +23,13 @@ typedef enum graph_family {
     GRAPH_FAMILY_N
 } graph_family;
 
+/* LongRoPE: what frequencies are divided by where sequence_len is at most the original length, and
+ * where it is longer. */
+typedef struct graph_long_rope {
+    int64_t original; /* original_max_position_embeddings; 0: no such thing */
+    float shorter[ATOM_ROPE_DIVISORS_MAX], longer[ATOM_ROPE_DIVISORS_MAX];
+} graph_long_rope;
+
 typedef struct graph_config {
     char name[GRAPH_NAME_MAX];
     int64_t vocab_size; /* V */
@@ -44,7 +51,8 @@ typedef struct graph_config {
     int64_t window_layers; /* layers before this one have none (max_window_layers) */
     bool untied;           /* the head has weights of its own */
     bool qkv_bias, o_bias, mlp_bias;
-    atom_rope rope;
+    atom_rope rope; /* without divisors: those of long_rope depend on T */
+    graph_long_rope long_rope;
     int64_t nope_every; /* layers N - 1, 2 N - 1, ... turn nothing (no_rope_layers); 0: all turn */
 
     /* embedding_multiplier, residual_multiplier and attention_multiplier; logits_scaling, which
@@ -81,6 +89,7 @@ typedef struct graph_traits {
     graph_windows windows;
     int64_t window; /* sliding_window where it is used but absent */
     graph_qk_norm qk_norm;
+    bool partial;          /* config.json has partial_rotary_factor */
     bool packed;           /* files have qkv_proj and gate_up_proj */
     bool post_norm;        /* norms of what attention and MLP make, instead of what they read */
     bool nope;             /* config.json has no_rope_layers and no_rope_layer_interval */
@@ -114,6 +123,9 @@ uint64_t graph_model_params(const graph_config *config);
  * hundred thousand tokens, which hardly any machine can. */
 enum { GRAPH_SEQUENCE_USUAL = 2048 };
 int64_t graph_model_usual(const graph_config *config);
+/* How many tokens a graph that was built at T can be walked over one by one: its divisors of LongRoPE
+ * are those of texts up to the original length, or of longer ones. */
+int64_t graph_model_reach(const graph_config *config, int64_t T);
 /*
  * The model as a graph: sealed, unfused. ATOM_E_USAGE where T is longer than it can take.
  *

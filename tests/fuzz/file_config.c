@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                     c.head_dim == again.head_dim && c.window == again.window &&
                     c.untied == again.untied && c.qkv_bias == again.qkv_bias &&
                     c.o_bias == again.o_bias && c.mlp_bias == again.mlp_bias &&
-                    memcmp(&c.rope, &again.rope, sizeof c.rope) == 0);
+                    memcmp(&c.rope, &again.rope, sizeof c.rope) == 0 &&
+                    memcmp(&c.long_rope, &again.long_rope, sizeof c.long_rope) == 0);
         graph_config_free(&again);
     }
     graph_config_free(&c);

@@ -11,8 +11,39 @@
 
 static inline atom_rope random_rope(uint64_t seed)
 {
-    static const atom_rope kinds[3] = {{1e4f, 1, 0, 0, 0}, {5e5f, 4, 0, 0, 0}, {1e4f, 8, 1, 4, 16}};
+    static const atom_rope kinds[3] = {
+        {.theta = 1e4f, .factor = 1},
+        {.theta = 5e5f, .factor = 4},
+        {.theta = 1e4f, .factor = 8, .low = 1, .high = 4, .original = 16}};
     return kinds[random_gpt2_draw(seed, 200, 0, 2)];
+}
+
+/* Of families that can: a part of every head, and LongRoPE at lengths on both sides of its limit. Of
+ * the others, some have YaRN. */
+static inline void random_rope_parts(uint64_t seed, graph_config *c)
+{
+    int64_t kind = random_gpt2_draw(seed, 218, 0, 2);
+    if (!graph_family_traits(c->family)->partial) {
+        if (kind == 0)
+            c->rope = (atom_rope){.theta = 1e4f,
+                                  .factor = 4,
+                                  .low = 1,
+                                  .high = 3,
+                                  .original = 16,
+                                  .gain = 1.125f,
+                                  .yarn = 1};
+        return;
+    }
+    if (kind > 0)
+        c->rope.width = 2 * (int32_t)random_gpt2_draw(seed, 219, 1, c->head_dim / 2 - 1);
+    if (kind < 2) {
+        c->rope = (atom_rope){.theta = 1e4f, .factor = 1, .gain = 1.25f, .width = c->rope.width};
+        c->long_rope.original = random_gpt2_draw(seed, 220, 1, c->positions);
+        for (int64_t i = 0; i < atom_rope_width(&c->rope, c->head_dim) / 2; i++) {
+            c->long_rope.shorter[i] = 1 + 0.25f * (float)i;
+            c->long_rope.longer[i] = 2 + (float)i;
+        }
+    }
 }
 
 /* 1 is drawn, too, which adds no node. */
@@ -47,6 +78,7 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
     c->attn_pdrop = old.attn_pdrop;
     c->untied = random_gpt2_draw(seed, 208, 0, 1);
     c->rope = random_rope(seed);
+    random_rope_parts(seed, c);
     c->window = c->window_layers = 0;
     if (traits->windows != GRAPH_WINDOW_NEVER && random_gpt2_draw(seed, 211, 0, 1)) {
         c->window = random_gpt2_draw(seed, 212, 1, 12);

@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 import family_oracle
-from gguf_oracle import ARCH, TURNED, Gpt2, gguf
+from gguf_oracle import ARCH, TURNED, Gpt2, Portable, gguf
 from gpt2_oracle import GPT2LMHeadModel, np, torch
 from llama_oracle import ABSENT
 from train_oracle import Atom
@@ -31,6 +31,10 @@ from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LIMIT = 20000
+
+
+class Run(Portable, family_oracle.Run):
+    """What GGUF can hold."""
 
 
 class Gpt2Run(Gpt2):
@@ -262,7 +266,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     for seed in range(args.first, args.first + args.seeds):
-        run = Gpt2Run(seed) if seed % 5 == 0 else family_oracle.Run(seed)
+        run = Gpt2Run(seed) if seed % 5 == 0 else Run(seed)
         with tempfile.TemporaryDirectory() as work:
             run.save(os.path.join(work, "source"))
             family_oracle.make_tokenizer(os.path.join(work, "source"))

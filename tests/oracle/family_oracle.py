@@ -48,6 +48,8 @@ class Run(llama_oracle.Job):
     def build(self):
         self.config.vocab_size, self.config.initializer_range = 320, 0.05
         self.config.max_position_embeddings = max(self.config.max_position_embeddings, 64)
+        if (self.config.rope_scaling or {}).get("type") == "longrope":
+            self.config.original_max_position_embeddings = 64  # theirs takes other factors amid a text that grows
         if getattr(self.config, "sliding_window", None):
             self.config.sliding_window = 11  # below sequence_len and below the text's length
         return super().build()

@@ -49,13 +49,18 @@ class Gpt2:
         self.model.save_pretrained(path)
 
 
-class Run(family_oracle.Run):
-    """Widths of a multiple of 32 on even seeds, so that Q8_0 has both kinds of matrices. A window is all layers',
-    since GGUF cannot say it of some."""
+class Portable:
+    """A window is all layers', since GGUF cannot say it of some, and rotary embeddings are those that atom writes
+    there."""
+    scaled = False
 
     def draw_window(self):
         super().draw_window()
         self.window_layers = self.window_layers and 0
+
+
+class Run(Portable, family_oracle.Run):
+    """Widths of a multiple of 32 on even seeds, so that Q8_0 has both kinds of matrices."""
 
     def build(self):
         if self.seed % 2 == 0:

@@ -4,7 +4,7 @@
   llama_oracle.py ORACLE DTYPE BACKEND [--first S] [--seeds N] [--canary]     see gpt2_oracle.py
 
 Seed s is of family s % len(FAMILIES). Odd sizes, fewer key heads than heads, heads whose width is not C/H, tied and
-untied, biases on and off where the family knows them, the three rotary embeddings, config.json as
+untied, biases on and off where the family knows them, the rotary embeddings, config.json as
 transformers 4 and as transformers 5 write it, one file or shards.
 Qwen3 came to transformers after the last release that our PyTorch can run, so here it is Llama whose
 projections of q and k end in an RMSNorm per head: the definition, in four lines. Likewise SmolLM3 is Llama, some
@@ -81,6 +81,8 @@ def rope(r):
 
 
 class Job(gpt2_oracle.Job):
+    scaled = True  # YaRN, LongRoPE and parts of heads are drawn
+
     def __init__(self, seed, dtype):
         r = random.Random(seed)
         torch.manual_seed(seed)
@@ -99,6 +101,7 @@ class Job(gpt2_oracle.Job):
             attn_implementation="eager")
         if own:
             numbers["head_dim"] = dim
+        self.draw_yarn(numbers)
         if self.family == "llama":
             self.config = LlamaConfig(attention_bias=r.random() < 0.5, mlp_bias=r.random() < 0.5, **numbers)
         elif self.family == "mistral":
@@ -112,6 +115,7 @@ class Job(gpt2_oracle.Job):
             # Both classes take scaled rotary embeddings only as nobody writes them today, and neither trains
             # the row of a padding token.
             numbers.update(rope_scaling=None, pad_token_id=None)
+            numbers.update(self.draw_long(dim, own, numbers["max_position_embeddings"]))
             self.config = Phi3Config(sliding_window=r.choice([None, self.T, max(2, self.T // 2)]), **numbers)
         elif self.family == "olmo2":
             numbers.update(num_key_value_heads=heads, rope_scaling=None, pad_token_id=None)
@@ -137,6 +141,30 @@ class Job(gpt2_oracle.Job):
                 if p.dim() == 1:
                     p.add_(0.1 * torch.randn_like(p))
         self.draw_batches()
+
+    def draw_yarn(self, numbers):
+        """Without a length of its own, which transformers has read in three ways: max_position_embeddings counts."""
+        r = random.Random(self.seed * 11 + 3)
+        if self.scaled and r.random() < 0.4:
+            numbers["rope_scaling"] = {"rope_type": "yarn", "factor": r.choice([2.0, 4.0, 7.5])}
+            if r.random() < 0.7:  # else all channels of so few places turn slowly
+                numbers["rope_scaling"].update(beta_fast=r.choice([3.0, 2.5]), beta_slow=r.choice([0.5, 1.0]))
+            if r.random() < 0.3:
+                numbers["rope_scaling"]["attention_factor"] = r.choice([1.0, 1.3])
+
+    def draw_long(self, dim, own, positions):
+        """Phi-3's: a part of every head, LongRoPE at lengths on both sides of its limit."""
+        r = random.Random(self.seed * 13 + 2)
+        made, width = {}, dim
+        if self.scaled and r.random() < 0.6:
+            width = 2 * r.randint(1, dim // 2 - 1)
+            made["partial_rotary_factor"] = (width + 0.01) / dim
+        if self.scaled and not own and r.random() < 0.7:  # its class counts the factors by hidden_size
+            made["original_max_position_embeddings"] = r.choice([r.randint(2, self.T), r.randint(self.T, positions)])
+            made["rope_scaling"] = {"type": "longrope", **{
+                key: [r.uniform(1, most) for _ in range(width // 2)]
+                for key, most in (("short_factor", 1.5), ("long_factor", 9))}}
+        return made
 
     def draw_window(self):
         """Qwen's later layers may have a window. Some versions of transformers give it to all layers or to none
@@ -237,8 +265,11 @@ class Job(gpt2_oracle.Job):
             config.update(use_sliding_window=self.window is not None, sliding_window=self.window,
                           max_window_layers=self.window_layers or 0)
         if self.v5:  # as transformers 5 says the same
-            config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"), "rope_type": "default",
-                                         **(config.pop("rope_scaling") or {})}
+            scaling = config.pop("rope_scaling") or {}
+            config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"),
+                                         "rope_type": scaling.pop("type", "default"), **scaling}
+            if config.get("partial_rotary_factor", 1) != 1:
+                config["rope_parameters"]["partial_rotary_factor"] = config.pop("partial_rotary_factor")
             if self.window is not None:
                 full = self.window_layers
                 config["layer_types"] = ["full_attention"] * full + ["sliding_attention"] * (

@@ -28,6 +28,9 @@ static void fixture_open(fixture *f, uint64_t seed)
         f->config.nope_every = 4; /* llama.cpp knows no other */
     if (f->config.window_layers)  /* nor windows of some layers */
         f->config.window = f->config.positions;
+    if (f->config.rope.yarn || f->config.rope.width || f->config.long_rope.original)
+        f->config.rope = (atom_rope){.theta = 1e4f, .factor = 1};
+    f->config.long_rope.original = 0;
     assert_int_equal(graph_model_build(&f->config, ATOM_F32, 1, 1, &f->g), ATOM_OK);
     f->vector = atom_alloc(f->g->param_extent, sizeof(float));
     f->got = atom_alloc(f->g->param_extent, sizeof(float));
@@ -208,6 +211,15 @@ static void wrong_models_are_refused(void **state)
     c = (graph_config){.family = GRAPH_SMOLLM3, .nope_every = 3};
     assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "no_rope_layers"));
+    c = (graph_config){.family = GRAPH_QWEN2, .rope = {.yarn = 1}};
+    assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "rope_type 'yarn'"));
+    c = (graph_config){.family = GRAPH_PHI3, .rope = {.width = 4}};
+    assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "partial_rotary_factor"));
+    c = (graph_config){.family = GRAPH_PHI3, .long_rope = {.original = 4}};
+    assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "rope_type 'longrope'"));
     c = (graph_config){.family = GRAPH_QWEN2, .positions = 64, .window = 63, .window_layers = 2};
     assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "only the layers from 2 on look through a window"));

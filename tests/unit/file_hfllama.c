@@ -5,6 +5,7 @@
 #include "atom/file/safetensors.h"
 #include "tests/scratch.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -172,8 +173,8 @@ static void phi3_and_olmo2(void **state)
     assert_int_equal(parse("{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"longrope\","
                            "\"long_factor\":[1.0],\"short_factor\":[1.0]}}",
                            &c),
-                     ATOM_E_UNSUPPORTED);
-    assert_non_null(strstr(atom_fail_message(), "rope_type: 'longrope'"));
+                     ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "has no original_max_position_embeddings"));
     assert_int_equal(parse("{\"model_type\":\"phi3\",\"embd_pdrop\":0.1}", &c), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "embd_pdrop"));
     assert_int_equal(parse("{\"model_type\":\"olmo2\",\"attention_bias\":true}", &c), ATOM_OK);
@@ -181,6 +182,74 @@ static void phi3_and_olmo2(void **state)
     assert_int_equal(parse("{\"model_type\":\"olmo2\",\"num_key_value_heads\":8}", &c),
                      ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "num_key_value_heads is 8 of 32"));
+}
+
+/* YaRN as Qwen3's files have it; dynamic is the plain one up to the longest sequence. */
+static void yarn_and_dynamic(void **state)
+{
+    graph_config c, again;
+    char *text = NULL;
+    (void)state;
+    assert_int_equal(parse("{\"model_type\":\"qwen3\",\"max_position_embeddings\":40960,"
+                           "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
+                           "\"original_max_position_embeddings\":32768}}",
+                           &c),
+                     ATOM_OK);
+    assert_true(c.rope.yarn && c.rope.factor == 4 && c.rope.original == 32768 && c.rope.low == 1 &&
+                c.rope.high == 32 && c.rope.gain == 1.13862944f);
+    /* as it is up to channel floor(64 ln(32768 / 64 pi) / ln 1e4) = 35, divided from 60 on */
+    assert_true(atom_rope_frequency(&c.rope, 35, 128) == (float)pow(1e4, -70 / 128.0));
+    assert_true(atom_rope_frequency(&c.rope, 36, 128) < (float)pow(1e4, -72 / 128.0));
+    assert_true(atom_rope_frequency(&c.rope, 59, 128) > (float)(pow(1e4, -118 / 128.0) / 4));
+    assert_true(atom_rope_frequency(&c.rope, 60, 128) == (float)(pow(1e4, -120 / 128.0) / 4));
+    assert_int_equal(file_config_text(&c, NULL, -1, &text), ATOM_OK);
+    assert_int_equal(parse(text, &again), ATOM_OK);
+    assert_memory_equal(&c.rope, &again.rope, sizeof c.rope);
+    atom_free(text);
+    static const char dynamic[] =
+        "{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}}";
+    assert_int_equal(parse(dynamic, &c), ATOM_OK);
+    assert_true(c.rope.factor == 1 && c.rope.original == 0 && c.rope.gain == 0);
+    assert_int_equal(file_config_text(&c, dynamic, -1, &text), ATOM_OK);
+    assert_non_null(strstr(text, "dynamic"));
+    atom_free(text);
+}
+
+/* What a small Phi-4-mini turns at both lengths. */
+static void long_and_partial(void **state)
+{
+    graph_config c, again;
+    char *made = NULL;
+    graph *g = NULL;
+    char text[] = "{\"model_type\":\"phi3\",\"hidden_size\":48,\"num_attention_heads\":3,"
+                  "\"num_hidden_layers\":1,\"intermediate_size\":8,\"vocab_size\":20,"
+                  "\"max_position_embeddings\":64,\"original_max_position_embeddings\":8,"
+                  "\"partial_rotary_factor\":0.75,\"rope_scaling\":{\"type\":\"longrope\","
+                  "\"short_factor\":[1,1.5,2,2,2,2],\"long_factor\":[1,4,5,6,7,8.5]}}";
+    (void)state;
+    if (parse(text, &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_true(c.rope.width == 12 && c.long_rope.original == 8 && c.rope.original == 0 &&
+                c.rope.gain == (float)sqrt(2)); /* of 1 + ln(64 / 8) / ln 8 */
+    assert_true(graph_model_reach(&c, 1) == 8 && graph_model_reach(&c, 9) == 64);
+    for (int64_t T = 8; T <= 9; T++) {
+        assert_int_equal(graph_model_build(&c, ATOM_F32, 1, T, &g), ATOM_OK);
+        for (uint32_t n = 0; n < g->n_nodes; n++) {
+            if (g->nodes[n].op == ATOM_OP_rope)
+                assert_true(g->nodes[n].rope.width == 12 &&
+                            g->nodes[n].rope.divisors[5] == (T == 8 ? 2 : 8.5f));
+        }
+        graph_close(&g);
+    }
+    assert_int_equal(file_config_text(&c, NULL, -1, &made), ATOM_OK);
+    if (parse(made, &again) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_memory_equal(&c.rope, &again.rope, sizeof c.rope);
+    assert_memory_equal(&c.long_rope, &again.long_rope, sizeof c.long_rope);
+    atom_free(made);
+    memcpy(strstr(text, "8.5"), "0.0", 3);
+    assert_int_equal(parse(text, &c), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "long_factor must be an array of 6 numbers"));
 }
 
 /* Phi-3's files have one tensor where others have three, or two. */
@@ -248,14 +317,30 @@ static void refused_by_name(void **state)
          "only LlamaForCausalLM is"},
         {LLAMA("\"hidden_act\":\"gelu\""), ATOM_E_UNSUPPORTED, "hidden_act: 'gelu'"},
         {LLAMA("\"quantization_config\":{\"bits\":4}"), ATOM_E_UNSUPPORTED, "dequantise"},
-        {LLAMA("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}"), ATOM_E_UNSUPPORTED,
-         "rope_type: 'yarn'"},
-        {LLAMA("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}"), ATOM_E_UNSUPPORTED,
-         "rope_type: 'dynamic'"},
+        {LLAMA("\"rope_scaling\":{\"rope_type\":\"ntk\",\"factor\":2}"), ATOM_E_UNSUPPORTED,
+         "rope_type: 'ntk'"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2,"
+               "\"original_max_position_embeddings\":16}"),
+         ATOM_E_UNSUPPORTED, "'dynamic' from 16 tokens on"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"yarn\"}"), ATOM_E_FORMAT, "has no factor"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":0.5}"), ATOM_E_FORMAT,
+         "must be at least 1"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"truncate\":false}"),
+         ATOM_E_UNSUPPORTED, "truncate"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"mscale\":1}"),
+         ATOM_E_UNSUPPORTED, "'mscale' is not known to rope_type 'yarn'"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_slow\":40}"), ATOM_E_FORMAT,
+         "beta_slow is 40"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"beta_fast\":4}"),
+         ATOM_E_UNSUPPORTED, "'beta_fast' is not known to rope_type 'linear'"},
+        {"{\"model_type\":\"phi3\",\"partial_rotary_factor\":0.04}", ATOM_E_FORMAT,
+         "partial_rotary_factor: 3 of"},
+        {"{\"model_type\":\"phi3\",\"partial_rotary_factor\":0.01}", ATOM_E_FORMAT,
+         "at least two of the 96"},
         {LLAMA("\"rope_scaling\":{\"rope_type\":\"llama3\"}"), ATOM_E_FORMAT, "has no factor"},
         {LLAMA("\"rope_scaling\":{\"factor\":4}"), ATOM_E_FORMAT, "no rope_type that would use it"},
-        {LLAMA("\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":2}"),
-         ATOM_E_UNSUPPORTED, "rope_type: 'yarn'"},
+        {LLAMA("\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":\"ntk\",\"factor\":2}"),
+         ATOM_E_UNSUPPORTED, "rope_type: 'ntk'"},
         {LLAMA("\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_parameters\":{\"rope_type\":"
                "\"linear\",\"factor\":2}"),
          ATOM_E_FORMAT, "contradict"},
@@ -444,6 +529,7 @@ static void written_in_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(yarn_and_dynamic),        cmocka_unit_test(long_and_partial),
         cmocka_unit_test(llama3_both_ways),        cmocka_unit_test(class_defaults),
         cmocka_unit_test(granite_and_smollm3),     cmocka_unit_test(phi3_and_olmo2),
         cmocka_unit_test(packed_as_files_have_it), cmocka_unit_test(neutral_keys),

@@ -237,6 +237,8 @@ static void test_scores(void **state)
         int64_t T = sequences[seed % 3];
         r.config.vocab_size = 257 + random_gpt2_draw(seed, 500, 0, 9);
         r.config.positions = POSITIONS;
+        if (r.config.long_rope.original) /* one list of divisors at all lengths */
+            r.config.long_rope.original = POSITIONS;
         if (r.config.family == GRAPH_MISTRAL)
             r.config.window_layers = 0; /* its config.json has no word for it */
         world_open(&w, &r.config, seed);

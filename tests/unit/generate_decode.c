@@ -125,6 +125,8 @@ static double worst_distance(const model *m, generate_decoder *d, const void *wa
 static void check_model(uint64_t seed, atom_dtype dtype, double limit)
 {
     random_gpt2 r = random_model_make(seed);
+    if (r.config.long_rope.original) /* one list of divisors at all lengths */
+        r.config.long_rope.original = r.config.positions;
     model *m = model_open(&r.config, dtype, seed);
     gpt2_forward f = gpt2_forward_open(&m->config, dtype, r.T, m->params);
     const void *want = gpt2_forward_logits(&f, m->text);

@@ -1,0 +1,401 @@
+/*
+ * Owns the rotary embedding in config.json, both ways, as transformers 4 (rope_scaling, with
+ * rope_theta beside it) and 5 (rope_parameters, with it inside) write it. One idea: both objects are
+ * laid over each other and read once, and both are written. The numbers that a type leaves out are
+ * those of transformers' modeling_rope_utils.py. Refuses other types, keys that a type has not, and
+ * objects that contradict each other. Source: docs/design/files.md#model-directories.
+ */
+#include "atom/file/hfconfig.h"
+
+#include "atom/base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { DEFAULT, LINEAR, LLAMA3, YARN, LONGROPE, DYNAMIC, TYPE_N };
+static const char *const type_names[TYPE_N] = {"default", "linear",   "llama3",
+                                               "yarn",    "longrope", "dynamic"};
+enum { OF_YARN = 1 << YARN, OF_LONGROPE = 1 << LONGROPE, OF_ALL = (1 << TYPE_N) - 1 };
+
+typedef struct taking {
+    const char *path;
+    const json_t *root;
+    json_t *rope; /* both objects together */
+    int type;
+    graph_config *c;
+} taking;
+
+/* Phi-3's older files have other words for longrope, and its class takes them for that. */
+static int find_type(const graph_config *c, const char *name)
+{
+    bool phi = graph_family_traits(c->family)->partial;
+    if (phi && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
+        return LONGROPE;
+    for (int type = 0; type < TYPE_N; type++) {
+        if (strcmp(name, type_names[type]) == 0)
+            return type;
+    }
+    return TYPE_N;
+}
+
+static atom_status check_keys(const taking *t, const char *key, const json_t *rope, int type)
+{
+    static const struct {
+        const char *name;
+        int types;
+    } known[] = {{"rope_type", OF_ALL},
+                 {"type", OF_ALL},
+                 {"rope_theta", OF_ALL},
+                 {"factor", OF_ALL},
+                 {"low_freq_factor", OF_ALL & ~OF_YARN & ~OF_LONGROPE},
+                 {"high_freq_factor", OF_ALL & ~OF_YARN & ~OF_LONGROPE},
+                 {"original_max_position_embeddings", OF_ALL},
+                 {"partial_rotary_factor", OF_ALL},
+                 {"attention_factor", OF_YARN | OF_LONGROPE},
+                 {"beta_fast", OF_YARN},
+                 {"beta_slow", OF_YARN},
+                 {"truncate", OF_YARN},
+                 {"short_factor", OF_LONGROPE},
+                 {"long_factor", OF_LONGROPE}};
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)rope, name, value)
+    {
+        bool found = json_is_null(value);
+        for (size_t i = 0; i < sizeof known / sizeof *known && !found; i++)
+            found = strcmp(name, known[i].name) == 0 && (known[i].types & 1 << type);
+        if (!found)
+            return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: '%.64s' is not known to rope_type '%s'",
+                             t->path, key, name, type_names[type]);
+    }
+    return ATOM_OK;
+}
+
+/* What an object of numbers for the rotary embedding may hold; an empty one is none. */
+static atom_status open_rope(const taking *t, const char *key, const json_t **rope, int *type)
+{
+    const char *path = t->path;
+    *rope = atom_json_present(t->root, key);
+    *type = DEFAULT;
+    if (*rope && !json_is_object(*rope))
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be an object", path, key);
+    if (!json_object_size(*rope))
+        *rope = NULL;
+    if (atom_json_present(*rope, "full_attention") || atom_json_present(*rope, "sliding_attention"))
+        return file_not_supported(path, key, "one for each type of layer is not supported");
+    const json_t *says = atom_json_present(*rope, "rope_type"),
+                 *old = atom_json_present(*rope, "type");
+    says = says ? says : old;
+    if ((says && !json_is_string(says)) || (old && !json_equal(says, old)))
+        return atom_fail(ATOM_E_FORMAT, "%s: rope_type must be a string, and type the same", path);
+    if (says)
+        *type = find_type(t->c, json_string_value(says));
+    if (*type == TYPE_N)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: rope_type: '%.64s' is not supported; default, linear, llama3, yarn, "
+                         "longrope and dynamic are",
+                         path, json_string_value(says));
+    return check_keys(t, key, *rope, *type);
+}
+
+/* Lays them over each other where both are there. */
+static atom_status join(taking *t)
+{
+    static const char *const same[] = {"factor", "attention_factor", "short_factor", "long_factor"};
+    const json_t *scaling, *parameters;
+    int type, newer;
+    ATOM_TRY(open_rope(t, "rope_scaling", &scaling, &type));
+    ATOM_TRY(open_rope(t, "rope_parameters", &parameters, &newer));
+    bool agree = !scaling || !parameters || type == newer;
+    for (size_t i = 0; i < sizeof same / sizeof *same && scaling && parameters; i++) {
+        const json_t *a = json_object_get(scaling, same[i]),
+                     *b = json_object_get(parameters, same[i]);
+        bool one = !a != !b; /* of the newer keys one object may say more */
+        agree = agree && ((!a && !b) || (one && i > 0) || json_equal(a, b));
+    }
+    if (!agree)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: rope_scaling and rope_parameters contradict each other; take out the "
+                         "one that is wrong",
+                         t->path);
+    t->type = scaling ? type : newer;
+    t->rope = json_object();
+    if (!t->rope || (parameters && json_object_update(t->rope, (json_t *)(uintptr_t)parameters)) ||
+        (scaling && json_object_update(t->rope, (json_t *)(uintptr_t)scaling)))
+        return atom_fail_memory("config.json", 0);
+    return ATOM_OK;
+}
+
+/* Turns only the first channels of every head. */
+static atom_status take_part(const taking *t)
+{
+    graph_config *c = t->c;
+    const json_t *inside = atom_json_present(t->rope, "partial_rotary_factor");
+    const json_t *beside = atom_json_present(t->root, "partial_rotary_factor");
+    const json_t *part = inside ? inside : beside;
+    bool whole = file_is_neutral(part, 1);
+    if (inside && beside && json_number_value(inside) != json_number_value(beside))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: partial_rotary_factor is there twice with different numbers",
+                         t->path);
+    if (!whole && !graph_family_traits(c->family)->partial)
+        return file_not_supported(
+            t->path, "partial_rotary_factor",
+            "models of this model_type turn whole heads; if it has no effect, "
+            "take the key out");
+    if (whole)
+        return ATOM_OK;
+    double x = json_number_value(part);
+    int64_t width = x > 0 && x <= 1 ? (int64_t)((double)c->head_dim * x) : 0;
+    if (width < 2 || width > INT32_MAX)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: partial_rotary_factor must be a number up to 1 that leaves at least "
+                         "two of the %lld channels of a head",
+                         t->path, (long long)c->head_dim);
+    c->rope.width = width == c->head_dim ? 0 : (int32_t)width;
+    return ATOM_OK;
+}
+
+static atom_status take_original(const taking *t, const json_t *where, int64_t fallback,
+                                 int64_t *original)
+{
+    return file_take_int(t->path, where, "original_max_position_embeddings", NULL, fallback,
+                         original);
+}
+
+/* What scores are multiplied by, in a way: of 1 nothing is kept. */
+static atom_status take_gain(const taking *t, double usual)
+{
+    ATOM_TRY(file_take_real(t->path, t->rope, "attention_factor", usual, &t->c->rope.gain));
+    if (!(t->c->rope.gain > 0))
+        return atom_fail(ATOM_E_FORMAT, "%s: attention_factor must be above 0", t->path);
+    if (t->c->rope.gain == 1)
+        t->c->rope.gain = 0;
+    return ATOM_OK;
+}
+
+static atom_status take_llama3(const taking *t)
+{
+    int64_t original;
+    ATOM_TRY(file_take_real(t->path, t->rope, "low_freq_factor", 1, &t->c->rope.low));
+    ATOM_TRY(file_take_real(t->path, t->rope, "high_freq_factor", 4, &t->c->rope.high));
+    ATOM_TRY(take_original(t, t->rope, t->c->positions, &original));
+    t->c->rope.original = (float)original;
+    return ATOM_OK;
+}
+
+static atom_status take_yarn(const taking *t)
+{
+    graph_config *c = t->c;
+    int64_t original;
+    ATOM_TRY(file_check_flag(t->path, t->rope, "truncate", true));
+    ATOM_TRY(file_take_real(t->path, t->rope, "beta_slow", 1, &c->rope.low));
+    ATOM_TRY(file_take_real(t->path, t->rope, "beta_fast", 32, &c->rope.high));
+    ATOM_TRY(take_original(t, t->rope, c->positions, &original));
+    if (!(c->rope.factor >= 1))
+        return atom_fail(ATOM_E_FORMAT, "%s: rope_type 'yarn' has factor %g; it must be at least 1",
+                         t->path, (double)c->rope.factor);
+    c->rope.original = (float)original;
+    c->rope.yarn = 1;
+    return take_gain(t, 0.1 * log((double)c->rope.factor) + 1);
+}
+
+static atom_status take_list(const taking *t, const char *key, float *out)
+{
+    const json_t *list = atom_json_present(t->rope, key);
+    int64_t half = atom_rope_width(&t->c->rope, t->c->head_dim) / 2;
+    bool good = json_is_array(list) && (int64_t)json_array_size(list) == half &&
+                half <= ATOM_ROPE_DIVISORS_MAX;
+    for (int64_t i = 0; i < half && good; i++) {
+        double x = json_number_value(json_array_get(list, (size_t)i));
+        good = (float)x > 0 && (float)x <= 1e6f;
+        out[i] = good ? (float)x : 0;
+    }
+    if (good)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s: %s must be an array of %lld numbers above 0, one for two channels of a "
+                     "head (at most %d)",
+                     t->path, key, (long long)half, ATOM_ROPE_DIVISORS_MAX);
+}
+
+static double long_gain(const graph_config *c)
+{
+    double original = (double)c->long_rope.original, factor = (double)c->positions / original;
+    return factor <= 1 || original <= 1 ? 1 : sqrt(1 + log(factor) / log(original));
+}
+
+static atom_status take_long(const taking *t)
+{
+    graph_config *c = t->c;
+    const char *key = "original_max_position_embeddings";
+    bool inside = atom_json_present(t->rope, key) != NULL;
+    float factor;
+    if (!inside && !atom_json_present(t->root, key))
+        return atom_fail(ATOM_E_FORMAT, "%s: rope_type 'longrope' has no %s", t->path, key);
+    ATOM_TRY(take_original(t, inside ? t->rope : t->root, 0, &c->long_rope.original));
+    double ratio = (double)c->positions / (double)c->long_rope.original;
+    ATOM_TRY(file_take_real(t->path, t->rope, "factor", ratio, &factor));
+    if (fabs((double)factor / ratio - 1) > 1e-5)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: factor is %g, but max_position_embeddings is %g times %s; take the "
+                         "one that is wrong out",
+                         t->path, (double)factor, ratio, key);
+    ATOM_TRY(take_list(t, "short_factor", c->long_rope.shorter));
+    ATOM_TRY(take_list(t, "long_factor", c->long_rope.longer));
+    return take_gain(t, long_gain(c));
+}
+
+/* Up to max_position_embeddings, and atom takes no longer texts, dynamic is default. */
+static atom_status take_dynamic(const taking *t)
+{
+    int64_t original;
+    ATOM_TRY(take_original(t, t->rope, t->c->positions, &original));
+    return original >= t->c->positions
+               ? ATOM_OK
+               : atom_fail(
+                     ATOM_E_UNSUPPORTED,
+                     "%s: rope_type: 'dynamic' from %lld tokens on depends on how long a text "
+                     "is, which is not supported; make max_position_embeddings as small",
+                     t->path, (long long)original);
+}
+
+static atom_status take_all(taking *t)
+{
+    graph_config *c = t->c;
+    bool factor = atom_json_present(t->rope, "factor") != NULL;
+    const json_t *where = atom_json_present(t->rope, "rope_theta") ? t->rope : t->root;
+    ATOM_TRY(file_take_real(t->path, where, "rope_theta", (double)c->rope.theta, &c->rope.theta));
+    ATOM_TRY(take_part(t));
+    if (t->type == DEFAULT && !file_is_neutral(atom_json_present(t->rope, "factor"), 1))
+        return atom_fail(ATOM_E_FORMAT, "%s: factor is there, but no rope_type that would use it",
+                         t->path);
+    if (t->type == LONGROPE)
+        return take_long(t);
+    if (t->type == DYNAMIC)
+        return take_dynamic(t);
+    if (t->type == DEFAULT)
+        return ATOM_OK;
+    if (!factor)
+        return atom_fail(ATOM_E_FORMAT, "%s: rope_type '%s' has no factor", t->path,
+                         type_names[t->type]);
+    ATOM_TRY(file_take_real(t->path, t->rope, "factor", 1, &c->rope.factor));
+    return t->type == LLAMA3 ? take_llama3(t) : t->type == YARN ? take_yarn(t) : ATOM_OK;
+}
+
+atom_status file_rope_take(const char *path, const json_t *root, graph_config *c)
+{
+    taking t = {.path = path, .root = root, .c = c};
+    atom_status st = join(&t);
+    if (st == ATOM_OK)
+        st = take_all(&t);
+    json_decref(t.rope);
+    return st;
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+static int type_of(const graph_config *c)
+{
+    const atom_rope *r = &c->rope;
+    return c->long_rope.original            ? LONGROPE
+           : r->yarn                        ? YARN
+           : r->original > 0                ? LLAMA3
+           : r->factor < 1 || r->factor > 1 ? LINEAR
+                                            : DEFAULT;
+}
+
+static int set_real(json_t *rope, const char *key, float value)
+{
+    return json_object_set_new(rope, key, json_real(file_neat(value))) < 0;
+}
+
+static int set_list(json_t *rope, const char *key, const float *values, int64_t n)
+{
+    json_t *list = json_array();
+    int failed = !list;
+    for (int64_t i = 0; i < n && !failed; i++)
+        failed = json_array_append_new(list, json_real(file_neat(values[i]))) < 0;
+    failed = failed || json_object_set(rope, key, list) < 0;
+    json_decref(list);
+    return failed;
+}
+
+static int set_long(json_t *rope, const graph_config *c, bool parameters)
+{
+    int64_t half = atom_rope_width(&c->rope, c->head_dim) / 2;
+    float gain = (float)atom_rope_gain(&c->rope);
+    return set_list(rope, "short_factor", c->long_rope.shorter, half) ||
+           set_list(rope, "long_factor", c->long_rope.longer, half) ||
+           (gain != (float)long_gain(c) && set_real(rope, "attention_factor", gain)) ||
+           (parameters && json_object_set_new(rope, "original_max_position_embeddings",
+                                              json_integer((json_int_t)c->long_rope.original)) < 0);
+}
+
+static int set_scaled(json_t *rope, const graph_config *c, int type)
+{
+    const atom_rope *r = &c->rope;
+    int failed = set_real(rope, "factor", r->factor);
+    if (type == LLAMA3)
+        failed = failed || set_real(rope, "low_freq_factor", r->low) ||
+                 set_real(rope, "high_freq_factor", r->high);
+    if (type == YARN)
+        failed = failed || set_real(rope, "beta_slow", r->low) ||
+                 set_real(rope, "beta_fast", r->high) ||
+                 set_real(rope, "attention_factor", (float)atom_rope_gain(r));
+    if (type != LINEAR)
+        failed = failed || json_object_set_new(rope, "original_max_position_embeddings",
+                                               json_integer((json_int_t)r->original)) < 0;
+    return failed;
+}
+
+/* A number of which transformers makes the width again, cutting off what is behind the point. */
+static json_t *part_json(const graph_config *c)
+{
+    double D = (double)c->head_dim, part = (double)c->rope.width / D;
+    while ((int64_t)(D * part) < c->rope.width)
+        part = nextafter(part, 2);
+    return json_real(part);
+}
+
+/* rope_scaling of 4 (null: none), or rope_parameters of 5. Phi-3's class of 4 takes three keys, one of
+ * them "type". */
+static json_t *rope_json(const graph_config *c, bool parameters)
+{
+    int type = type_of(c), failed = 0;
+    if (type == DEFAULT && !parameters)
+        return json_null();
+    json_t *rope = json_pack("{s:s}", type == LONGROPE && !parameters ? "type" : "rope_type",
+                             type_names[type]);
+    failed = !rope || (parameters && set_real(rope, "rope_theta", c->rope.theta)) ||
+             (parameters && c->rope.width &&
+              json_object_set_new(rope, "partial_rotary_factor", part_json(c)) < 0) ||
+             (type == LONGROPE && set_long(rope, c, parameters)) ||
+             (type != LONGROPE && type != DEFAULT && set_scaled(rope, c, type));
+    if (!failed)
+        return rope;
+    json_decref(rope);
+    return NULL;
+}
+
+static bool says_dynamic(const json_t *root, const char *key)
+{
+    const json_t *rope = json_object_get(root, key), *says = json_object_get(rope, "rope_type");
+    const char *name = json_string_value(says ? says : json_object_get(rope, "type"));
+    return name && strcmp(name, type_names[DYNAMIC]) == 0;
+}
+
+/* What a file says of longer texts than atom takes stays as it is. */
+int file_rope_set(json_t *root, const graph_config *c)
+{
+    if (says_dynamic(root, "rope_scaling") || says_dynamic(root, "rope_parameters"))
+        return 0;
+    return set_real(root, "rope_theta", c->rope.theta) ||
+           json_object_set_new(root, "rope_scaling", rope_json(c, false)) < 0 ||
+           json_object_set_new(root, "rope_parameters", rope_json(c, true)) < 0 ||
+           (c->rope.width &&
+            json_object_set_new(root, "partial_rotary_factor", part_json(c)) < 0) ||
+           (c->long_rope.original &&
+            json_object_set_new(root, "original_max_position_embeddings",
+                                json_integer((json_int_t)c->long_rope.original)) < 0);
+}
