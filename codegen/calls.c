@@ -7,6 +7,7 @@
  *   the value of t                               the gradient of t
  *     is a graph input            TOKENS/TARGETS   belongs to what came in    DX
  *     came in                     X                comes from a late node     LATE
+ *     held (plan)                 HELD, SENT
  *     FWD:  goes out              Y                belongs to what goes out   DY (others add to it)
  *     KEEP: backward reads it     KEPT             else                       ACT
  *     else                        ACT
@@ -44,9 +45,11 @@ typedef struct builder {
     swap_calls *calls;
     size_t room;
     scratch act;
-    uint64_t *kept_at; /* per tensor: offset in KEPT, or NOT_KEPT */
-    uint8_t *needed;   /* per node: the KEEP list runs it */
-    bool full;         /* the KEEP list also produces Y (activations are kept, not recomputed) */
+    uint64_t
+        *kept_at;    /* per tensor: offset in its base of those that backward reads, or NOT_KEPT */
+    uint8_t *needed; /* per node: the KEEP list runs it */
+    const uint8_t *holds; /* of the plan, if this sub-model keeps some; else NULL */
+    bool full;            /* the KEEP list also produces Y (activations are kept, not recomputed) */
 } builder;
 
 static const uint64_t NOT_KEPT = UINT64_MAX;
@@ -112,6 +115,24 @@ static uint64_t aligned_bytes(const builder *b, int32_t tensor)
     return atom_align(graph_tensor_bytes(b->g, tensor));
 }
 
+/* Where the plan keeps what backward reads of this tensor, if its sub-model keeps only some; else
+ * KEPT. */
+static swap_base kept_base(const builder *b, int32_t tensor)
+{
+    if (!b->holds)
+        return SWAP_BASE_KEPT;
+    uint8_t hold = b->holds[b->g->tensors[tensor].producer];
+    return hold == PART_HOLD_DEVICE ? SWAP_BASE_HELD
+           : hold == PART_HOLD_HOST ? SWAP_BASE_SENT
+                                    : SWAP_BASE_KEPT;
+}
+
+/* Does forward leave the tensor for backward, which then need not compute it again? */
+static bool is_held(const builder *b, int32_t tensor)
+{
+    return b->kept_at[tensor] != NOT_KEPT && kept_base(b, tensor) != SWAP_BASE_KEPT;
+}
+
 /* Where the value of a tensor is (or, for a producer, goes). */
 static swap_ref value_ref(builder *b, int32_t tensor)
 {
@@ -127,8 +148,8 @@ static swap_ref value_ref(builder *b, int32_t tensor)
         ATOM_ASSERT(found);
         return (swap_ref){SWAP_BASE_X, offset};
     }
-    if (b->list != SWAP_LIST_FWD && b->kept_at[tensor] != NOT_KEPT)
-        return (swap_ref){SWAP_BASE_KEPT, b->kept_at[tensor]};
+    if ((b->list != SWAP_LIST_FWD && b->kept_at[tensor] != NOT_KEPT) || is_held(b, tensor))
+        return (swap_ref){kept_base(b, tensor), b->kept_at[tensor]};
     bool out = b->list == SWAP_LIST_FWD || (b->list == SWAP_LIST_KEEP && b->full);
     if (out && in_boundary(&b->visit->y, tensor, &offset))
         return (swap_ref){SWAP_BASE_Y, offset};
@@ -316,8 +337,9 @@ static atom_status add_forward(builder *b, int32_t index)
     release_values(b, index);
     /* kept by backward and wanted outside: it is computed into KEPT, then copied out */
     int32_t out = node->out[0];
-    if (st == ATOM_OK && b->list == SWAP_LIST_KEEP && b->full && b->kept_at[out] != NOT_KEPT &&
-        in_boundary(&b->visit->y, out, &offset))
+    bool kept = b->list == SWAP_LIST_KEEP && b->full && b->kept_at[out] != NOT_KEPT;
+    bool held = b->list == SWAP_LIST_FWD && is_held(b, out);
+    if (st == ATOM_OK && (kept || held) && in_boundary(&b->visit->y, out, &offset))
         st = add_copy(b, (swap_ref){SWAP_BASE_Y, offset}, value_ref(b, out), out);
     return st;
 }
@@ -377,12 +399,17 @@ static atom_status add_backward(builder *b, int32_t index)
 
 /* --- lists ----------------------------------------------------------------------------------- */
 
+static bool is_missing(const builder *b, int32_t tensor)
+{
+    return b->kept_at[tensor] != NOT_KEPT && !is_held(b, tensor);
+}
+
 /* Which tensors the backward of this range reads,
  * and which nodes the KEEP list must run for them. */
 static void mark_needed(builder *b)
 {
     const graph *g = b->g;
-    uint64_t at = 0, offset;
+    uint64_t at[SWAP_BASE_N] = {0}, offset;
     for (uint32_t t = 0; t < g->n_tensors; t++)
         b->kept_at[t] = NOT_KEPT;
     for (int32_t i = b->first; i < b->last; i++) {
@@ -403,23 +430,26 @@ static void mark_needed(builder *b)
     for (uint32_t t = 0; t < g->n_tensors; t++) {
         if (b->kept_at[t] == NOT_KEPT)
             continue;
-        b->kept_at[t] = at;
-        at += aligned_bytes(b, (int32_t)t);
+        swap_base base = kept_base(b, (int32_t)t);
+        b->kept_at[t] = at[base];
+        at[base] += aligned_bytes(b, (int32_t)t);
     }
-    b->visit->kept_bytes = at;
+    b->visit->kept_bytes = at[SWAP_BASE_KEPT];
+    b->visit->held_bytes = at[SWAP_BASE_HELD];
+    b->visit->sent_bytes = at[SWAP_BASE_SENT];
     memset(b->needed, 0, g->n_nodes);
     for (int32_t i = b->last; i-- > b->first;) {
         const graph_node *node = &g->nodes[i];
         const atom_op_info *info = atom_op_get(node->op);
         if (info->flags & ATOM_OP_TERMINAL)
             continue;
-        bool want = b->needed[i] || b->kept_at[node->out[0]] != NOT_KEPT ||
+        bool want = b->needed[i] || is_missing(b, node->out[0]) ||
                     (b->full && in_boundary(&b->visit->y, node->out[0], &offset));
         for (int s = 0; s < info->saved; s++)
-            want |= b->kept_at[node->saved[s]] != NOT_KEPT;
+            want |= is_missing(b, node->saved[s]);
         b->needed[i] = want;
         for (int j = 0; want && j < info->ins; j++) {
-            if (made_here(b, node->in[j]))
+            if (made_here(b, node->in[j]) && !is_held(b, node->in[j]))
                 b->needed[g->tensors[node->in[j]].producer] = 1;
         }
     }
@@ -527,7 +557,8 @@ static atom_status build_sub_model(builder *b, uint32_t k)
     b->visit = &b->layout->visits[k];
     b->first = s->first_node;
     b->last = s->last_node;
-    b->full = !last && s->keep != PART_RECOMPUTE;
+    b->full = !last && (s->keep == PART_KEEP_DEVICE || s->keep == PART_KEEP_HOST);
+    b->holds = !last && s->keep == PART_KEEP_SOME ? b->layout->plan->holds : NULL;
     b->act.peak = 0;
     out->first_node = s->first_node;
     out->last_node = s->last_node;

@@ -299,6 +299,26 @@ static void place_kept(gen_layout *layout)
     }
 }
 
+/* What sub-models hold that keep only some: all micro-batches on the device, or a pair of places on
+ * the way to the host and back. */
+static void place_holds(gen_layout *layout)
+{
+    uint64_t own = 0, staging = 0;
+    for (uint32_t k = 0; k < layout->n; k++) {
+        own += layout->visits[k].held_bytes * layout->C;
+        staging = max_u64(staging, layout->visits[k].sent_bytes * 2);
+    }
+    uint64_t own_base = region(layout->out, SWAP_DEVICE, "held activations", own);
+    uint64_t base = region(layout->out, SWAP_DEVICE, "held staging", staging);
+    for (uint32_t k = 0; k < layout->n; k++) {
+        gen_visit *v = &layout->visits[k];
+        store_on_device(&v->held, v->held_bytes, layout->C, own_base);
+        own_base += v->held_bytes * layout->C;
+        store_on_device(&v->sent, v->sent_bytes, 2, base);
+        v->sent.place = PART_ON_HOST;
+    }
+}
+
 /* Boundaries that stay on the device: activations of every cut for the whole step; gradients
  * double-ended, since only neighbours are alive together. */
 static void place_boundaries_device(gen_layout *layout)
@@ -380,6 +400,7 @@ static void place_stashes(gen_layout *layout)
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         place_host_store(layout, &v->kept, &at);
+        place_host_store(layout, &v->sent, &at);
         place_host_store(layout, &v->x_store, &at);
         place_host_store(layout, &v->dx_store, &at);
     }
@@ -440,6 +461,7 @@ void gen_layout_place(gen_layout *layout)
         place_slots(layout);
     place_gradients(layout);
     place_kept(layout);
+    place_holds(layout);
     if (layout->plan->boundaries == PART_ON_HOST)
         place_boundaries_host(layout);
     else

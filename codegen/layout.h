@@ -11,7 +11,7 @@
  *   | shared accumulators  |                          | losses      |
  *   | spill ring (wire)    | double-ended too         | norms       |
  *   | optimizer state      | updates on the device    |             |
- *   | kept sets            |                          | stashes     |
+ *   | kept and held sets   |                          | stashes     |
  *   | scratch activations  |                          +-------------+
  *   | boundaries, late     |
  *   | tokens, losses, norms|
@@ -61,7 +61,8 @@ typedef struct gen_visit {
     swap_range grads;               /* f32 accumulators of owned, unshared parameters */
     swap_range spill;               /* rounded gradients, laid out like the owned extent */
     uint64_t kept_bytes, act_bytes; /* of one micro-batch */
-    gen_store kept;
+    uint64_t held_bytes, sent_bytes; /* what is held on the device and on the host beside it */
+    gen_store kept, held, sent;
     gen_boundary x, y;           /* what comes in and goes out */
     gen_store x_store, dx_store; /* boundary in front of this sub-model; bytes 0 for the first */
     bool has_late;
@@ -87,7 +88,8 @@ typedef struct gen_layout {
  * is known, where all of it is. */
 ATOM_MUST atom_status gen_layout_fill(gen_layout *layout);
 void gen_layout_place(gen_layout *layout);
-/* calls.c: fills the program's lists, and kept_bytes and act_bytes of every visit. */
+/* calls.c: fills the program's lists, and kept_bytes, held_bytes, sent_bytes and act_bytes of every
+ * visit; kept_bytes is without what is held and sent. */
 ATOM_MUST atom_status gen_calls_build(gen_layout *layout);
 /* cost.c: what an instruction takes when it runs alone; zero without a profile. */
 void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in);

@@ -100,6 +100,8 @@ static void set_bases(const gen_layout *layout, swap_instr *in, uint32_t k, uint
     in->base[SWAP_BASE_LOSS] =
         (swap_range){SWAP_DEVICE, layout->losses.offset + i * h->loss_bytes, h->loss_bytes};
     in->base[SWAP_BASE_KEPT] = gen_store_device(&v->kept, i);
+    in->base[SWAP_BASE_HELD] = gen_store_device(&v->held, i);
+    in->base[SWAP_BASE_SENT] = gen_store_device(&v->sent, i);
     in->base[SWAP_BASE_ACT] = layout->act;
     in->base[SWAP_BASE_LATE] = gen_store_device(&layout->late, i);
     if (k > 0) {
@@ -382,7 +384,8 @@ static atom_status visit_forward(gen_writer *w, uint32_t k, bool train)
     uint32_t C = w->layout->C, n = w->layout->n;
     const gen_visit *v = &w->layout->visits[k];
     bool last = k + 1 == n;
-    bool keep = train && !last && w->layout->plan->sub_models[k].keep != PART_RECOMPUTE;
+    part_keep choice = last ? PART_RECOMPUTE : w->layout->plan->sub_models[k].keep;
+    bool keep = train && (choice == PART_KEEP_DEVICE || choice == PART_KEEP_HOST);
     fetch_begin(w, (int32_t)k + 1);
     for (uint32_t i = 0; i < C; i++) {
         if (k > 0)
@@ -394,6 +397,8 @@ static atom_status visit_forward(gen_writer *w, uint32_t k, bool train)
             ATOM_TRY(stash(w, k, i, x_store(w, k + 1)));
         if (keep)
             ATOM_TRY(stash(w, k, i, &v->kept));
+        if (train)
+            ATOM_TRY(stash(w, k, i, &v->sent));
     }
     return ATOM_OK;
 }
@@ -404,8 +409,8 @@ static atom_status visit_backward(gen_writer *w, uint32_t k)
     const gen_visit *v = &w->layout->visits[k];
     bool turn = k + 1 == n;
     part_keep keep = turn ? PART_RECOMPUTE : w->layout->plan->sub_models[k].keep;
-    uint8_t lists =
-        (uint8_t)(1u << SWAP_LIST_BWD | (keep == PART_RECOMPUTE ? 1u << SWAP_LIST_KEEP : 0));
+    bool again = keep == PART_RECOMPUTE || keep == PART_KEEP_SOME;
+    uint8_t lists = (uint8_t)(1u << SWAP_LIST_BWD | (again ? 1u << SWAP_LIST_KEEP : 0));
     fetch_begin(w, (int32_t)k - 1);
     for (uint32_t i = 0; i < C; i++) {
         if (k > 0)
@@ -414,6 +419,7 @@ static atom_status visit_backward(gen_writer *w, uint32_t k)
             ATOM_TRY(unstash(w, k, i, dx_store(w, k + 1)));
         if (keep == PART_KEEP_HOST)
             ATOM_TRY(unstash(w, k, i, &v->kept));
+        ATOM_TRY(unstash(w, k, i, &v->sent));
         ATOM_TRY(fetch_continue(w, i + 1, C));
         ATOM_TRY(emit_compute(w, SWAP_BWD, k, i, lists, true));
         if (k > 0)

@@ -37,7 +37,7 @@ static atom_status make_single(const part_search_state *s, part_plan **out)
 
 /* --- candidates --- */
 
-static bool same_plan(const part_plan *a, const part_plan *b)
+static bool same_plan(const part_plan *a, const part_plan *b, uint32_t n_nodes)
 {
     if (a->n_sub_models != b->n_sub_models || a->boundaries != b->boundaries ||
         a->update_on_device != b->update_on_device)
@@ -47,7 +47,7 @@ static bool same_plan(const part_plan *a, const part_plan *b)
         if (x->last_node != y->last_node || x->keep != y->keep || x->resident != y->resident)
             return false;
     }
-    return true;
+    return !a->holds || !b->holds || memcmp(a->holds, b->holds, n_nodes) == 0;
 }
 
 /* Takes the plan over; throws it away when there is one like it. */
@@ -55,7 +55,7 @@ static void add(part_search_state *s, part_candidate candidate)
 {
     bool room = s->n_candidates < PART_CANDIDATES_MAX;
     for (uint32_t i = 0; i < s->n_candidates; i++)
-        room = room && !same_plan(s->candidates[i].plan, candidate.plan);
+        room = room && !same_plan(s->candidates[i].plan, candidate.plan, s->g->n_nodes);
     if (room)
         s->candidates[s->n_candidates++] = candidate;
     else
@@ -115,11 +115,18 @@ ATOM_MUST static atom_status add_one(part_search_state *s, const part_setting *s
                                      part_goal goal, uint64_t capacity, bool *hidden)
 {
     part_candidate c = {.setting = *setting, .goal = goal, .capacity_bytes = capacity};
-    ATOM_TRY(part_make_plan(s, setting, goal, capacity, part_device_limit(s), &c.plan));
+    ATOM_TRY(part_make_plan(s, setting, goal, capacity, part_device_limit(s), false, &c.plan));
     if (!c.plan)
         return ATOM_OK;
     *hidden = hides(s, setting, c.plan);
     add(s, c);
+    if (setting->keep != PART_RECOMPUTE || s->request->recompute >= 0)
+        return ATOM_OK;
+    c.some = true;
+    c.plan = NULL;
+    ATOM_TRY(part_make_plan(s, setting, goal, capacity, part_device_limit(s), true, &c.plan));
+    if (c.plan)
+        add(s, c);
     return ATOM_OK;
 }
 
@@ -205,12 +212,12 @@ atom_status part_candidates_make(part_search_state *s)
     return ATOM_OK;
 }
 
-part_candidate *part_candidates_take(part_search_state *s)
+part_candidate *part_candidates_take(part_search_state *s, bool plain)
 {
     part_candidate *best = NULL;
     for (uint32_t i = 0; i < s->n_candidates; i++) {
         part_candidate *c = &s->candidates[i];
-        if (c->taken || !c->plan)
+        if (c->taken || !c->plan || (plain && c->some))
             continue;
         if (!best || part_plan_seconds(c->plan) < part_plan_seconds(best->plan))
             best = c;
@@ -226,7 +233,7 @@ atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64
     if (c->capacity_bytes == 0 || bias >= part_device_limit(s))
         return ATOM_OK;
     uint64_t limit = part_device_limit(s) - bias;
-    return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, &c->plan);
+    return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->some, &c->plan);
 }
 
 void part_candidates_clear(part_search_state *s)
@@ -252,6 +259,11 @@ atom_status part_quick_seconds(part_search_state *s, double *seconds)
         if (stashes && s->request->recompute < 0 && s->n_candidates)
             continue; /* dear to try, and mostly slower */
         ATOM_TRY_CLEAN(add_one(s, &setting, PART_GOAL_TIME, part_device_limit(s), &hidden));
+        /* What holds single nodes wants some of the memory for them; with few micro-batches the link
+         * has no time for it. */
+        if (!stashes && s->request->recompute < 0 && s->device_bytes && s->micro_batches >= 16)
+            ATOM_TRY_CLEAN(
+                add_one(s, &setting, PART_GOAL_TIME, part_device_limit(s) / 8 * 3, &hidden));
     }
     *seconds = s->n_candidates ? best_seconds(s) : 0;
 cleanup:

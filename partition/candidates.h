@@ -14,6 +14,7 @@ typedef struct part_candidate {
     part_setting setting;
     part_goal goal;
     uint64_t capacity_bytes; /* for the cuts; the rest keeps activations; 0: one sub-model */
+    bool some; /* its sub-models may hold single nodes */
     bool taken;
 } part_candidate;
 
@@ -82,10 +83,15 @@ int64_t part_noise_price(const part_search_state *s, const part_setting *setting
  * one. */
 ATOM_MUST atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal goal,
                                      uint64_t capacity, uint64_t limit, part_plan **out);
-/* The same; what the cuts leave of `limit` keeps activations and parameters on the device. */
+/* The same; what the cuts leave of `limit` keeps activations and parameters on the device. some: and
+ * single nodes are held where sub-models repeat; *out is NULL where that is not faster. */
 ATOM_MUST atom_status part_make_plan(part_search_state *s, const part_setting *setting,
-                                     part_goal goal, uint64_t capacity, uint64_t limit,
+                                     part_goal goal, uint64_t capacity, uint64_t limit, bool some,
                                      part_plan **out);
+/* some.c: holds nodes of the sub-models that repeat all, in what the plan leaves of `limit`; send: and
+ * on the host, as far as the link has time. The plan may be no better for it. */
+ATOM_MUST atom_status part_hold_some(const part_search_state *s, part_plan *plan, uint64_t limit,
+                                     bool send);
 /* Remembers by how little a plan did not fit, for the refusal. */
 void part_note_need(part_search_state *s, const part_verdict *v, uint64_t limit);
 
@@ -95,8 +101,9 @@ void part_note_need(part_search_state *s, const part_verdict *v, uint64_t limit)
 bool part_way_setting(const part_search_state *s, int way, part_setting *setting);
 /* Fills candidates, by the model; each fits by the model, none is exact yet. */
 ATOM_MUST atom_status part_candidates_make(part_search_state *s);
-/* The most promising candidate whose plan was not taken yet; NULL when there is none. */
-part_candidate *part_candidates_take(part_search_state *s);
+/* The most promising candidate whose plan was not taken yet; NULL when there is none. plain: of those
+ * that hold no single nodes. */
+part_candidate *part_candidates_take(part_search_state *s, bool plain);
 /* Makes c->plan again, for a device that has bias bytes less; NULL if there is none. */
 ATOM_MUST atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias);
 void part_candidates_clear(part_search_state *s);

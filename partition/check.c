@@ -99,11 +99,63 @@ static atom_status check_sub_model(const part_plan *plan, const graph *g, uint32
     if (k && !graph_can_cut(g, first))
         return atom_fail(ATOM_E_USAGE, "the model cannot be cut in front of node %d (%s)", first,
                          g->nodes[first].name);
-    if ((unsigned)s->keep > PART_KEEP_HOST)
+    if ((unsigned)s->keep > PART_KEEP_SOME)
         return atom_fail(ATOM_E_USAGE, "sub-model %u has a choice that does not exist", k);
     if (s->param_bytes != param_bytes(g, s))
         return atom_fail(ATOM_E_USAGE, "sub-model %u says %llu parameter bytes, it has %llu", k,
                          (unsigned long long)s->param_bytes, (unsigned long long)param_bytes(g, s));
+    return ATOM_OK;
+}
+
+/* Does the backward of a node of the sub-model read the tensor? */
+static bool read_back(const graph *g, const part_sub_model *s, int32_t tensor)
+{
+    for (int32_t i = s->first_node; i < s->last_node; i++) {
+        const atom_op_info *info = atom_op_get(g->nodes[i].op);
+        unsigned keeps = graph_node_keeps(g, i);
+        if ((info->flags & ATOM_OP_LATE) || !graph_node_backward(g, i))
+            continue;
+        for (int j = 0; j < info->ins; j++)
+            if (g->nodes[i].in[j] == tensor && (keeps & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0)))
+                return true;
+        if ((keeps & ATOM_KEEP_OUT) && g->nodes[i].out[0] == tensor)
+            return true;
+        for (int j = 0; j < info->saved; j++)
+            if (g->nodes[i].saved[j] == tensor)
+                return true;
+    }
+    return false;
+}
+
+bool part_can_hold(const graph *g, const part_sub_model *s, int32_t node)
+{
+    const graph_node *n = &g->nodes[node];
+    const atom_op_info *info = atom_op_get(n->op);
+    bool any = !(info->flags & ATOM_OP_TERMINAL) && read_back(g, s, n->out[0]);
+    for (int j = 0; j < info->saved && !(info->flags & ATOM_OP_TERMINAL); j++)
+        any = any || read_back(g, s, n->saved[j]);
+    return any;
+}
+
+static atom_status check_holds(const part_plan *plan, const graph *g, uint32_t k)
+{
+    const part_sub_model *s = &plan->sub_models[k];
+    bool some = s->keep == PART_KEEP_SOME, any = false;
+    if (some && (k + 1 == plan->n_sub_models || !plan->holds))
+        return atom_fail(ATOM_E_USAGE, "sub-model %u keeps some of its nodes, but %s", k,
+                         plan->holds ? "the last one keeps nothing" : "none is named");
+    for (int32_t i = s->first_node; plan->holds && i < s->last_node; i++) {
+        if (plan->holds[i] > PART_HOLD_HOST || (plan->holds[i] && !some))
+            return atom_fail(ATOM_E_USAGE, "node %d is kept in a way that does not exist", i);
+        if (plan->holds[i] && !part_can_hold(g, s, i))
+            return atom_fail(ATOM_E_USAGE,
+                             "sub-model %u keeps node %d (%s), of which its backward reads nothing",
+                             k, i, g->nodes[i].name);
+        any |= plan->holds[i] != PART_AGAIN;
+    }
+    if (some && !any)
+        return atom_fail(ATOM_E_USAGE, "sub-model %u keeps some of its nodes, but none is named",
+                         k);
     return ATOM_OK;
 }
 
@@ -135,5 +187,7 @@ atom_status part_plan_check(const part_plan *plan, const graph *g)
     if (end != (int32_t)g->n_nodes)
         return atom_fail(ATOM_E_USAGE, "the plan ends at node %d, the graph has %u nodes", end - 1,
                          g->n_nodes);
+    for (uint32_t k = 0; k < plan->n_sub_models; k++)
+        ATOM_TRY(check_holds(plan, g, k));
     return check_totals(plan, g);
 }

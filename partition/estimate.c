@@ -41,6 +41,16 @@ uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches)
            m->norm_bytes + m->muon_bytes + part_window_bytes(m->g);
 }
 
+/* The range of sub-model k, with what it holds. */
+static part_range range_of(const part_model *m, const part_plan *plan, uint32_t k)
+{
+    const part_sub_model *s = &plan->sub_models[k];
+    part_range r = part_range_make(m, s->first_node, s->last_node);
+    if (s->keep == PART_KEEP_SOME)
+        part_range_hold(m, plan->holds, &r);
+    return r;
+}
+
 /* --- memory: region by region, as codegen lays it out --- */
 
 static void add_boundaries(const part_plan *plan, const part_model *m, part_verdict *v)
@@ -67,11 +77,12 @@ static void add_boundaries(const part_plan *plan, const part_model *m, part_verd
 static void add_memory(const part_model *m, const part_plan *plan, part_verdict *v)
 {
     uint64_t C = plan->micro_batches, ring = 0, own = 0, grads = 0, spill = 0, kept = 0, act = 0;
+    uint64_t staging = 0;
     part_range next = {0};
     bool next_resident = false;
     for (uint32_t k = plan->n_sub_models; k-- > 0;) {
         const part_sub_model *s = &plan->sub_models[k];
-        part_range r = part_range_make(m, s->first_node, s->last_node);
+        part_range r = range_of(m, plan, k);
         bool last = k + 1 == plan->n_sub_models;
         part_keep keep = last ? PART_RECOMPUTE : s->keep;
         if (s->resident)
@@ -84,13 +95,15 @@ static void add_memory(const part_model *m, const part_plan *plan, part_verdict 
         if (keep == PART_KEEP_DEVICE)
             own += C * r.kept_bytes;
         else
-            kept = max_u64(kept, r.kept_bytes * (keep == PART_KEEP_HOST ? 2 : 1));
-        if (keep == PART_KEEP_HOST)
-            v->host_peak_bytes += C * r.kept_bytes;
+            kept = max_u64(kept, (r.kept_bytes - r.held_bytes - r.sent_bytes) *
+                                     (keep == PART_KEEP_HOST ? 2 : 1));
+        own += C * r.held_bytes;
+        staging = max_u64(staging, 2 * r.sent_bytes);
+        v->host_peak_bytes += C * (keep == PART_KEEP_HOST ? r.kept_bytes : r.sent_bytes);
         next = r;
         next_resident = s->resident;
     }
-    v->device_peak_bytes += grads + kept + act + m->shared_bytes + m->norm_bytes +
+    v->device_peak_bytes += grads + kept + staging + act + m->shared_bytes + m->norm_bytes +
                             m->workspace_bytes + C * m->micro_batch_bytes;
     if (!plan->in_place)
         v->device_peak_bytes += ring + own + spill;
@@ -129,7 +142,7 @@ static part_times times_of(const part_model *m, const part_plan *plan, uint32_t 
                             .keep = s->keep,
                             .boundaries = plan->boundaries,
                             .clip = plan->clip};
-    *r = part_range_make(m, s->first_node, s->last_node);
+    *r = range_of(m, plan, k);
     return part_range_times(m, &setting, r);
 }
 

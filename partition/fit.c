@@ -171,6 +171,43 @@ ATOM_MUST static atom_status fill(const part_search_state *s, part_plan **plan, 
     return ATOM_OK;
 }
 
+/*
+ * What is left holds single nodes instead, on the device and then also on the host, if that is
+ * faster by more than a hundredth: a plan that keeps all or nothing is simpler. bare: the plan before
+ * it was filled.
+ */
+ATOM_MUST static atom_status fill_holds(const part_search_state *s, const part_plan *bare,
+                                        part_plan **plan, uint64_t limit)
+{
+    static const double WORTH = 0.99;
+    part_plan *other = NULL;
+    part_verdict best, v;
+    part_plan_estimate(s, *plan, &best);
+    for (int way = 0; way < 4; way++) {
+        bool send = way & 1, filled = way & 2;
+        double worth = (*plan)->holds ? 1 : WORTH;
+        ATOM_TRY(part_plan_copy(filled ? *plan : bare, &other));
+        if (filled && other->holds) {
+            part_plan_close(&other);
+            break;
+        }
+        atom_status st = part_hold_some(s, other, limit, send);
+        if (st == ATOM_OK && !filled)
+            fill_resident(s, other, limit);
+        part_plan_estimate(s, other, &v);
+        if (st == ATOM_OK && v.step_seconds < worth * best.step_seconds &&
+            v.device_peak_bytes <= limit && part_host_holds(s, &v)) {
+            part_plan *swapped = *plan;
+            *plan = other;
+            other = swapped;
+            best = v;
+        }
+        part_plan_close(&other);
+        ATOM_TRY(st);
+    }
+    return ATOM_OK;
+}
+
 /* Does the plan repeat activations although the request forbids it? */
 static bool repeats(const part_search_state *s, const part_plan *plan)
 {
@@ -338,9 +375,9 @@ cleanup:
 }
 
 /* Cuts for at most `capacity`; what they leave of `limit` is filled.
- * *out is NULL if there is none. */
+ * *out is NULL if there is none, and with `some` if it would hold nothing. */
 atom_status part_make_plan(part_search_state *s, const part_setting *setting, part_goal goal,
-                           uint64_t capacity, uint64_t limit, part_plan **out)
+                           uint64_t capacity, uint64_t limit, bool some, part_plan **out)
 {
     *out = NULL;
     atom_status st = part_open_table(s);
@@ -348,8 +385,15 @@ atom_status part_make_plan(part_search_state *s, const part_setting *setting, pa
         st = part_make_cuts(s, *setting, goal, capacity < limit ? capacity : limit, limit, out);
     if (st != ATOM_OK || !*out)
         return st;
-    st = fill(s, out, limit);
-    if (st != ATOM_OK || repeats(s, *out))
+    part_plan *bare = NULL;
+    if (some)
+        st = part_plan_copy(*out, &bare);
+    if (st == ATOM_OK)
+        st = fill(s, out, limit);
+    if (st == ATOM_OK && some)
+        st = fill_holds(s, bare, out, limit);
+    part_plan_close(&bare);
+    if (st != ATOM_OK || repeats(s, *out) || (some && !(*out)->holds))
         part_plan_close(out);
     return st;
 }

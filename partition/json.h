@@ -38,6 +38,11 @@ ATOM_MUST atom_status part_in_f64(const part_in *in, const char *key, double low
                                   double *out);
 /* A string of 1 .. size-1 bytes without control characters. */
 ATOM_MUST atom_status part_in_text(const part_in *in, const char *key, char *out, size_t size);
+/* Item i of the array at key, an integer. */
+ATOM_MUST atom_status part_in_i64_at(const part_in *in, const char *key, size_t i, int64_t low,
+                                     int64_t high, int64_t *out);
+/* ATOM_E_FORMAT: the file, the key, and what is wrong with it. */
+ATOM_MUST atom_status part_in_wrong(const part_in *in, const char *key, const char *what);
 /* The array at key, with low .. high items. */
 ATOM_MUST atom_status part_in_array(const part_in *in, const char *key, size_t low, size_t high,
                                     json_t **out);

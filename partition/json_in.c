@@ -84,6 +84,25 @@ atom_status part_in_i64(const part_in *in, const char *key, int64_t low, int64_t
     return ATOM_OK;
 }
 
+atom_status part_in_wrong(const part_in *in, const char *key, const char *what)
+{
+    return wrong(in, key, "%s", what);
+}
+
+atom_status part_in_i64_at(const part_in *in, const char *key, size_t i, int64_t low, int64_t high,
+                           int64_t *out)
+{
+    const json_t *value = json_array_get(json_object_get(in->object, key), i);
+    if (!json_is_integer(value))
+        return wrong(in, key, "item %zu: expected an integer", i);
+    int64_t v = json_integer_value(value);
+    if (v < low || v > high)
+        return wrong(in, key, "item %zu: %lld is not in %lld .. %lld", i, (long long)v,
+                     (long long)low, (long long)high);
+    *out = v;
+    return ATOM_OK;
+}
+
 atom_status part_in_f64(const part_in *in, const char *key, double low, double high, double *out)
 {
     const json_t *value = json_object_get(in->object, key);

@@ -10,21 +10,6 @@
 
 #include <string.h>
 
-/* What a node adds to a range, whatever the range. */
-typedef struct part_node_facts {
-    uint64_t own_bytes, frozen_bytes, grad_bytes, own_elements, muon_elements;
-    int64_t fwd_ps, bwd_ps, muon_ps;
-    uint32_t kept_first, kept_last; /* of part_model.kept */
-    int32_t
-        prev_use[GRAPH_PARAM_MAX]; /* the node before that uses the same shared parameter, or -1 */
-} part_node_facts;
-
-/* A tensor that backward reads, filed under its first reader. */
-typedef struct part_kept {
-    int32_t reader, producer;
-    uint64_t bytes;
-} part_kept;
-
 typedef struct part_cross {
     int32_t producer, last_use;
     uint64_t bytes;
@@ -171,7 +156,7 @@ static atom_status fill_kept(part_model *m)
         int32_t reader = producer < 0 ? GRAPH_NONE : first_reader(g, t, producer);
         if (reader < 0 || t == g->loss)
             continue;
-        found[total++] = (part_kept){reader, producer, tensor_bytes(g, t)};
+        found[total++] = (part_kept){reader, producer, t, tensor_bytes(g, t)};
         m->nodes[reader].kept_last++;
     }
     for (uint32_t i = 0, at = 0; i < g->n_nodes; i++) {
@@ -359,7 +344,8 @@ atom_status part_model_open(const graph *g, const part_profile *profile, part_mo
     m->g = g;
     m->profile = profile;
     m->nodes = atom_alloc(g->n_nodes, sizeof *m->nodes);
-    if (!m->nodes)
+    m->marks = atom_alloc(g->n_nodes, sizeof *m->marks);
+    if (!m->nodes || !m->marks)
         ATOM_TRY_CLEAN(atom_fail_memory("the partition model", g->n_nodes * sizeof *m->nodes));
     fill_params(m);
     fill_nodes(m);
@@ -399,6 +385,7 @@ void part_model_close(part_model **model)
         atom_free(m->peak[l]);
     atom_free(m->points);
     atom_free(m->nodes);
+    atom_free(m->marks);
     atom_free(m->boundary_bytes);
     atom_free(m->kept);
     atom_free(m->cross);

@@ -24,6 +24,8 @@ typedef struct part_range {
     uint64_t own_bytes;     /* trained wire parameters it owns (first use here): what it spills */
     uint64_t grad_bytes;    /* fp32 accumulators of owned, unshared parameters */
     uint64_t kept_bytes;    /* what its backward reads of its forward */
+    uint64_t held_bytes, sent_bytes; /* of that: held on the device and on the host, where a plan
+                                        keeps only some (part_range_hold) */
     uint64_t scratch_bytes; /* most transient bytes alive at once */
     uint64_t x_bytes, y_bytes; /* boundaries in front and behind */
     uint64_t own_elements;
@@ -34,20 +36,47 @@ typedef struct part_range {
     int64_t bwd_ps;
 } part_range;
 
+/* What a node adds to a range, whatever the range. */
+typedef struct part_node_facts {
+    uint64_t own_bytes, frozen_bytes, grad_bytes, own_elements, muon_elements;
+    int64_t fwd_ps, bwd_ps, muon_ps;
+    uint32_t kept_first, kept_last; /* of part_model.kept */
+    int32_t
+        prev_use[GRAPH_PARAM_MAX]; /* the node before that uses the same shared parameter, or -1 */
+} part_node_facts;
+
+/* A tensor that backward reads, filed under its first reader. */
+typedef struct part_kept {
+    int32_t reader, producer, tensor;
+    uint64_t bytes;
+} part_kept;
+
+/* What holding needs to know of a node in the range that is looked at (hold.c). */
+typedef struct part_mark {
+    bool out_kept;  /* its output is read by backward */
+    bool any_kept;  /* anything that it makes is */
+    bool again;     /* backward repeats it */
+    uint8_t hold;   /* in a root: a part_hold, for some.c */
+    int32_t group;  /* of what is repeated for the same tensors, or -1; see part_groups() */
+    uint64_t bytes; /* of what it makes and backward reads; in a root, of its whole group */
+    int64_t ps;     /* in a root: to compute the group again */
+} part_mark;
+
 typedef struct part_model {
     const graph *g;
     const part_profile *profile;
     uint32_t n_points;               /* places where one may cut, 0 and n_nodes included */
     int32_t *points;                 /* n_points, ascending */
-    struct part_node_facts *nodes;   /* n_nodes */
+    part_node_facts *nodes;          /* n_nodes */
     uint64_t *boundary_bytes;        /* n_nodes + 1: bytes that cross in front of node i */
     uint64_t *peak[PART_RMQ_LEVELS]; /* range maxima of live bytes */
     uint32_t n_levels;
-    struct part_kept *kept;   /* tensors by the first node whose backward reads them */
+    part_kept *kept;          /* tensors by the first node whose backward reads them */
     struct part_cross *cross; /* tensors by cut that they cross */
     uint32_t *cross_at;       /* n_nodes + 2: cross[cross_at[i]] .. crosses in front of node i */
     int32_t *skips;           /* nodes that backward of [.., i) need not repeat, by i */
     uint32_t *skip_at;        /* n_nodes + 2 */
+    part_mark *marks;         /* n_nodes: scratch of hold.c */
     uint64_t shared_bytes, late_bytes, norm_bytes, micro_batch_bytes, workspace_bytes;
     uint64_t extent_elements;  /* of the canonical vector */
     uint64_t trained_elements; /* of the optimizer's state */
@@ -74,6 +103,19 @@ part_range part_range_begin(const part_model *m, int32_t first);
 void part_range_extend(const part_model *m, part_range *r);
 void part_range_finish(const part_model *m, part_range *r);
 part_range part_range_make(const part_model *m, int32_t first, int32_t last);
+
+/* For a sub-model that keeps some: takes what `holds` of its nodes says off what is repeated, and
+ * fills in held_bytes and sent_bytes. */
+void part_range_hold(const part_model *m, const uint8_t *holds, part_range *r);
+
+/*
+ * Fills in the marks of [first, last): which nodes are repeated together. A group is what is repeated
+ * for the sake of some tensors that backward reads and for no others, so a group that is held whole
+ * saves its time whatever else is held. Its root is the node i with marks[i].group == i.
+ */
+void part_groups(const part_model *m, int32_t first, int32_t last);
+/* The root of the group that node i of that range is in. */
+int32_t part_group_root(const part_model *m, int32_t i);
 
 /* What is decided around the cuts. */
 typedef struct part_setting {

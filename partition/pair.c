@@ -52,13 +52,15 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
     const int64_t C = s->micro_batches;
     const double wait = d->copy_latency_seconds;
     bool host = s->boundaries == PART_ON_HOST, keep = s->keep == PART_KEEP_HOST;
-    int64_t kept = keep ? C * copy_ps(r->kept_bytes, d->d2h_bytes_per_second, wait) : 0;
-    int64_t unkept = keep ? C * copy_ps(r->kept_bytes, d->h2d_both_bytes_per_second, wait) : 0;
+    bool repeats = s->keep == PART_RECOMPUTE || s->keep == PART_KEEP_SOME;
+    const uint64_t stashed = keep ? r->kept_bytes : r->sent_bytes;
+    int64_t kept = C * copy_ps(stashed, d->d2h_bytes_per_second, wait);
+    int64_t unkept = C * copy_ps(stashed, d->h2d_both_bytes_per_second, wait);
     int64_t x = host ? C * copy_ps(r->x_bytes, d->h2d_both_bytes_per_second, wait) : 0;
     int64_t dy = host ? C * copy_ps(r->y_bytes, d->h2d_both_bytes_per_second, wait) : 0;
     part_times t = {
         .fwd = C * r->fwd_ps,
-        .bwd = C * (r->bwd_ps + (s->keep == PART_RECOMPUTE ? r->again_ps : 0)),
+        .bwd = C * (r->bwd_ps + (repeats ? r->again_ps : 0)),
         .turn = C * (r->bwd_ps + r->again_ps),
         .load = copy_ps(r->slot_bytes, d->h2d_bytes_per_second, wait),
         .load_both = copy_ps(r->slot_bytes, d->h2d_both_bytes_per_second, wait),

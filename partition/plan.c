@@ -55,6 +55,18 @@ atom_status part_plan_open(const graph *g, const part_profile *profile, uint32_t
     return ATOM_OK;
 }
 
+static uint32_t nodes_of(const part_plan *plan)
+{
+    return (uint32_t)plan->sub_models[plan->n_sub_models - 1].last_node;
+}
+
+atom_status part_plan_open_holds(part_plan *plan)
+{
+    ATOM_ASSERT(!plan->holds);
+    plan->holds = atom_alloc(nodes_of(plan), sizeof *plan->holds);
+    return plan->holds ? ATOM_OK : atom_fail_memory("a plan", nodes_of(plan));
+}
+
 atom_status part_plan_copy(const part_plan *plan, part_plan **out)
 {
     part_plan *copy = new_plan(plan->n_sub_models);
@@ -64,6 +76,13 @@ atom_status part_plan_copy(const part_plan *plan, part_plan **out)
     memcpy(rows, plan->sub_models, plan->n_sub_models * sizeof *rows);
     *copy = *plan;
     copy->sub_models = rows;
+    copy->holds = NULL;
+    if (plan->holds && part_plan_open_holds(copy) != ATOM_OK) {
+        part_plan_close(&copy);
+        return ATOM_E_RESOURCE;
+    }
+    if (plan->holds)
+        memcpy(copy->holds, plan->holds, nodes_of(plan));
     *out = copy;
     return ATOM_OK;
 }
@@ -73,6 +92,7 @@ void part_plan_close(part_plan **plan)
     if (!*plan)
         return;
     atom_free((*plan)->sub_models);
+    atom_free((*plan)->holds);
     atom_free(*plan);
     *plan = NULL;
 }

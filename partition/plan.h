@@ -15,8 +15,16 @@
 typedef enum part_keep {
     PART_RECOMPUTE,   /* forward again, from the stashed boundary */
     PART_KEEP_DEVICE, /* keep all micro-batches' activations on the device */
-    PART_KEEP_HOST    /* stash them to pinned host memory and bring them back */
+    PART_KEEP_HOST,   /* stash them to pinned host memory and bring them back */
+    PART_KEEP_SOME    /* node by node: part_plan.holds says which are kept and where */
 } part_keep;
+
+/* With PART_KEEP_SOME: what happens to the part of a node's forward that backward reads. */
+typedef enum part_hold {
+    PART_AGAIN,       /* computed again */
+    PART_HOLD_DEVICE, /* kept on the device, for all micro-batches */
+    PART_HOLD_HOST    /* stashed to the host and brought back */
+} part_hold;
 
 typedef enum part_place { PART_ON_DEVICE, PART_ON_HOST } part_place;
 
@@ -58,6 +66,7 @@ typedef struct part_plan {
     uint64_t block_elements; /* of the canonical vector; with disk only */
     uint32_t n_sub_models;
     part_sub_model *sub_models;
+    uint8_t *holds; /* a part_hold per node up to the last; NULL: no sub-model keeps only some */
     uint64_t device_budget_bytes, host_budget_bytes; /* 0: none */
 
     /* predictions */
@@ -99,6 +108,11 @@ static inline bool part_plan_wants_more(const part_plan *plan)
     return plan->recommended_micro_batches > plan->micro_batches &&
            plan->recommended_tokens_per_second > 1.1 * part_plan_tokens_per_second(plan);
 }
+/* Makes room for holds, all PART_AGAIN; the sub-models must be filled in. */
+ATOM_MUST atom_status part_plan_open_holds(part_plan *plan);
+/* Would a sub-model keep something if it held this node of its range: does its backward read what the
+ * node's forward makes? */
+bool part_can_hold(const graph *g, const part_sub_model *s, int32_t node);
 ATOM_MUST atom_status part_plan_copy(const part_plan *plan, part_plan **out);
 void part_plan_close(part_plan **plan);
 

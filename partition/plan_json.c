@@ -14,8 +14,13 @@ enum { SUB_MODELS_MAX = 1 << 20, DIM_MAX = 1 << 30 };
 #define BYTES_MAX ((double)((uint64_t)1 << 62))
 #define SECONDS_MAX 1e12
 
-static const char *const keep_names[] = {
-    [PART_RECOMPUTE] = "recompute", [PART_KEEP_DEVICE] = "device", [PART_KEEP_HOST] = "host"};
+static const char *const keep_names[] = {[PART_RECOMPUTE] = "recompute",
+                                         [PART_KEEP_DEVICE] = "device",
+                                         [PART_KEEP_HOST] = "host",
+                                         [PART_KEEP_SOME] = "some"};
+/* Of a sub-model that keeps some: the nodes that it holds, in a list for each place. */
+static const char *const hold_names[] = {
+    [PART_HOLD_DEVICE] = "held_on_device", [PART_HOLD_HOST] = "held_on_host"};
 static const char *const place_names[] = {[PART_ON_DEVICE] = "device", [PART_ON_HOST] = "host"};
 static const char *const update_names[] = {[false] = "host", [true] = "device"};
 
@@ -59,13 +64,34 @@ static const part_field row_fields[] = {
     ROW(first_node, INTEGER, .high = INT32_MAX - 1),
     ROW(last_node, INTEGER, .high = INT32_MAX - 1),
     ROW(param_bytes, INTEGER, .high = BYTES_MAX),
-    ROW(keep, CHOICE, .names = keep_names, .n_names = 3),
+    ROW(keep, CHOICE, .names = keep_names, .n_names = 4),
     ROW(resident, BOOL),
+    {.key = "held_on_device", .kind = PART_FIELD_INSIDE, .optional = true},
+    {.key = "held_on_host", .kind = PART_FIELD_INSIDE, .optional = true},
 };
 enum {
     PLAN_FIELDS = sizeof plan_fields / sizeof plan_fields[0],
     ROW_FIELDS = sizeof row_fields / sizeof row_fields[0]
 };
+
+static void put_holds(part_out *o, const part_plan *plan, const part_sub_model *s)
+{
+    for (int place = PART_HOLD_DEVICE; plan->holds && place <= PART_HOLD_HOST; place++) {
+        bool any = false;
+        for (int32_t i = s->first_node; i < s->last_node; i++) {
+            if (plan->holds[i] != place)
+                continue;
+            if (!any)
+                part_out_begin(o, hold_names[place], '[', true);
+            part_out_i64(o, NULL, i);
+            any = true;
+        }
+        if (any) {
+            part_out_end(o, ']');
+            o->flat = true; /* the row goes on */
+        }
+    }
+}
 
 atom_status part_plan_json(const part_plan *plan, char **text)
 {
@@ -80,6 +106,7 @@ atom_status part_plan_json(const part_plan *plan, char **text)
         row.last_node--;
         part_out_begin(&o, NULL, '{', true);
         part_out_fields(&o, row_fields, ROW_FIELDS, &row);
+        put_holds(&o, plan, &plan->sub_models[k]);
         part_out_end(&o, '}');
     }
     part_out_end(&o, ']');
@@ -113,6 +140,45 @@ static atom_status read_sub_model(const part_in *in, int32_t first, part_sub_mod
     return ATOM_OK;
 }
 
+/* The nodes that a sub-model holds in one place: of its own range, ascending, each once. */
+static atom_status read_holds(const part_in *in, part_plan *plan, const part_sub_model *s,
+                              part_hold place)
+{
+    json_t *list = NULL;
+    const char *key = hold_names[place];
+    int32_t next = s->first_node;
+    if (!json_object_get(in->object, key))
+        return ATOM_OK;
+    if (s->keep != PART_KEEP_SOME)
+        return part_in_wrong(in, key, "only for a sub-model that keeps \"some\"");
+    ATOM_TRY(part_in_array(in, key, 1, (size_t)(s->last_node - s->first_node), &list));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        int64_t node = 0;
+        ATOM_TRY(part_in_i64_at(in, key, i, next, s->last_node - 1, &node));
+        if (plan->holds[node])
+            return part_in_wrong(in, key, "a node is held in one place, not in both");
+        plan->holds[node] = (uint8_t)place;
+        next = (int32_t)node + 1;
+    }
+    return ATOM_OK;
+}
+
+static atom_status read_all_holds(const part_in *in, json_t *rows, part_plan *plan)
+{
+    bool some = false;
+    for (uint32_t k = 0; k < plan->n_sub_models; k++)
+        some |= plan->sub_models[k].keep == PART_KEEP_SOME;
+    if (some)
+        ATOM_TRY(part_plan_open_holds(plan));
+    for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        part_in item;
+        ATOM_TRY(part_in_item(in, "sub_models", rows, k, &item));
+        ATOM_TRY(read_holds(&item, plan, &plan->sub_models[k], PART_HOLD_DEVICE));
+        ATOM_TRY(read_holds(&item, plan, &plan->sub_models[k], PART_HOLD_HOST));
+    }
+    return ATOM_OK;
+}
+
 static atom_status read_sub_models(const part_in *in, part_plan *plan)
 {
     json_t *rows = NULL;
@@ -128,7 +194,7 @@ static atom_status read_sub_models(const part_in *in, part_plan *plan)
         ATOM_TRY(read_sub_model(&item, first, &plan->sub_models[k]));
         first = plan->sub_models[k].last_node;
     }
-    return ATOM_OK;
+    return read_all_holds(in, rows, plan);
 }
 
 atom_status part_plan_parse(const char *file, const char *text, size_t bytes, part_plan **out)

@@ -92,6 +92,23 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
 
 /* --- choosing --- */
 
+/* Settles a candidate; *best becomes the better plan. */
+ATOM_MUST static atom_status compare(part_search_state *s, part_candidate *next, part_plan **best,
+                                     uint32_t *settled)
+{
+    ATOM_TRY(settle(s, next));
+    if (!next->plan)
+        return ATOM_OK;
+    ATOM_TRY(hold_blocks(s, next->plan));
+    ++*settled;
+    if (*best && !beats(next->plan, *best))
+        return ATOM_OK;
+    part_plan_close(best);
+    *best = next->plan;
+    next->plan = NULL;
+    return ATOM_OK;
+}
+
 /* The best plan for the state's C among the candidates, or NULL. */
 ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
 {
@@ -100,7 +117,7 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
     uint32_t settled = 0;
     ATOM_TRY_CLEAN(part_candidates_make(s));
     while (settled < FINALISTS_MAX || !best) {
-        part_candidate *next = part_candidates_take(s);
+        part_candidate *next = part_candidates_take(s, false);
         if (!next)
             break;
         /* The model ranks them; what it puts far behind is not worth a simulation. */
@@ -108,17 +125,12 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
             break;
         if (best && (uint64_t)next->plan->n_sub_models * s->micro_batches > VISITS_MAX)
             break; /* a simulation of that size is dear, and the model is good at it */
-        ATOM_TRY_CLEAN(settle(s, next));
-        if (!next->plan)
-            continue;
-        ATOM_TRY_CLEAN(hold_blocks(s, next->plan));
-        settled++;
-        if (!best || beats(next->plan, best)) {
-            part_plan_close(&best);
-            best = next->plan;
-            next->plan = NULL;
-        }
+        ATOM_TRY_CLEAN(compare(s, next, &best, &settled));
     }
+    /* The model sees less of what is held than the simulation: it must not be slower for it. */
+    part_candidate *plain = best && best->holds ? part_candidates_take(s, true) : NULL;
+    if (plain && (uint64_t)plain->plan->n_sub_models * s->micro_batches <= VISITS_MAX)
+        ATOM_TRY_CLEAN(compare(s, plain, &best, &settled));
     part_candidates_clear(s);
     *out = best;
     return ATOM_OK;

@@ -11,9 +11,9 @@
 
 const char *swap_base_name(swap_base base)
 {
-    static const char *const names[SWAP_BASE_N] = {"NONE",    "PARAM", "GRAD", "SHARED", "TOKENS",
-                                                   "TARGETS", "LOSS",  "X",    "Y",      "DY",
-                                                   "DX",      "KEPT",  "ACT",  "LATE"};
+    static const char *const names[SWAP_BASE_N] = {
+        "NONE", "PARAM", "GRAD", "SHARED", "TOKENS", "TARGETS", "LOSS", "X",
+        "Y",    "DY",    "DX",   "KEPT",   "ACT",    "LATE",    "HELD", "SENT"};
     return base < SWAP_BASE_N ? names[base] : "?";
 }
 

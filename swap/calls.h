@@ -30,6 +30,8 @@ typedef enum swap_base {
     SWAP_BASE_KEPT,     /* what backward reads of this micro-batch's forward */
     SWAP_BASE_ACT,      /* scratch activations and their gradients */
     SWAP_BASE_LATE,     /* dX of the node whose backward comes last (embedding) */
+    SWAP_BASE_HELD,     /* of what backward reads, that which forward left on the device */
+    SWAP_BASE_SENT,     /* the same that went to the host and is back */
     SWAP_BASE_N
 } swap_base;
 const char *swap_base_name(swap_base base); /* "PARAM", ... */

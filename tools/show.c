@@ -102,8 +102,47 @@ static const char *keep_text(const part_plan *plan, uint32_t k)
         return "kept on the device";
     case PART_KEEP_HOST:
         return "stashed on the host";
+    case PART_KEEP_SOME:
+        return "some kept"; /* show_holds() says which */
     }
     return "?";
+}
+
+/* How many nodes of each kind are held in one place: "on the host  28 attn, 27 add_1". */
+static void show_held(const part_plan *plan, const graph *g, part_hold where, const char *title)
+{
+    uint32_t n = g->n_nodes, line = 0;
+    char kind[GRAPH_NAME_MAX], other[GRAPH_NAME_MAX];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t times = 0, before = 0;
+        if (plan->holds[i] != where)
+            continue;
+        kind_of(g->nodes[i].name, kind);
+        for (uint32_t j = 0; j < n; j++) {
+            kind_of(g->nodes[j].name, other);
+            bool same = plan->holds[j] == where && strcmp(kind, other) == 0;
+            times += same;
+            before += same && j < i;
+        }
+        if (before)
+            continue;
+        bool fresh = line++ % 4 == 0;
+        cli_print("%s%-*s%u %s",
+                  line == 1 ? ""
+                  : fresh   ? ",\n"
+                            : ", ",
+                  fresh ? 18 : 0, line == 1 ? title : "", times, kind);
+    }
+    if (line)
+        cli_print("\n");
+}
+
+static void show_holds(const part_plan *plan, const graph *g)
+{
+    if (!g || !plan->holds)
+        return;
+    show_held(plan, g, PART_HOLD_DEVICE, "kept on device");
+    show_held(plan, g, PART_HOLD_HOST, "kept on host");
 }
 
 static void show_sub_model(const part_plan *plan, const graph *g, uint32_t k)
@@ -193,6 +232,7 @@ void show_plan(const part_plan *plan, const graph *g)
               atom_dtype_name(plan->dtype), state_text(plan->optimizer, plan->moments),
               (long long)plan->micro_batch, (long long)plan->sequence, plan->device);
     show_sub_models(plan, g);
+    show_holds(plan, g);
     show_prediction(plan, g);
 }
 

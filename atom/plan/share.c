@@ -79,8 +79,9 @@ static atom_status check_request(const plan_workbench *bench, const plan_request
     for (uint32_t k = 0; k < plan->n_sub_models; k++) {
         part_keep keep = plan->sub_models[k].keep;
         bool last = k + 1 == plan->n_sub_models;
-        if (!last && ((request->recompute == 1 && keep != PART_RECOMPUTE) ||
-                      (request->recompute == 0 && keep == PART_RECOMPUTE)))
+        if (!last &&
+            ((request->recompute == 1 && keep != PART_RECOMPUTE) ||
+             (request->recompute == 0 && (keep == PART_RECOMPUTE || keep == PART_KEEP_SOME))))
             return atom_fail(ATOM_E_USAGE,
                              "its sub-model %u keeps or recomputes activations "
                              "where `recompute` says otherwise",

@@ -465,6 +465,28 @@ static void harness_use_disk(part_plan *plan, const graph *g, uint64_t seed)
     plan->block_elements = plan->disk ? align * (1 + draw(seed, &i) % 8) : 0;
 }
 
+/* Sub-models that keep some hold any of their nodes, in any place; one that could hold nothing
+ * recomputes. */
+static atom_status hold_some(part_plan *plan, const graph *g, uint64_t seed)
+{
+    uint32_t i = 2000;
+    for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        part_sub_model *s = &plan->sub_models[k];
+        bool any = false;
+        if (s->keep != PART_KEEP_SOME)
+            continue;
+        if (!plan->holds)
+            ATOM_TRY(part_plan_open_holds(plan));
+        for (int32_t node = s->first_node; node < s->last_node; node++) {
+            uint32_t hold = draw(seed, &i) % 3;
+            plan->holds[node] = part_can_hold(g, s, node) ? (uint8_t)hold : PART_AGAIN;
+            any |= plan->holds[node] != PART_AGAIN;
+        }
+        s->keep = any ? PART_KEEP_SOME : PART_RECOMPUTE;
+    }
+    return ATOM_OK;
+}
+
 atom_status harness_random_plan(const graph *g, uint64_t seed, uint32_t C, bool clip,
                                 part_plan **out)
 {
@@ -479,11 +501,12 @@ atom_status harness_random_plan(const graph *g, uint64_t seed, uint32_t C, bool 
     (*out)->boundaries = draw(seed, &i) % 2 ? PART_ON_HOST : PART_ON_DEVICE;
     bool mixed = draw(seed, &i) % 2;
     for (uint32_t k = 0; k <= n; k++) {
-        (*out)->sub_models[k].keep = mixed ? (part_keep)(draw(seed, &i) % 3) : PART_RECOMPUTE;
+        (*out)->sub_models[k].keep =
+            mixed ? (part_keep)(draw(seed, &i) % (k < n ? 4 : 3)) : PART_RECOMPUTE;
         (*out)->sub_models[k].resident = draw(seed, &i) % 8 == 0;
     }
     harness_use_disk(*out, g, seed);
-    return ATOM_OK;
+    return hold_some(*out, g, seed);
 }
 
 atom_status harness_resident_plan(const graph *g, uint32_t C, bool clip, bool in_place,

@@ -34,6 +34,21 @@ static graph *random_model(uint64_t *seed)
     return g;
 }
 
+static void hold_some(part_plan *plan, const graph *g, uint64_t *seed)
+{
+    assert_int_equal(part_plan_open_holds(plan), ATOM_OK);
+    for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        part_sub_model *s = &plan->sub_models[k];
+        bool any = false;
+        for (int32_t i = s->first_node; s->keep == PART_KEEP_SOME && i < s->last_node; i++) {
+            plan->holds[i] = part_can_hold(g, s, i) ? (uint8_t)roll(seed, 3) : PART_AGAIN;
+            any |= plan->holds[i] != PART_AGAIN;
+        }
+        if (s->keep == PART_KEEP_SOME && !any)
+            s->keep = PART_RECOMPUTE;
+    }
+}
+
 /* Any cuts and any choices: legal, not good. */
 static part_plan *random_plan(const part_model *m, uint64_t *seed)
 {
@@ -53,10 +68,11 @@ static part_plan *random_plan(const part_model *m, uint64_t *seed)
         plan->sub_models[k] = (part_sub_model){.first_node = r.first,
                                                .last_node = r.last,
                                                .param_bytes = r.slot_bytes,
-                                               .keep = (part_keep)roll(seed, 3),
+                                               .keep = (part_keep)roll(seed, k + 1 < n ? 4 : 3),
                                                .resident = roll(seed, 4) == 0};
         plan->cut_bytes += r.x_bytes;
     }
+    hold_some(plan, m->g, seed);
     return plan;
 }
 
@@ -90,7 +106,7 @@ static void agrees_with_the_tape(void **state)
         if (fabs(model.compute_seconds / exact.compute_seconds - 1) > 1e-4)
             fail_msg("plan %d computes for %g s, the model says %g s", i, exact.compute_seconds,
                      model.compute_seconds);
-        if (fabs(model.step_seconds / exact.step_seconds - 1) > 0.03)
+        if (fabs(model.step_seconds / exact.step_seconds - 1) > 0.04)
             fail_msg("plan %d takes %g s, the model says %g s", i, exact.step_seconds,
                      model.step_seconds);
         part_plan_close(&plan);

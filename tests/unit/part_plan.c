@@ -54,6 +54,94 @@ static part_plan *three(const graph *g)
     return plan;
 }
 
+/* The same, and the first sub-model keeps some of its nodes. */
+static part_plan *some(const graph *g)
+{
+    part_plan *plan = three(g);
+    part_sub_model *s = &plan->sub_models[0];
+    uint8_t place = PART_HOLD_DEVICE;
+    assert_int_equal(part_plan_open_holds(plan), ATOM_OK);
+    s->keep = PART_KEEP_SOME;
+    for (int32_t i = s->first_node; i < s->last_node; i++)
+        if (part_can_hold(g, s, i)) {
+            plan->holds[i] = place;
+            place = place == PART_HOLD_DEVICE ? PART_HOLD_HOST : PART_HOLD_DEVICE;
+        }
+    return plan;
+}
+
+static int32_t not_held(const part_plan *plan)
+{
+    int32_t i = 0;
+    while (plan->holds[i])
+        i++;
+    assert_true(i < plan->sub_models[0].last_node);
+    return i;
+}
+
+/* Nodes that are held come back from a file, and a plan without them has no word of them. */
+static void keeps_what_is_held(void **state)
+{
+    (void)state;
+    char *text = NULL, *again = NULL;
+    part_plan *back = NULL, *copy = NULL;
+    graph *g = tiny_gpt2(3);
+    part_plan *plan = some(g), *plain = three(g);
+    assert_int_equal(part_plan_check(plan, g), ATOM_OK);
+    assert_int_equal(part_plan_json(plan, &text), ATOM_OK);
+    assert_non_null(strstr(text, "\"held_on_device\": ["));
+    assert_int_equal(part_plan_parse("plan.json", text, strlen(text), &back), ATOM_OK);
+    assert_int_equal(part_plan_copy(back, &copy), ATOM_OK);
+    assert_memory_equal(copy->holds, plan->holds, g->n_nodes);
+    assert_int_equal(part_plan_check(copy, g), ATOM_OK);
+    assert_int_equal(part_plan_json(copy, &again), ATOM_OK);
+    assert_string_equal(text, again);
+    atom_free(again);
+    assert_int_equal(part_plan_json(plain, &again), ATOM_OK);
+    assert_null(strstr(again, "held"));
+    atom_free(again);
+    atom_free(text);
+    part_plan_close(&copy);
+    part_plan_close(&back);
+    part_plan_close(&plain);
+    part_plan_close(&plan);
+    graph_close(&g);
+}
+
+static void finds_faults_in_what_is_held(void **state)
+{
+    (void)state;
+    graph *g = tiny_gpt2(3);
+    for (int fault = 0; fault < 6; fault++) {
+        part_plan *p = some(g);
+        switch (fault) {
+        case 0:
+            p->holds[not_held(p)] = PART_HOLD_HOST; /* of which backward reads nothing */
+            break;
+        case 1:
+            memset(p->holds, 0, g->n_nodes);
+            break;
+        case 2:
+            p->sub_models[0].keep = PART_RECOMPUTE;
+            break;
+        case 3:
+            p->sub_models[2].keep = PART_KEEP_SOME; /* the last one */
+            break;
+        case 4:
+            p->holds[0] = 3;
+            break;
+        case 5:
+            atom_free(p->holds);
+            p->holds = NULL;
+            break;
+        }
+        if (part_plan_check(p, g) != ATOM_E_USAGE)
+            fail_msg("fault %d was not found", fault);
+        part_plan_close(&p);
+    }
+    graph_close(&g);
+}
+
 static void accepts_a_legal_plan(void **state)
 {
     (void)state;
@@ -173,6 +261,37 @@ static void says_where_updates_run(void **state)
     graph_close(&g);
 }
 
+/* Replaces the first `from` by `to` and expects a refusal that says `message`. */
+static void refuses(const char *text, const char *from, const char *to, const char *message)
+{
+    part_plan *back = NULL;
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    char *bad = atom_format("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    assert_int_equal(part_plan_parse("plan.json", bad, strlen(bad), &back), ATOM_E_FORMAT);
+    if (!strstr(atom_fail_message(), message))
+        fail_msg("%s", atom_fail_message());
+    atom_free(bad);
+}
+
+static void reads_holds_strictly(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    graph *g = tiny_gpt2(3);
+    part_plan *plan = some(g);
+    assert_int_equal(part_plan_json(plan, &text), ATOM_OK);
+    refuses(text, "\"held_on_device\": [", "\"held_on_device\": [-1, ", "item 0: -1 is not in");
+    refuses(text, "\"held_on_device\": [", "\"held_on_device\": [\"a\", ", "expected an integer");
+    refuses(text, "\"held_on_device\": [", "\"held_on_device\": [3, 3, ", "item 1: 3 is not in");
+    refuses(text, "\"held_on_device\": [", "\"held_on_device\": [999, ", "item 0: 999 is not in");
+    refuses(text, "\"held_on_host\": [", "\"held_on_host\": 7, \"x\": [", "unknown key");
+    refuses(text, "\"keep\": \"some\"", "\"keep\": \"recompute\"", "keeps \"some\"");
+    atom_free(text);
+    part_plan_close(&plan);
+    graph_close(&g);
+}
+
 static void reads_plans_strictly(void **state)
 {
     (void)state;
@@ -212,9 +331,10 @@ static void reads_plans_strictly(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepts_a_legal_plan),     cmocka_unit_test(finds_every_fault),
-        cmocka_unit_test(reads_back_the_same_bits), cmocka_unit_test(says_where_updates_run),
-        cmocka_unit_test(reads_plans_strictly),
+        cmocka_unit_test(accepts_a_legal_plan),         cmocka_unit_test(finds_every_fault),
+        cmocka_unit_test(reads_back_the_same_bits),     cmocka_unit_test(says_where_updates_run),
+        cmocka_unit_test(reads_plans_strictly),         cmocka_unit_test(keeps_what_is_held),
+        cmocka_unit_test(finds_faults_in_what_is_held), cmocka_unit_test(reads_holds_strictly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

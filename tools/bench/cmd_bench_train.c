@@ -68,7 +68,8 @@ static void note_plan(const part_plan *plan, bench_run *out)
     out->disk = plan->disk;
     out->update_on_device = plan->update_on_device;
     for (uint32_t i = 0; i + 1 < plan->n_sub_models; i++) /* the last never is */
-        out->recomputed += plan->sub_models[i].keep == PART_RECOMPUTE;
+        out->recomputed += plan->sub_models[i].keep == PART_RECOMPUTE ||
+                           plan->sub_models[i].keep == PART_KEEP_SOME;
 }
 
 /* One run of the trainer in dir/name; fills in the summary, the plan's facts, and the matmuls from
