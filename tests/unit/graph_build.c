@@ -95,6 +95,14 @@ static void bad_nodes(void **state)
     refuses(f, (n = rope, n.rope.factor = 0, n), "factor > 0");
     refuses(f, (n = rope, n.rope.low = 1, n), "0 < low < high");
     refuses(f, (n = rope, n.rope.original = NAN, n), "0 < low < high");
+    refuses(f, (n = rope, n.rope.width = 3, n), "an even width");
+    refuses(f, (n = rope, n.rope.yarn = 1, n), "yarn with original > 0");
+    refuses(f, (n = rope, n.rope.factor = 2, n.rope.divisors[0] = 1, n), "divisors above 0");
+    refuses(f, (n = rope, n.rope.divisors[0] = 1, n.rope.divisors[2] = 1, n), "divisors above 0");
+    refuses(f, (n = rope, n.heads = 1, n.rope.width = 4, n), "width=4, but heads have 2 channels");
+    refuses(f, (n = rope, n.heads = 1, n.rope.divisors[0] = n.rope.divisors[1] = 1, n),
+            "2 divisors, but 2 channels");
+    refuses(f, (n = attention, n.heads = 2, n.rope.gain = 1, n), "other ops none");
     refuses(f, (n = rope, n.op = ATOM_OP_rmsnorm, n.n_params = 1, n), "norms take 0 < eps");
     int32_t a;
     attention.heads = 2;
