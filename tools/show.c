@@ -215,7 +215,9 @@ static void show_prediction(const part_plan *plan, const graph *g)
               plan->host_budget_bytes ? " of " : "",
               plan->host_budget_bytes ? cli_size(plan->host_budget_bytes) : "");
     if (plan->disk) {
-        uint64_t n, bytes = part_blocks_largest(g, plan->block_elements, &n);
+        /* Without the model what a block has at most, were it none of Muon's. */
+        uint64_t n, bytes = g ? part_blocks_largest(g, plan->block_elements, &n)
+                              : plan->block_elements * atom_state_bytes(plan->moments);
         cli_print("optimizer state   on disk, in blocks of %s%s; %u of them in host memory\n",
                   plan->optimizer == GRAPH_MUON ? "up to " : "", cli_size(bytes),
                   plan->ring_blocks);
