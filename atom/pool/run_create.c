@@ -247,8 +247,8 @@ atom_status pool_run_create(const pool_run_config *config, const pool_create *cr
     ATOM_TRY_CLEAN(read_settings(r, create, &said, &run_text));
     ATOM_TRY_CLEAN(pool_run_configure(r, create->config, run_text, config->train, config->n_train));
     ATOM_TRY_CLEAN(pool_settings_settle(&r->settings, &r->config));
+    ATOM_TRY_CLEAN(pool_host_place(config->host, r->dir, &host));
     if (!create->dry_run) {
-        ATOM_TRY_CLEAN(pool_host_place(config->host, r->dir, &host));
         ATOM_TRY_CLEAN(check_place(r));
         pool_run_look_before(r, &before);
     }

@@ -106,6 +106,7 @@ class PoolFirst(test_pool_train.Members):
         for name in ("two words", "-x", "a" * 32, "tab\t", "n\u00e4me"):
             result = self.fails(2, *self.attempt("bad", "--listen", "127.0.0.1:0", f"--host-name={name}"), says="cannot be the name")
             self.assertEqual(len(result.err.strip().splitlines()), 1)
+        self.fails(2, *self.attempt("dry", "--dry-run", "--host-name=two words"), says="cannot be the name")
         os.mkdir(self.path("kept"))
         self.write("kept/host.yml", "name: two words\n")
         self.fails(2, *self.attempt("kept", "--listen", "127.0.0.1:0"), says=["two words", "host.yml"])
