@@ -298,9 +298,9 @@ atom_status pool_plan_print(const graph *g, const plan_pool_file *file, const ch
     plan_pool *p = NULL;
     atom_status st = ATOM_OK;
     request.beside[PLACE_GRADIENTS] =
-        pool_anchor_host_bytes(g->trained_extent, FRAGMENTS, POOL_SYNC_GRADIENTS);
+        pool_anchor_host_bytes(g->trained_extent, FRAGMENTS, POOL_SYNC_GRADIENTS, false);
     request.beside[PLACE_PARAMETERS] =
-        pool_anchor_host_bytes(g->trained_extent, FRAGMENTS, POOL_SYNC_PARAMETERS);
+        pool_anchor_host_bytes(g->trained_extent, FRAGMENTS, POOL_SYNC_PARAMETERS, false);
     if (picture)
         ATOM_TRY(pool_picture_check(picture));
     ATOM_TRY(plan_pool_open(&request, &p));

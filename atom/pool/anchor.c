@@ -13,70 +13,10 @@
 #include "atom/base/mem.h"
 #include "gossip/trust/seals.h"
 
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK = 128 /* GRAPH_PARAM_ALIGN */ };
-
-/* ---- geometry ---- */
-
-uint32_t pool_fragments(uint64_t n_floats, uint32_t wanted)
-{
-    uint64_t most = n_floats / BLOCK;
-    uint64_t n = wanted < most ? wanted : most;
-    n = n < GSP_FRAGMENTS_MAX ? n : GSP_FRAGMENTS_MAX;
-    return n ? (uint32_t)n : 1;
-}
-
-static uint64_t boundary(uint64_t n_floats, uint32_t n_fragments, uint32_t f)
-{
-    if (f >= n_fragments)
-        return n_floats;
-    uint64_t blocks = (n_floats + BLOCK - 1) / BLOCK;
-    uint64_t at = (blocks / n_fragments * f + blocks % n_fragments * f / n_fragments) * BLOCK;
-    return at < n_floats ? at : n_floats;
-}
-
-uint64_t pool_fragment_range(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first)
-{
-    *first = boundary(n_floats, n_fragments, f);
-    return boundary(n_floats, n_fragments, f + 1) - *first;
-}
-
-static uint64_t longest(uint64_t n_floats, uint32_t n_fragments)
-{
-    uint64_t first, most = 0;
-    for (uint32_t f = 0; f < n_fragments; f++) {
-        uint64_t n = pool_fragment_range(n_floats, n_fragments, f, &first);
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-uint64_t pool_anchor_host_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync)
-{
-    if (sync == POOL_SYNC_GRADIENTS) /* anchor, m, v, sum; contribution, average */
-        return 4 * 6 * n_floats;
-    if (sync == POOL_SYNC_SLICES) /* anchor; delta, the version being made, a merge */
-        return 4 * (n_floats + (1 + 1 + 1) * longest(n_floats, n_fragments));
-    /* anchor, momentum; delta and copy-out, the version being made, a merge */
-    return 4 * (2 * n_floats + (2 + 2 + 2) * longest(n_floats, n_fragments));
-}
-
-uint64_t pool_anchor_state_bytes(uint64_t n_floats, pool_sync sync)
-{
-    static const uint64_t vectors[] = {
-        [POOL_SYNC_PARAMETERS] = 2, [POOL_SYNC_GRADIENTS] = 4, [POOL_SYNC_SLICES] = 1};
-    return 4 * vectors[sync] * n_floats;
-}
-
-uint64_t pool_anchor_disk_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync)
-{
-    /* Two of everything; and a third of what is being fetched (the member's state.F), or kept as it
-     * was for a member that fetches (its lease.F). */
-    return 3 * pool_anchor_state_bytes(n_floats, sync) + 4096 * 2 * (uint64_t)n_fragments;
-}
+#include <sodium.h>
 
 static void hash_all(const gsp_hash *fragment, uint32_t n, gsp_hash *out)
 {
@@ -88,18 +28,23 @@ atom_status pool_anchor_hash(file_vector weights, uint64_t n_floats, uint32_t n_
                              gsp_hash *out)
 {
     gsp_hash hash[GSP_FRAGMENTS_MAX];
-    uint64_t most = longest(n_floats, n_fragments);
     atom_status st = ATOM_OK;
-    float *x = atom_alloc(most, sizeof *x);
+    float *x = atom_alloc(POOL_PIECE_FLOATS, sizeof *x);
     if (!x)
-        return atom_fail_memory("a fragment", most * sizeof *x);
-    for (uint32_t f = 0; f < n_fragments && st == ATOM_OK; f++) {
+        return atom_fail_memory("a piece of a fragment", POOL_PIECE_FLOATS * sizeof *x);
+    for (uint32_t f = 0; f < n_fragments; f++) {
+        crypto_generichash_state state;
         uint64_t first, n = pool_fragment_range(n_floats, n_fragments, f, &first);
-        st = weights.get(weights.ctx, first, n, x);
-        pool_floats_hash(x, n, &hash[f]);
+        crypto_generichash_init(&state, NULL, 0, sizeof hash[f].byte);
+        for (uint64_t at = 0, some; at < n; at += some) {
+            some = n - at < POOL_PIECE_FLOATS ? n - at : POOL_PIECE_FLOATS;
+            ATOM_TRY_CLEAN(weights.get(weights.ctx, first + at, some, x));
+            crypto_generichash_update(&state, (const uint8_t *)x, some * sizeof *x);
+        }
+        crypto_generichash_final(&state, hash[f].byte, sizeof hash[f].byte);
     }
-    if (st == ATOM_OK)
-        hash_all(hash, n_fragments, out);
+    hash_all(hash, n_fragments, out);
+cleanup:
     atom_free(x);
     return st;
 }
@@ -119,31 +64,47 @@ static uint64_t outer_of(const pool_anchor *p, uint64_t n)
     return p->g ? pool_gradients_outer(p, n) : n;
 }
 
+/* What a version needs while it is made. */
+static atom_status take_rooms(pool_anchor *p)
+{
+    const pool_anchor_config *c = &p->c;
+    uint64_t piece = c->piece_floats ? c->piece_floats : POOL_PIECE_FLOATS;
+    const struct {
+        float **at;
+        uint64_t floats;
+    } all[] = {{&p->x, p->longest},
+               /* A step is made in place: what needs the old weights waits. */
+               {&p->new_anchor, p->g || c->on_disk ? 0 : p->longest},
+               {&p->new_momentum, p->g || c->slices || c->on_disk ? 0 : p->longest},
+               {&p->room.at, c->on_disk ? POOL_ROOMS * piece : 0},
+               {&p->pass_room, c->on_disk ? piece : 0}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].floats && !(*all[i].at = atom_alloc(all[i].floats, sizeof(float))))
+            return atom_fail_memory("a fragment", all[i].floats * sizeof(float));
+    p->room.floats = c->on_disk ? piece : 0;
+    if (c->slices)
+        return ATOM_OK;
+    return pool_floats_open(c->on_disk ? p->store.directory : NULL, p->longest, &p->sent);
+}
+
 static atom_status take_memory(pool_anchor *p)
 {
     const pool_anchor_config *c = &p->c;
-    p->longest = longest(c->n_floats, c->n_fragments);
-    const struct {
-        float **at;
-        bool needed;
-    } all[] = {{&p->x, true},
-               {&p->sent, !c->slices},
-               /* A step is made in place: what needs the old weights waits. */
-               {&p->new_anchor, !p->g},
-               {&p->new_momentum, !p->g && !c->slices}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].needed && !(*all[i].at = atom_alloc(p->longest, sizeof(float))))
-            return atom_fail_memory("a fragment", p->longest * sizeof(float));
+    p->longest = pool_longest(c->n_floats, c->n_fragments);
+    ATOM_TRY(take_rooms(p));
     for (uint32_t i = 0; i < c->n_fragments; i++) {
         pool_fragment *f = &p->fragment[i];
         f->n = pool_fragment_range(c->n_floats, c->n_fragments, i, &f->first);
         p->store.n[i] = f->n;
         p->store.outer[i] = outer_of(p, f->n);
+        if (c->on_disk)
+            continue;
         f->anchor = atom_alloc(p->longest, sizeof(float));
         f->momentum = atom_alloc(outer_of(p, p->longest), sizeof(float));
         if (!f->anchor || !f->momentum)
-            return atom_fail_memory("the pool's anchor",
-                                    pool_anchor_host_bytes(c->n_floats, c->n_fragments, mode(p)));
+            return atom_fail_memory(
+                "the pool's anchor",
+                pool_anchor_host_bytes(c->n_floats, c->n_fragments, mode(p), false));
     }
     if (p->g) {
         p->new_anchor = p->fragment[0].anchor;
@@ -157,14 +118,16 @@ atom_status pool_anchor_open(const pool_anchor_config *config, pool_anchor **out
     atom_status st;
     if (config->n_floats == 0 || config->n_fragments == 0 ||
         config->n_fragments != pool_fragments(config->n_floats, config->n_fragments) ||
-        config->batch == 0 || (config->slices && config->update))
+        config->batch == 0 || ((config->slices || config->on_disk) && config->update))
         return atom_fail(ATOM_E_USAGE, "a pool of %llu floats cannot have %u fragments",
                          (unsigned long long)config->n_floats, config->n_fragments);
     pool_anchor *p = atom_alloc(1, sizeof *p);
     if (!p)
         return atom_fail_memory("a pool's seam", sizeof *p);
     p->c = *config;
-    p->incoming.fd = -1;
+    p->incoming.fd = p->next = -1;
+    for (uint32_t i = 0; i < GSP_FRAGMENTS_MAX; i++)
+        p->fragment[i].file = -1;
     pthread_mutex_init(&p->lock, NULL);
     p->store.directory = atom_strdup(config->directory);
     if (!p->store.directory)
@@ -190,8 +153,11 @@ void pool_anchor_close(pool_anchor **pool)
     for (uint32_t i = 0; i < p->c.n_fragments; i++)
         pool_fragment_close(&p->fragment[i]);
     pool_incoming_close(&p->incoming);
+    pool_anchor_drop_next(p);
     atom_free(p->x);
-    atom_free(p->sent);
+    pool_floats_close(&p->sent);
+    atom_free(p->room.at);
+    atom_free(p->pass_room);
     if (!p->g) {
         atom_free(p->new_anchor);
         atom_free(p->new_momentum);
@@ -219,17 +185,40 @@ void pool_anchor_running(pool_anchor *p, bool running)
 
 /* ---- where the anchor comes from ---- */
 
+static atom_status begin_in_memory(pool_anchor *p, uint32_t i, file_vector weights,
+                                   pool_header *header)
+{
+    const pool_fragment *f = &p->fragment[i];
+    ATOM_TRY(weights.get(weights.ctx, f->first, f->n, f->anchor));
+    memset(f->momentum, 0, p->store.outer[i] * sizeof *f->momentum);
+    if (p->g)
+        pool_gradients_begin(p);
+    return pool_file_write(&p->store, i, 0, header, f->anchor, f->momentum);
+}
+
+/* A new file has zeros where momentum is. */
+static atom_status begin_on_disk(pool_anchor *p, uint32_t i, file_vector weights,
+                                 pool_header *header)
+{
+    pool_fragment *f = &p->fragment[i];
+    ATOM_TRY(pool_next_open(&p->store, i, &f->file));
+    const pool_floats anchor = pool_file_anchor(f->file);
+    for (uint64_t at = 0, some; at < f->n; at += some) {
+        some = f->n - at < p->room.floats ? f->n - at : p->room.floats;
+        ATOM_TRY(weights.get(weights.ctx, f->first + at, some, p->room.at));
+        ATOM_TRY(pool_floats_put(&anchor, at, some, p->room.at));
+    }
+    return pool_next_end(&p->store, i, 0, f->file, header, p->room.at, p->room.floats);
+}
+
 atom_status pool_anchor_begin(pool_anchor *p, file_vector weights)
 {
     p->epoch = p->epoch_highest = 1;
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
         pool_fragment *f = &p->fragment[i];
         pool_header header = {.epoch = 1, .version = 0, .n = f->n};
-        ATOM_TRY(weights.get(weights.ctx, f->first, f->n, f->anchor));
-        memset(f->momentum, 0, p->store.outer[i] * sizeof *f->momentum);
-        if (p->g)
-            pool_gradients_begin(p);
-        ATOM_TRY(pool_file_write(&p->store, i, 0, &header, f->anchor, f->momentum));
+        ATOM_TRY(p->c.on_disk ? begin_on_disk(p, i, weights, &header)
+                              : begin_in_memory(p, i, weights, &header));
         f->hash = header.anchor;
         f->slot = 0;
     }
@@ -281,6 +270,8 @@ static atom_status restore_fragment(pool_anchor *p, uint32_t i, uint64_t applied
                          p->store.directory, i, (unsigned long long)applied);
     f->version = best.version;
     f->hash = best.anchor;
+    if (p->c.on_disk)
+        return pool_slot_open(&p->store, i, f->slot, &best, p->room.at, p->room.floats, &f->file);
     return pool_file_read(&p->store, i, f->slot, &best, f->anchor, f->momentum);
 }
 
@@ -305,6 +296,18 @@ atom_status pool_anchor_restore(pool_anchor *p, const gsp_saved *saved)
 
 /* ---- live ---- */
 
+static atom_status put_anchor(const pool_anchor *p, const pool_fragment *f, file_vector live)
+{
+    const pool_floats anchor = pool_fragment_anchor(f);
+    const float *from;
+    for (uint64_t at = 0, some; at < f->n; at += some) {
+        some = p->room.at && f->n - at > p->room.floats ? p->room.floats : f->n - at;
+        ATOM_TRY(pool_floats_look(&anchor, at, some, p->pass_room, &from));
+        ATOM_TRY(live.put(live.ctx, f->first + at, some, from));
+    }
+    return ATOM_OK;
+}
+
 atom_status pool_anchor_attach(pool_anchor *p, file_vector live, const char *text, uint64_t samples,
                                uint64_t tokens)
 {
@@ -327,7 +330,7 @@ atom_status pool_anchor_attach(pool_anchor *p, file_vector live, const char *tex
         f->slices.stride = 0;
         fresh &= !same;
         if (!same)
-            st = live.put(live.ctx, f->first, f->n, f->anchor);
+            st = put_anchor(p, f, live);
     }
     if (!fresh && marks.samples_included < samples)
         p->samples_included = marks.samples_included;
@@ -363,27 +366,6 @@ static void leave(pool_anchor *p, const train_reader *reader)
     }
 }
 
-/* Optimizer's stream: the masters stand still. What comes while readers leave waits for the next
- * time. live NULL: they pass by in blocks, and nobody reads them where they lie. */
-static void before_updates(void *context, float *live, const train_reader *reader)
-{
-    pool_anchor *p = context;
-    uint64_t begin_ns = now_ns();
-    pthread_mutex_lock(&p->lock);
-    leave(p, live ? reader : NULL);
-    bool any = pool_pass_begin(p);
-    if (live) {
-        pool_pass_take(p, 0, p->c.n_floats, live);
-        pool_pass_end(p);
-        if (any)
-            note_time(p, now_ns() - begin_ns);
-    } else {
-        pool_copy_begin(p);
-        p->pass_ns = 0;
-    }
-    pthread_mutex_unlock(&p->lock);
-}
-
 static void block(void *context, uint64_t first, uint64_t n, float *live, bool begin)
 {
     pool_anchor *p = context;
@@ -397,20 +379,52 @@ static void block(void *context, uint64_t first, uint64_t n, float *live, bool b
     pthread_mutex_unlock(&p->lock);
 }
 
-static void after_updates(void *context, const float *live)
+/* All masters, which are in memory; where they meet a disk, in blocks, between which the member goes
+ * on. The lock is held, and given away meanwhile. */
+static void pass_whole(pool_anchor *p, float *live, bool begin)
+{
+    uint64_t each = p->c.on_disk ? p->room.floats : p->c.n_floats;
+    pthread_mutex_unlock(&p->lock);
+    for (uint64_t at = 0; at < p->c.n_floats; at += each)
+        block(p, at, p->c.n_floats - at < each ? p->c.n_floats - at : each, live + at, begin);
+    pthread_mutex_lock(&p->lock);
+}
+
+/* Optimizer's stream: the masters stand still. What comes while readers leave waits for the next
+ * time. live NULL: they pass by in blocks, and nobody reads them where they lie. */
+static void before_updates(void *context, float *live, const train_reader *reader)
 {
     pool_anchor *p = context;
-    uint64_t begin_ns = now_ns();
     pthread_mutex_lock(&p->lock);
-    const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
-    if (!live)
+    leave(p, live ? reader : NULL);
+    bool any = pool_pass_begin(p);
+    p->pass_ns = 0;
+    if (live && any)
+        pass_whole(p, live, true);
+    if (live)
         pool_pass_end(p);
     else
         pool_copy_begin(p);
+    if (live && any)
+        note_time(p, p->pass_ns);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void after_updates(void *context, const float *live)
+{
+    pool_anchor *p = context;
+    pthread_mutex_lock(&p->lock);
+    const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
+    if (live) {
+        p->pass_ns = 0;
+        pool_copy_begin(p);
+    } else {
+        pool_pass_end(p);
+    }
     if (live && p->copying && !pool_fragment_waits(f))
-        pool_pass_copy(p, 0, p->c.n_floats, live);
+        pass_whole(p, (float *)live, false); /* which reads them */
     if (pool_copy_end(p) || !live)
-        note_time(p, now_ns() - begin_ns + (live ? 0 : p->pass_ns));
+        note_time(p, p->pass_ns);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -484,7 +498,7 @@ static char *marks(void *context)
 
 train_seam pool_anchor_seam(pool_anchor *p)
 {
-    uint64_t bytes = pool_anchor_host_bytes(p->c.n_floats, p->c.n_fragments, mode(p));
+    uint64_t bytes = pool_anchor_host_bytes(p->c.n_floats, p->c.n_fragments, mode(p), p->c.on_disk);
     train_seam seam = {.ctx = p,
                        .host_bytes_per_float = (double)bytes / (double)p->c.n_floats,
                        .before_updates = before_updates,
@@ -512,7 +526,7 @@ void pool_anchor_read_status(pool_anchor *p, bool with_hash, pool_anchor_status 
     out->max_steps = p->c.max_samples / p->c.batch;
     for (uint32_t i = 0; with_hash && i < p->c.n_fragments; i++) {
         hash[i] = p->fragment[i].hash;
-        if (!p->g) /* a step is made in place, and then hashed */
+        if (!p->g && !p->c.on_disk) /* a step is made in place, and then hashed */
             pool_floats_hash(p->fragment[i].anchor, p->fragment[i].n, &hash[i]);
     }
     if (with_hash)

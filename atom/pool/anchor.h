@@ -26,6 +26,9 @@
  * All members compute the outer step with the same operations in the same order (no contraction),
  * so equal averages give equal bits. Adam's moments stay private.
  *
+ * With on_disk anchor and momentum stay in those files, and so does what is made of them: a piece of a
+ * fragment is read where it is needed. Of a version x alone is in memory. The bits are the same.
+ *
  * On disk, in one directory: fragment-F.0 and fragment-F.1 in turn, each with its epoch, version,
  * lineage and hash; a restart takes for every fragment the newest that is not newer than what the
  * member remembers as applied. An epoch is a state that was fetched whole.
@@ -91,7 +94,9 @@ typedef struct pool_anchor_config {
     int64_t max_steps;         /* of this member, in this process; 0: as long as the pool */
     int64_t rewarm_steps;      /* of a member whose moments start at zero in a pool that trains */
     const pool_update *update; /* gradients are summed; NULL: parameters. Copied */
-    bool slices; /* parameters' averages are written over live; outer_* are of no meaning */
+    bool slices;  /* parameters' averages are written over live; outer_* are of no meaning */
+    bool on_disk; /* anchor and momentum are not held in memory; not with update */
+    uint64_t piece_floats; /* that are read from it at once; 0: POOL_PIECE_FLOATS */
 } pool_anchor_config;
 
 /* How many fragments a vector has when `wanted` are asked for: none is shorter than a block. */
@@ -99,8 +104,10 @@ uint32_t pool_fragments(uint64_t n_floats, uint32_t wanted);
 /* Floats [*first, *first + n) of the vector are fragment f; returns n. */
 uint64_t pool_fragment_range(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first);
 /* Host memory that it takes beside the trainer and the member, and what it keeps on disk. */
-uint64_t pool_anchor_host_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync);
-uint64_t pool_anchor_disk_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync);
+uint64_t pool_anchor_host_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync,
+                                bool on_disk);
+uint64_t pool_anchor_disk_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync,
+                                bool on_disk);
 /* What a joiner fetches, nearly. */
 uint64_t pool_anchor_state_bytes(uint64_t n_floats, pool_sync sync);
 /* A hash over the vector by fragments: what the manifest says of the genesis anchor. */

@@ -1,6 +1,6 @@
 /*
  * What the files of the pool's seam share: anchor.c holds the state and does the trainer's side,
- * versions.c the member's, gradients.c both sides of gradients mode. What they do with one fragment, a
+ * versions.c the member's, outer.c its arithmetic, gradients.c both sides of gradients mode. What they do with one fragment, a
  * batch, slices or marks is in parts of their own, which know nothing of this. Internal to atom/pool.
  */
 #ifndef ATOM_POOL_ANCHOR_INNER_H
@@ -13,7 +13,13 @@
 
 #include <pthread.h>
 
-typedef enum pool_ask { POOL_ASK_NONE, POOL_ASKED, POOL_ASK_READY, POOL_ASK_EMPTY } pool_ask;
+typedef enum pool_ask {
+    POOL_ASK_NONE,
+    POOL_ASKED,
+    POOL_ASK_COPIED, /* live is copied out; the member makes a contribution of it */
+    POOL_ASK_READY,
+    POOL_ASK_EMPTY
+} pool_ask;
 
 struct pool_anchor {
     pool_anchor_config c;
@@ -28,25 +34,57 @@ struct pool_anchor {
     pool_fragment fragment[GSP_FRAGMENTS_MAX];
     pool_ask ask;
     uint64_t ask_version, asked; /* asked: counts the times */
-    float *x, *sent; /* of ask_version when READY: the delta, and live at copy-out */
+    float *x;                    /* of ask_version when READY: the delta */
+    pool_floats *sent; /* live at copy-out; NULL with slices, whose live lies in x until READY */
     uint64_t x_samples, x_tokens, sent_samples, sent_tokens;
-    uint64_t copying; /* what asked was when a copy-out began; 0: there is none */
-    double square;    /* of the delta, as far as it was copied */
-    uint64_t pass_ns; /* this pass over the masters took so long already */
+    uint64_t copying;         /* what asked was when a copy-out began; 0: there is none */
+    uint64_t made;            /* floats of x that are the delta */
+    double square;            /* of them */
+    uint64_t pass_ns;         /* this pass over the masters took so long already */
     uint64_t samples, tokens; /* of the run */
     uint64_t samples_included, certified_samples;
     int64_t steps;     /* of this process */
     int64_t rewarm_to; /* steps of this process: the rate grows until then */
     pool_anchor_status status;
+    atom_status broken; /* the disk failed: the member ends with its next version, and live is the
+                           anchor's again when the run comes back */
+    char why[512];
+    float *pass_room; /* of the trainer, a piece; NULL: the anchor is in memory */
 
     /* The member's thread alone. */
-    gsp_roster roster;      /* R(applied + 1) */
-    uint64_t epoch, staged; /* version being applied; 0: none */
-    float *new_anchor, *new_momentum;
-    pool_ranges ranges;     /* of the version being applied */
-    pool_incoming incoming; /* of the state being fetched */
+    gsp_roster roster;                /* R(applied + 1) */
+    uint64_t epoch, staged;           /* version being applied; 0: none */
+    float *new_anchor, *new_momentum; /* in memory, or: */
+    int next;                         /* pool_next_open's file; -1: none */
+    pool_room room;                   /* for POOL_ROOMS pieces */
+    pool_ranges ranges;               /* of the version being applied */
+    pool_incoming incoming;           /* of the state being fetched */
     uint64_t epoch_highest;
 };
+
+enum { POOL_ROOMS = 4 };
+
+/* anchor_size.c: floats of the longest fragment. */
+uint64_t pool_longest(uint64_t n_floats, uint32_t n_fragments);
+
+/* tier.c. Notes the failure that atom_fail told; the lock is held. */
+void pool_anchor_break(pool_anchor *p, atom_status st);
+/* What was made, and is in the other slot's file, becomes the fragment's; the lock is held. */
+void pool_anchor_turn(pool_anchor *p, pool_fragment *f, const pool_header *header);
+void pool_anchor_drop_next(pool_anchor *p);
+
+/* outer.c. The arithmetic of a version, on the member's thread, in pieces. */
+/* Some floats of x become the delta; *whole: all are. */
+ATOM_MUST atom_status pool_outer_subtract(pool_anchor *p, bool *whole);
+/* The version being made gets floats [first, first + n) of what follows from their average. */
+ATOM_MUST atom_status pool_outer_part(pool_anchor *p, const pool_fragment *f, uint64_t first,
+                                      uint64_t n, const float *average);
+/* What no part came for stays as it was. */
+ATOM_MUST atom_status pool_outer_gaps(pool_anchor *p, const pool_fragment *f);
+/* What live has to move by: see anchor.h. mine: bit of my contribution in each part's `included`, or
+ * 0. *merge NULL: by nothing. */
+ATOM_MUST atom_status pool_outer_merge(pool_anchor *p, const gsp_proposal *c, uint32_t mine,
+                                       pool_floats **merge);
 
 /* passing.c; the lock is held. What fragments owe live is taken, and what was asked for is copied out,
  * in a pass over all masters, whole or in blocks: begin, before and after for each, end. */

@@ -8,13 +8,22 @@
 #include "atom/base/mem.h"
 
 #include <string.h>
+#include <unistd.h>
 
 void pool_fragment_close(pool_fragment *f)
 {
     atom_free(f->anchor);
     atom_free(f->momentum);
-    atom_free(f->merge);
-    atom_free(f->pass);
+    pool_floats_close(&f->merge);
+    pool_floats_close(&f->pass);
+    if (f->file >= 0)
+        close(f->file);
+    f->file = -1;
+}
+
+pool_floats pool_fragment_anchor(const pool_fragment *f)
+{
+    return f->anchor ? (pool_floats){.at = f->anchor} : pool_file_anchor(f->file);
 }
 
 bool pool_fragment_waits(const pool_fragment *f)
@@ -22,16 +31,10 @@ bool pool_fragment_waits(const pool_fragment *f)
     return f->replace || f->merge || f->slices.stride;
 }
 
-static void drop(float **x)
-{
-    atom_free(*x);
-    *x = NULL;
-}
-
 void pool_fragment_forget(pool_fragment *f)
 {
-    drop(&f->merge);
-    drop(&f->pass);
+    pool_floats_close(&f->merge);
+    pool_floats_close(&f->pass);
     f->passing = false;
     f->replace = false;
     f->slices.stride = 0;
@@ -45,18 +48,40 @@ void pool_fragment_pass_begin(pool_fragment *f)
     f->merge = NULL;
 }
 
-uint64_t pool_fragment_pass(const pool_fragment *f, double mix, uint64_t at, uint64_t n,
-                            float *live)
+/* One piece of it. */
+static atom_status pass_piece(const pool_fragment *f, double mix, uint64_t at, uint64_t n,
+                              float *live, float *room, uint64_t *written)
 {
-    if (!f->passing)
-        return 0;
+    const pool_floats anchor = pool_fragment_anchor(f);
+    const float *from;
     if (f->replace) {
-        memcpy(live, f->anchor + at, n * sizeof *live);
-        return 0;
+        ATOM_TRY(pool_floats_look(&anchor, at, n, room, &from));
+        memcpy(live, from, n * sizeof *live);
+        return ATOM_OK;
     }
-    for (uint64_t i = 0; f->pass && i < n; i++)
-        live[i] += f->pass[at + i];
-    return f->slices.stride ? pool_slices_write(&f->slices, f->anchor, at, n, (float)mix, live) : 0;
+    if (f->pass) {
+        ATOM_TRY(pool_floats_look(f->pass, at, n, room, &from));
+        for (uint64_t i = 0; i < n; i++)
+            live[i] += from[i];
+    }
+    if (!f->slices.stride)
+        return ATOM_OK;
+    ATOM_TRY(pool_floats_look(&anchor, at, n, room, &from));
+    *written += pool_slices_write(&f->slices, from, at, n, (float)mix, live);
+    return ATOM_OK;
+}
+
+atom_status pool_fragment_pass(const pool_fragment *f, double mix, uint64_t at, uint64_t n,
+                               float *live, pool_room room, uint64_t *written)
+{
+    *written = 0;
+    if (!f->passing || (!f->replace && !f->pass && !f->slices.stride))
+        return ATOM_OK;
+    for (uint64_t done = 0, some; done < n; done += some) {
+        some = !room.at || n - done < room.floats ? n - done : room.floats;
+        ATOM_TRY(pass_piece(f, mix, at + done, some, live + done, room.at, written));
+    }
+    return ATOM_OK;
 }
 
 /* Of an anchor that turned meanwhile live may have some of both: it is taken once more. */
@@ -64,7 +89,7 @@ void pool_fragment_pass_end(pool_fragment *f)
 {
     if (!f->passing)
         return;
-    drop(&f->pass);
+    pool_floats_close(&f->pass);
     f->passing = false;
     f->merged = f->passed;
     if (f->version != f->passed)
@@ -73,15 +98,35 @@ void pool_fragment_pass_end(pool_fragment *f)
     f->slices.stride = 0;
 }
 
-void pool_fragment_owe(pool_fragment *f, float **merge)
+void pool_fragment_pass_fail(pool_fragment *f)
 {
-    if (f->merge) { /* the trainer has not taken the one before */
-        for (uint64_t i = 0; i < f->n; i++)
-            f->merge[i] += (*merge)[i];
+    if (!f->passing)
         return;
+    pool_floats_close(&f->pass);
+    f->passing = false;
+    f->replace = true;
+}
+
+atom_status pool_fragment_owe(pool_fragment *f, pool_floats **merge, pool_room room)
+{
+    if (!f->merge) {
+        f->merge = *merge;
+        *merge = NULL;
+        return ATOM_OK;
     }
-    f->merge = *merge;
-    *merge = NULL;
+    /* the trainer has not taken the one before */
+    float *second = room.at ? room.at + room.floats : NULL;
+    for (uint64_t at = 0, some; at < f->n; at += some) {
+        const float *more, *has;
+        some = !room.at || f->n - at < room.floats ? f->n - at : room.floats;
+        ATOM_TRY(pool_floats_look(*merge, at, some, room.at, &more));
+        ATOM_TRY(pool_floats_look(f->merge, at, some, second, &has));
+        float *sum = pool_floats_place(f->merge, at, second);
+        for (uint64_t i = 0; i < some; i++)
+            sum[i] = has[i] + more[i];
+        ATOM_TRY(pool_floats_put(f->merge, at, some, sum));
+    }
+    return ATOM_OK;
 }
 
 static void swap_floats(float **a, float **b)
@@ -91,12 +136,25 @@ static void swap_floats(float **a, float **b)
     *b = x;
 }
 
+static void turned(pool_fragment *f, const pool_header *header)
+{
+    f->version = header->version;
+    f->hash = header->anchor;
+    f->slot ^= 1;
+}
+
 void pool_fragment_turn(pool_fragment *f, const pool_header *header, float **anchor,
                         float **momentum)
 {
     swap_floats(&f->anchor, anchor);
     swap_floats(&f->momentum, momentum);
-    f->version = header->version;
-    f->hash = header->anchor;
-    f->slot ^= 1;
+    turned(f, header);
+}
+
+void pool_fragment_turn_file(pool_fragment *f, const pool_header *header, int file)
+{
+    if (f->file >= 0)
+        close(f->file);
+    f->file = file;
+    turned(f, header);
 }

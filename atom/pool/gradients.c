@@ -199,7 +199,7 @@ gsp_freeze pool_gradients_freeze(pool_anchor *p, uint64_t version, const float *
 void pool_gradients_part(pool_anchor *p, uint64_t first, const float *x, uint64_t n)
 {
     if (x)
-        memcpy(p->sent + first, x, n * sizeof *x);
+        memcpy(p->sent->at + first, x, n * sizeof *x);
     pool_ranges_set(&p->ranges, first, n, x != NULL);
 }
 
@@ -229,7 +229,7 @@ static atom_status add(pool_anchor *p, const gsp_proposal *c, const pool_verdict
     if (!v->whole)
         return ATOM_OK;
     for (uint64_t i = 0; i < p->fragment[0].n; i++)
-        sum[i] += share * p->sent[i];
+        sum[i] += share * p->sent->at[i];
     pool_batch_add(b, v);
     return b->n_open ? ATOM_OK : step(p);
 }

@@ -6,9 +6,6 @@
  */
 #include "atom/pool/anchor_inner.h"
 
-#include <math.h>
-#include <string.h>
-
 /* Floats that [first, first + n) of the vector and a fragment have in common: *at of the fragment's,
  * *from of the range's. */
 static uint64_t common(const pool_fragment *f, uint64_t first, uint64_t n, uint64_t *at,
@@ -38,10 +35,14 @@ bool pool_pass_begin(pool_anchor *p)
 
 void pool_pass_take(pool_anchor *p, uint64_t first, uint64_t n, float *live)
 {
-    for (uint32_t k = 0; k < p->c.n_fragments; k++) {
+    const pool_room room = {p->pass_room, p->room.floats};
+    for (uint32_t k = 0; k < p->c.n_fragments && p->broken == ATOM_OK; k++) {
         const pool_fragment *f = &p->fragment[k];
-        uint64_t at, from, some = common(f, first, n, &at, &from);
-        uint64_t floats = some ? pool_fragment_pass(f, p->c.mix, at, some, live + from) : 0;
+        uint64_t at, from, some = common(f, first, n, &at, &from), floats = 0;
+        atom_status st =
+            some ? pool_fragment_pass(f, p->c.mix, at, some, live + from, room, &floats) : ATOM_OK;
+        if (st != ATOM_OK)
+            pool_anchor_break(p, st);
         double share = (double)floats / (double)p->c.n_floats;
         if (floats)
             p->status.lost_samples +=
@@ -52,7 +53,10 @@ void pool_pass_take(pool_anchor *p, uint64_t first, uint64_t n, float *live)
 void pool_pass_end(pool_anchor *p)
 {
     for (uint32_t k = 0; k < p->c.n_fragments; k++)
-        pool_fragment_pass_end(&p->fragment[k]);
+        if (p->broken == ATOM_OK)
+            pool_fragment_pass_end(&p->fragment[k]);
+        else
+            pool_fragment_pass_fail(&p->fragment[k]);
 }
 
 /* ---- copy-out ---- */
@@ -60,7 +64,6 @@ void pool_pass_end(pool_anchor *p)
 void pool_copy_begin(pool_anchor *p)
 {
     p->copying = p->ask == POOL_ASKED && p->running ? p->asked : 0;
-    p->square = 0;
 }
 
 /* Still what was asked for: no version came meanwhile. */
@@ -75,13 +78,10 @@ void pool_pass_copy(pool_anchor *p, uint64_t first, uint64_t n, const float *liv
     uint64_t at, from, some = common(f, first, n, &at, &from);
     if (!some || !is_wanted(p))
         return;
-    if (p->sent)
-        memcpy(p->sent + at, live + from, some * sizeof *live);
-    for (uint64_t i = 0; i < some; i++) {
-        float x = f->anchor[at + i] - live[from + i];
-        p->x[at + i] = x;
-        p->square += (double)x * (double)x;
-    }
+    const pool_floats delta = {.at = p->x}, *to = p->sent ? p->sent : &delta;
+    atom_status st = pool_floats_put(to, at, some, live + from);
+    if (st != ATOM_OK)
+        pool_anchor_break(p, st);
 }
 
 bool pool_copy_end(pool_anchor *p)
@@ -95,8 +95,8 @@ bool pool_copy_end(pool_anchor *p)
     p->sent_tokens = p->tokens;
     p->x_samples = p->samples - p->samples_included;
     p->x_tokens = p->tokens - f->tokens_included;
-    p->ask = p->x_tokens && isfinite(p->square) ? POOL_ASK_READY : POOL_ASK_EMPTY;
-    p->status.delta_norm = sqrt(p->square);
-    p->status.copied++;
+    p->ask = POOL_ASK_COPIED;
+    p->made = 0;
+    p->square = 0;
     return true;
 }

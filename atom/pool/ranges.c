@@ -22,6 +22,21 @@ void pool_ranges_set(pool_ranges *r, uint64_t first, uint64_t n, bool in)
         r->range[k] = r->range[--r->n];
 }
 
+bool pool_ranges_at(const pool_ranges *r, uint64_t at, uint64_t n, uint64_t *end)
+{
+    *end = n;
+    for (uint32_t k = 0; k < r->n; k++) {
+        uint64_t first = r->range[k].first, last = first + r->range[k].n;
+        if (first <= at && at < last) {
+            *end = last;
+            return true;
+        }
+        if (first > at && first < *end)
+            *end = first;
+    }
+    return false;
+}
+
 uint64_t pool_ranges_floats(const pool_ranges *r)
 {
     uint64_t n = 0;

@@ -21,6 +21,8 @@ uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n);
 
 /* [first, first + n) came, or is taken back. */
 void pool_ranges_set(pool_ranges *r, uint64_t first, uint64_t n, bool in);
+/* Whether float `at` of n is in one that came; *end: how far that holds. */
+bool pool_ranges_at(const pool_ranges *r, uint64_t at, uint64_t n, uint64_t *end);
 /* Floats in all. */
 uint64_t pool_ranges_floats(const pool_ranges *r);
 

@@ -227,7 +227,7 @@ atom_status pool_run_open_trainer(pool_run *r)
     static const uint64_t LONG = 1ull << 32;
     r->seam.host_bytes_per_float =
         (double)pool_anchor_host_bytes(LONG, (uint32_t)r->settings.fragments,
-                                       (pool_sync)r->settings.sync) /
+                                       (pool_sync)r->settings.sync, false) /
         (double)LONG;
     r->seam.shared = pool_run_sums(r);
     r->plans.life = r->life;
@@ -250,11 +250,12 @@ void pool_run_say_mode(const pool_run *r, uint64_t n_floats)
     pool_settings_say(&r->settings, text);
     pool_note(&r->hooks, "mode %s: %s", pool_settings_mode(&r->settings), text);
     pool_note(&r->hooks, "%s", pool_settings_trust(&r->settings));
-    pool_note(&r->hooks,
-              "the pool takes %s of this host's memory beside the trainer; a joiner fetches %s",
-              atom_size_text(
-                  pool_anchor_host_bytes(n_floats, (uint32_t)r->settings.fragments, sync), host),
-              atom_size_text(pool_anchor_state_bytes(n_floats, sync), state));
+    pool_note(
+        &r->hooks,
+        "the pool takes %s of this host's memory beside the trainer; a joiner fetches %s",
+        atom_size_text(
+            pool_anchor_host_bytes(n_floats, (uint32_t)r->settings.fragments, sync, false), host),
+        atom_size_text(pool_anchor_state_bytes(n_floats, sync), state));
 }
 
 /* ---- the start ---- */

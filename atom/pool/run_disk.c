@@ -84,7 +84,7 @@ static uint64_t plus(uint64_t a, uint64_t b)
 static uint64_t model_bytes(const pool_run *r, uint64_t n_floats, uint32_t n_fragments,
                             uint64_t checkpoints, uint64_t bytes)
 {
-    return plus(pool_anchor_disk_bytes(n_floats, n_fragments, (pool_sync)r->settings.sync),
+    return plus(pool_anchor_disk_bytes(n_floats, n_fragments, (pool_sync)r->settings.sync, false),
                 times(checkpoints, bytes));
 }
 

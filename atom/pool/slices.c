@@ -32,9 +32,9 @@ uint64_t pool_slices_write(const pool_slices *s, const float *anchor, uint64_t f
             continue;
         written += next - at;
         if (mix == 0)
-            memcpy(to + (at - first), anchor + at, (next - at) * sizeof *to);
-        for (uint64_t i = at; mix != 0 && i < next; i++)
-            to[i - first] = anchor[i] + mix * (to[i - first] - anchor[i]);
+            memcpy(to + (at - first), anchor + (at - first), (next - at) * sizeof *to);
+        for (uint64_t i = at - first; mix != 0 && i < next - first; i++)
+            to[i] = anchor[i] + mix * (to[i] - anchor[i]);
     }
     return written;
 }

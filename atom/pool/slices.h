@@ -18,7 +18,7 @@ typedef struct pool_slices {
 void pool_slices_note(pool_slices *s, const gsp_proposal *c, uint64_t n, uint32_t mine,
                       uint64_t samples);
 /* to = anchor + mix (to - anchor) there, for floats [first, first + n) of the fragment, which `to`
- * has alone and `anchor` among all. Returns the floats that were written. */
+ * and `anchor` have alone. Returns the floats that were written. */
 uint64_t pool_slices_write(const pool_slices *s, const float *anchor, uint64_t first, uint64_t n,
                            float mix, float *to);
 

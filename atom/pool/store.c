@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -177,6 +178,13 @@ static bool read_floats(int fd, uint64_t n, uint64_t outer, float *anchor, float
             read_at(fd, HEAD_BYTES + n * sizeof *anchor, momentum, outer * sizeof *momentum));
 }
 
+static atom_status is_damaged(const pool_store *s, uint32_t f, uint32_t slot)
+{
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s/fragment-%u.%u is damaged; the anchor must be fetched from the others",
+                     s->directory, f, slot);
+}
+
 atom_status pool_file_read(const pool_store *s, uint32_t f, uint32_t slot,
                            const pool_header *header, float *anchor, float *momentum)
 {
@@ -191,9 +199,7 @@ atom_status pool_file_read(const pool_store *s, uint32_t f, uint32_t slot,
         pool_floats_hash(momentum, s->outer[f], &m);
     if (!whole || !gsp_hash_equal(&a, &header->anchor) ||
         (momentum && !gsp_hash_equal(&m, &header->momentum)))
-        return atom_fail(ATOM_E_FORMAT,
-                         "%s/fragment-%u.%u is damaged; the anchor must be fetched from the others",
-                         s->directory, f, slot);
+        return is_damaged(s, f, slot);
     return ATOM_OK;
 }
 
@@ -212,5 +218,108 @@ atom_status pool_file_seal(const pool_store *s, uint32_t f, uint32_t slot, pool_
     ATOM_TRY_CLEAN(finish(s, f, fd, header));
 cleanup:
     close(fd);
+    return st;
+}
+
+/* ---- fragments that stay on disk ---- */
+
+pool_floats pool_file_anchor(int fd)
+{
+    return (pool_floats){.fd = fd, .offset = HEAD_BYTES};
+}
+
+pool_floats pool_file_outer(const pool_store *s, uint32_t f, int fd)
+{
+    return (pool_floats){.fd = fd, .offset = HEAD_BYTES + s->n[f] * sizeof(float)};
+}
+
+static char *next_path(const pool_store *s)
+{
+    return atom_path_join(s->directory, "next");
+}
+
+atom_status pool_next_open(const pool_store *s, uint32_t f, int *fd)
+{
+    uint64_t bytes = HEAD_BYTES + (s->n[f] + s->outer[f]) * sizeof(float);
+    char *path = next_path(s);
+    atom_status st = ATOM_OK;
+    *fd = -1;
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    *fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot open %s", path));
+    ATOM_TRY_CLEAN(atom_fd_room(*fd, path, bytes));
+    if (ftruncate(*fd, (off_t)bytes) != 0)
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot make room in %s", path));
+cleanup:
+    if (st != ATOM_OK && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    atom_free(path);
+    return st;
+}
+
+/* Hashes of what lies in fd. */
+static atom_status hash_file(const pool_store *s, uint32_t f, int fd, float *room, uint64_t piece,
+                             pool_header *out)
+{
+    const pool_floats anchor = pool_file_anchor(fd), outer = pool_file_outer(s, f, fd);
+    ATOM_TRY(pool_floats_hash_of(&anchor, s->n[f], room, piece, &out->anchor));
+    return pool_floats_hash_of(&outer, s->outer[f], room, piece, &out->momentum);
+}
+
+atom_status pool_next_end(const pool_store *s, uint32_t f, uint32_t slot, int fd,
+                          pool_header *header, float *room, uint64_t piece)
+{
+    char *from = next_path(s), *to = path_of(s, f, slot);
+    atom_status st;
+    if (!from || !to)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    ATOM_TRY_CLEAN(hash_file(s, f, fd, room, piece, header));
+    ATOM_TRY_CLEAN(finish(s, f, fd, header));
+    if (rename(from, to) != 0)
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot rename %s to %s", from, to));
+    ATOM_TRY_CLEAN(atom_dir_sync(s->directory));
+cleanup:
+    atom_free(from);
+    atom_free(to);
+    return st;
+}
+
+static atom_status check_slot(const pool_store *s, uint32_t f, uint32_t slot, int fd,
+                              const pool_header *header, float *room, uint64_t piece)
+{
+    pool_header is;
+    if (hash_file(s, f, fd, room, piece, &is) != ATOM_OK ||
+        !gsp_hash_equal(&is.anchor, &header->anchor) ||
+        !gsp_hash_equal(&is.momentum, &header->momentum))
+        return is_damaged(s, f, slot);
+    return ATOM_OK;
+}
+
+atom_status pool_slot_open(const pool_store *s, uint32_t f, uint32_t slot,
+                           const pool_header *header, float *room, uint64_t piece, int *fd)
+{
+    ATOM_TRY(open_slot(s, f, slot, O_RDONLY, fd));
+    atom_status st = check_slot(s, f, slot, *fd, header, room, piece);
+    if (st != ATOM_OK) {
+        close(*fd);
+        *fd = -1;
+    }
+    return st;
+}
+
+atom_status pool_slot_seal(const pool_store *s, uint32_t f, uint32_t slot, pool_header *header,
+                           float *room, uint64_t piece, int *fd)
+{
+    ATOM_TRY(open_slot(s, f, slot, O_RDWR, fd));
+    atom_status st = hash_file(s, f, *fd, room, piece, header);
+    st = st == ATOM_OK ? finish(s, f, *fd, header) : st;
+    if (st != ATOM_OK) {
+        close(*fd);
+        *fd = -1;
+    }
     return st;
 }

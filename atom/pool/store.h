@@ -9,6 +9,7 @@
 #define ATOM_POOL_STORE_H
 
 #include "atom/base/status.h"
+#include "atom/pool/floats.h"
 #include "gossip/agree/types.h"
 
 typedef struct pool_store {
@@ -48,5 +49,25 @@ void pool_incoming_close(pool_incoming *in);
 /* Then: reads the floats back, writes the header, syncs. */
 ATOM_MUST atom_status pool_file_seal(const pool_store *s, uint32_t f, uint32_t slot,
                                      pool_header *header, float *anchor, float *momentum);
+
+/*
+ * Fragments that stay on disk, read and made in pieces of at most `piece` floats, for which there is
+ * room[piece]. A version is made in a file `next`, which becomes that of a slot when it is whole: what
+ * the slot had is there until then.
+ */
+/* What lies in an open file of fragment f: its anchor, and what is behind it. */
+pool_floats pool_file_anchor(int fd);
+pool_floats pool_file_outer(const pool_store *s, uint32_t f, int fd);
+/* Zero floats, with their space on the disk. */
+ATOM_MUST atom_status pool_next_open(const pool_store *s, uint32_t f, int *fd);
+/* Fills the header's hashes, synced. fd stays open. */
+ATOM_MUST atom_status pool_next_end(const pool_store *s, uint32_t f, uint32_t slot, int fd,
+                                    pool_header *header, float *room, uint64_t piece);
+/* pool_file_read and pool_file_seal without taking the floats; *fd is open when they return ATOM_OK. */
+ATOM_MUST atom_status pool_slot_open(const pool_store *s, uint32_t f, uint32_t slot,
+                                     const pool_header *header, float *room, uint64_t piece,
+                                     int *fd);
+ATOM_MUST atom_status pool_slot_seal(const pool_store *s, uint32_t f, uint32_t slot,
+                                     pool_header *header, float *room, uint64_t piece, int *fd);
 
 #endif

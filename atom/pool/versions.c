@@ -11,6 +11,7 @@
 #include "atom/base/mem.h"
 #include "gossip/trust/seals.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,7 +20,34 @@ static uint32_t fragment_of(const pool_anchor *p, uint64_t version)
     return (uint32_t)(version % p->c.n_fragments);
 }
 
+/* What happened to the disk here or on the trainer's side; the member ends with it. */
+static atom_status broken(pool_anchor *p, atom_status st)
+{
+    pthread_mutex_lock(&p->lock);
+    if (st != ATOM_OK)
+        pool_anchor_break(p, st);
+    st = p->broken;
+    pthread_mutex_unlock(&p->lock);
+    return st == ATOM_OK ? st : atom_fail(st, "%s", p->why);
+}
+
 /* ---- contributions ---- */
+
+/* The lock is held, and given away while x is made of what was copied out. */
+static void make_delta(pool_anchor *p)
+{
+    bool whole = false;
+    pthread_mutex_unlock(&p->lock);
+    atom_status st = pool_outer_subtract(p, &whole);
+    pthread_mutex_lock(&p->lock);
+    if (st != ATOM_OK)
+        pool_anchor_break(p, st);
+    if (st != ATOM_OK || !whole)
+        return;
+    p->ask = p->x_tokens && isfinite(p->square) ? POOL_ASK_READY : POOL_ASK_EMPTY;
+    p->status.delta_norm = sqrt(p->square);
+    p->status.copied++;
+}
 
 static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
                          uint64_t *samples)
@@ -29,7 +57,9 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
     if (p->g)
         return pool_gradients_freeze(p, version, x, tokens, samples);
     pthread_mutex_lock(&p->lock);
-    if (!p->running || !p->ready) {
+    if (p->ask == POOL_ASK_COPIED && p->ask_version == version && p->applied + 1 == version)
+        make_delta(p);
+    if (!p->running || !p->ready || p->broken != ATOM_OK) {
         answer = GSP_FREEZE_NOTHING;
         p->ask = POOL_ASK_NONE;
     } else if (p->applied + 1 != version) {
@@ -52,46 +82,40 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
 
 /* ---- the outer step ---- */
 
-/* The version being made starts as a copy of the fragment. Only this thread changes anchors. */
-static void stage(pool_anchor *p, uint64_t version)
+/* A version begins to be made. Only this thread changes anchors. */
+static atom_status stage(pool_anchor *p, uint64_t version)
 {
-    const pool_fragment *f = &p->fragment[fragment_of(p, version)];
     if (p->staged == version)
-        return;
-    memcpy(p->new_anchor, f->anchor, f->n * sizeof(float));
-    if (!p->c.slices)
-        memcpy(p->new_momentum, f->momentum, f->n * sizeof(float));
-    p->staged = version;
+        return ATOM_OK;
     p->ranges.n = 0;
+    p->staged = 0;
+    if (p->c.on_disk) {
+        pool_anchor_drop_next(p);
+        ATOM_TRY(pool_next_open(&p->store, fragment_of(p, version), &p->next));
+    }
+    p->staged = version;
+    return ATOM_OK;
 }
 
-/* Always from the anchor that is, so that a part may come again. */
 static void part(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n)
 {
     pool_anchor *p = context;
-    float lr = (float)p->c.outer_learning_rate, mu = (float)p->c.outer_momentum;
+    const pool_fragment *f = &p->fragment[fragment_of(p, version)];
     if (p->g) {
         pool_gradients_part(p, first, x, n);
         return;
     }
-    if (!x && p->staged != version)
-        return;
-    stage(p, version);
-    const pool_fragment *f = &p->fragment[fragment_of(p, version)];
-    const float *anchor = f->anchor + first;
-    float *a = p->new_anchor + first, *m = p->c.slices ? NULL : p->new_momentum + first;
-    const float *momentum = m ? f->momentum + first : NULL;
-    for (uint64_t i = 0; x && i < n && !m; i++)
-        a[i] = anchor[i] - x[i];
-    for (uint64_t i = 0; x && i < n && m; i++) {
-        m[i] = mu * momentum[i] + x[i];
-        a[i] = anchor[i] - lr * (x[i] + mu * m[i]);
-    }
+    if (!x && p->staged == version)
+        pool_ranges_set(&p->ranges, first, n, false);
     if (!x)
-        memcpy(a, anchor, n * sizeof *a);
-    if (!x && m)
-        memcpy(m, momentum, n * sizeof *m);
-    pool_ranges_set(&p->ranges, first, n, x != NULL);
+        return;
+    atom_status st = stage(p, version);
+    if (st == ATOM_OK)
+        st = pool_outer_part(p, f, first, n, x);
+    if (st == ATOM_OK)
+        pool_ranges_set(&p->ranges, first, n, true);
+    else
+        (void)broken(p, st); /* `apply` tells it */
 }
 
 /* My place among the contributors of a version that R(version) = p->roster made; -1: none. */
@@ -106,28 +130,6 @@ static int my_place(const pool_anchor *p, const gsp_proposal *c)
     return -1;
 }
 
-/* What live has to move by: see anchor.h. mine: bit of my contribution in each part's `included`, or
- * 0. False: by nothing. */
-static bool fill_merge(const pool_anchor *p, const gsp_proposal *c, uint32_t mine, float *merge)
-{
-    const pool_fragment *f = &p->fragment[fragment_of(p, c->version)];
-    uint64_t stride = pool_part_stride(c, f->n);
-    float keep = (float)(1 - p->c.mix);
-    bool any = false;
-    for (uint32_t r = 0; r < p->ranges.n; r++) {
-        uint64_t k = p->ranges.range[r].first / stride;
-        bool in = k < c->n_parts && (c->part[k].included & mine);
-        const float *from = in ? p->sent : f->anchor;
-        if (!from) /* slices: it is written over */
-            continue;
-        any = true;
-        for (uint64_t i = p->ranges.range[r].first;
-             i < p->ranges.range[r].first + p->ranges.range[r].n; i++)
-            merge[i] = keep * (p->new_anchor[i] - from[i]);
-    }
-    return any;
-}
-
 static bool part_of_mine(const gsp_proposal *c, uint32_t mine)
 {
     uint32_t anywhere = 0;
@@ -138,12 +140,13 @@ static bool part_of_mine(const gsp_proposal *c, uint32_t mine)
 
 /* The version is on disk: it becomes the current one. */
 static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *header, uint32_t mine,
-                   bool known, float **merge)
+                   bool known, pool_floats **merge)
 {
     bool included = part_of_mine(c, mine);
+    atom_status st = ATOM_OK;
     pool_fragment *f = &p->fragment[fragment_of(p, c->version)];
     pthread_mutex_lock(&p->lock);
-    pool_fragment_turn(f, header, &p->new_anchor, &p->new_momentum);
+    pool_anchor_turn(p, f, header);
     if (included) {
         f->tokens_included = known ? p->sent_tokens : p->tokens;
         uint64_t samples = known ? p->sent_samples : p->samples;
@@ -153,7 +156,9 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
     if (included && !known)
         f->replace = true; /* frozen before a restart: whatever live has since is not known */
     else if (*merge)
-        pool_fragment_owe(f, merge);
+        st = pool_fragment_owe(f, merge, p->room);
+    if (st != ATOM_OK)
+        pool_anchor_break(p, st);
     if (known && p->c.slices)
         pool_slices_note(&f->slices, c, f->n, mine, p->sent_samples);
     p->applied = c->version;
@@ -164,6 +169,15 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
     pthread_mutex_unlock(&p->lock);
 }
 
+/* Durably, beside the one that is. */
+static atom_status write_version(const pool_anchor *p, uint32_t number, pool_header *header)
+{
+    uint32_t slot = p->fragment[number].slot ^ 1;
+    if (p->c.on_disk)
+        return pool_next_end(&p->store, number, slot, p->next, header, p->room.at, p->room.floats);
+    return pool_file_write(&p->store, number, slot, header, p->new_anchor, p->new_momentum);
+}
+
 static atom_status apply(void *context, const gsp_certificate *certificate, const gsp_hash *result)
 {
     pool_anchor *p = context;
@@ -172,30 +186,25 @@ static atom_status apply(void *context, const gsp_certificate *certificate, cons
     const pool_fragment *f = &p->fragment[number];
     pool_header header = {
         .epoch = p->epoch, .version = c->version, .n = f->n, .lineage = c->lineage};
+    pool_floats *merge = NULL;
     (void)result;
     if (p->g)
         return pool_gradients_apply(p, c);
-    stage(p, c->version);
-    ATOM_TRY(
-        pool_file_write(&p->store, number, f->slot ^ 1, &header, p->new_anchor, p->new_momentum));
-    float *merge = atom_alloc(f->n, sizeof *merge);
-    if (!merge)
-        return atom_fail_memory("a merge", f->n * sizeof *merge);
+    ATOM_TRY(broken(p, stage(p, c->version)));
+    ATOM_TRY(pool_outer_gaps(p, f));
+    ATOM_TRY(write_version(p, number, &header));
     int place = my_place(p, c);
     uint32_t mine = place < 0 ? 0 : 1u << place;
     bool included = part_of_mine(c, mine);
     pthread_mutex_lock(&p->lock);
     bool known = included && p->ask == POOL_ASK_READY && p->ask_version == c->version;
     pthread_mutex_unlock(&p->lock);
-    if (!fill_merge(p, c, known ? mine : 0, merge)) {
-        atom_free(merge);
-        merge = NULL;
-    }
+    ATOM_TRY(pool_outer_merge(p, c, known ? mine : 0, &merge));
     commit(p, c, &header, mine, known, &merge);
     p->staged = 0;
     p->roster = c->next;
-    atom_free(merge);
-    return ATOM_OK;
+    pool_floats_close(&merge);
+    return broken(p, ATOM_OK);
 }
 
 /* ---- whole states ---- */
@@ -206,12 +215,18 @@ static atom_status state_read(void *context, uint32_t fragment, uint64_t first, 
 {
     const pool_anchor *p = context;
     const pool_fragment *f = &p->fragment[fragment];
+    const pool_floats file = pool_file_anchor(f->file); /* and what lies behind it */
+    const float *unused;
     for (uint64_t i = 0, some; i < n; i += some) {
         uint64_t at = first + i;
         bool second = at >= f->n;
         uint64_t end = second ? f->n + p->store.outer[fragment] : f->n;
         some = end - at < n - i ? end - at : n - i;
-        memcpy(out + i, second ? f->momentum + (at - f->n) : f->anchor + at, some * sizeof *out);
+        if (f->anchor)
+            memcpy(out + i, second ? f->momentum + (at - f->n) : f->anchor + at,
+                   some * sizeof *out);
+        else
+            ATOM_TRY(pool_floats_look(&file, at, some, out + i, &unused));
     }
     return ATOM_OK;
 }
@@ -258,6 +273,15 @@ static void begins(void *context, const gsp_genesis *genesis)
     pthread_mutex_unlock(&p->lock);
 }
 
+static atom_status seal(pool_anchor *p, uint32_t i, pool_header *header)
+{
+    uint32_t slot = p->fragment[i].slot ^ 1;
+    if (!p->c.on_disk)
+        return pool_file_seal(&p->store, i, slot, header, p->new_anchor, p->new_momentum);
+    pool_anchor_drop_next(p);
+    return pool_slot_seal(&p->store, i, slot, header, p->room.at, p->room.floats, &p->next);
+}
+
 /* Files are sealed one after the other; until the member remembers the new certificate, a restart
  * finds the old epoch in the other slots. */
 static atom_status state_adopt(void *context, const gsp_saved *saved)
@@ -272,10 +296,9 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
         pool_fragment *f = &p->fragment[i];
         pool_header header = {
             .epoch = epoch, .version = p->incoming.version[i], .n = f->n, .lineage = lineage};
-        ATOM_TRY(
-            pool_file_seal(&p->store, i, f->slot ^ 1, &header, p->new_anchor, p->new_momentum));
+        ATOM_TRY(seal(p, i, &header));
         pthread_mutex_lock(&p->lock);
-        pool_fragment_turn(f, &header, &p->new_anchor, &p->new_momentum);
+        pool_anchor_turn(p, f, &header);
         pool_fragment_forget(f);
         f->replace = true;
         f->tokens_included = p->tokens;

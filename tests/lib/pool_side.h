@@ -7,6 +7,7 @@
 
 #include "atom/pool/anchor.h"
 #include "gossip/trust/seals.h"
+#include "tests/lib/both_tiers.h"
 #include "tests/scratch.h"
 
 #include <math.h>
@@ -21,6 +22,7 @@ enum { N = 128 * 100 + 77, F = 3, PARTS = 4 };
 
 typedef struct side {
     scratch s;
+    bool on_disk; /* its anchor */
     pool_anchor *pool;
     train_seam seam;
     gsp_work work;
@@ -45,7 +47,9 @@ static inline pool_anchor_config config_of(const side *a, double lr, double mu, 
                             .batch = 4,
                             .tokens_per_sample = 16,
                             .max_samples = 400,
-                            .rewarm_steps = 10};
+                            .rewarm_steps = 10,
+                            .on_disk = a->on_disk,
+                            .piece_floats = PIECE};
     memset(c.self.byte, 7, sizeof c.self.byte);
     return c;
 }
@@ -70,6 +74,7 @@ static inline float noise(uint64_t k, uint32_t salt)
 static inline void side_open(side *a, double lr, double mu, double mix)
 {
     memset(a, 0, sizeof *a);
+    a->on_disk = anchors_on_disk;
     scratch_open(&a->s);
     a->live = atom_alloc(N, sizeof *a->live);
     for (uint64_t i = 0; i < N; i++)

@@ -301,5 +301,5 @@ int main(void)
         cmocka_unit_test(mix_keeps_a_part_of_live),
         cmocka_unit_test(readers_leave_what_changes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return both_tiers(tests, NULL, NULL);
 }

@@ -253,7 +253,8 @@ static void open_pool(peer *p)
                             .outer_momentum = w->mu,
                             .batch = BATCH,
                             .max_samples = (uint64_t)w->steps * BATCH,
-                            .rewarm_steps = 10};
+                            .rewarm_steps = 10,
+                            .on_disk = p->i % 2 == 1}; /* the others have it in memory */
     memcpy(c.self.byte, w->keys.member[p->i].public_key, GSP_KEY_BYTES);
     must(pool_anchor_open(&c, &p->pool));
     p->seam = pool_anchor_seam(p->pool);

@@ -12,6 +12,18 @@ enum { T = 32, TOKENS = 4000, STEPS = 30, PIECES = 4 };
 
 /* ---- two sides with the same past: one has its masters whole, one in blocks ---- */
 
+/* b has its anchor on disk where this is tested, a never. */
+static void pair_open(side *a, side *b, double mix)
+{
+    side_open(b, 0.7, 0.9, mix);
+    bool on_disk = anchors_on_disk;
+    anchors_on_disk = false;
+    side_open(a, 0.7, 0.9, mix);
+    anchors_on_disk = on_disk;
+    begin(a);
+    begin(b);
+}
+
 /* Updates of a side whose masters come by in blocks; `between` happens when half of them have. */
 static void step_in_blocks(side *a, uint32_t salt, void (*between)(side *a, void *ctx), void *ctx)
 {
@@ -64,10 +76,7 @@ static void blocks_are_the_whole(void **unused)
     side a, b;
     const float *x, *y;
     float *average = atom_alloc(N, sizeof *average);
-    side_open(&a, 0.7, 0.9, 0.25);
-    side_open(&b, 0.7, 0.9, 0.25);
-    begin(&a);
-    begin(&b);
+    pair_open(&a, &b, 0.25);
     for (uint64_t v = 1; v <= 5 * F; v++) {
         uint64_t first, n = pool_fragment_range(N, F, (uint32_t)(v % F), &first);
         brought round = {v, v % 4 != 0, average};
@@ -106,10 +115,7 @@ static void a_version_in_the_middle_waits(void **unused)
     side a, b;
     const float *x, *y;
     float *average = atom_alloc(N, sizeof *average);
-    side_open(&a, 0.7, 0.9, 0);
-    side_open(&b, 0.7, 0.9, 0);
-    begin(&a);
-    begin(&b);
+    pair_open(&a, &b, 0);
     for (uint64_t v = 1; v <= 4 * F; v++) {
         brought round = {v, v % 2 == 0, average};
         for (uint64_t i = 0; i < N; i++)
@@ -151,10 +157,7 @@ static void an_anchor_that_turns_is_taken_again(void **unused)
     brought first = {1, true, average}, second = {1 + F, true, average};
     for (uint64_t i = 0; i < N; i++)
         average[i] = 0x1p-6f * noise(i, 3);
-    side_open(&a, 0.7, 0.9, 0);
-    side_open(&b, 0.7, 0.9, 0);
-    begin(&a);
-    begin(&b);
+    pair_open(&a, &b, 0);
     bring_all(&a, &first);
     bring_all(&b, &first);
     step(&a, 1);
@@ -282,7 +285,8 @@ static void configure(member *m, scratch *world, bool disk, double clip)
     c->device = atom_strdup("cpu");
 }
 
-static void member_run(member *m, scratch *world, bool disk, double clip, bool slices)
+static void member_run(member *m, scratch *world, bool disk, bool anchor_on_disk, double clip,
+                       bool slices)
 {
     configure(m, world, disk, clip);
     m->seam.host_bytes_per_float = 12;
@@ -296,7 +300,9 @@ static void member_run(member *m, scratch *world, bool disk, double clip, bool s
                             .outer_momentum = 0.9,
                             .batch = 4,
                             .max_samples = 4 * STEPS,
-                            .slices = slices};
+                            .slices = slices,
+                            .on_disk = anchor_on_disk,
+                            .piece_floats = PIECE};
     memset(c.self.byte, 7, sizeof c.self.byte);
     m->average = atom_alloc(c.n_floats, sizeof *m->average);
     must(pool_anchor_open(&c, &m->pool));
@@ -334,7 +340,7 @@ static void same_file(const member *a, const member *b, const char *checkpoint, 
     atom_free(y);
 }
 
-static void same_run(double clip, bool slices)
+static void same_run(bool disk, double clip, bool slices)
 {
     static const char *const checkpoints[] = {"checkpoint-28", "checkpoint-30"};
     scratch world;
@@ -342,8 +348,8 @@ static void same_run(double clip, bool slices)
     pool_anchor_status s, t;
     scratch_open(&world);
     write_world(&world);
-    member_run(&a, &world, false, clip, slices);
-    member_run(&b, &world, true, clip, slices);
+    member_run(&a, &world, false, false, clip, slices);
+    member_run(&b, &world, disk, anchors_on_disk, clip, slices);
     pool_anchor_read_status(a.pool, true, &s);
     pool_anchor_read_status(b.pool, true, &t);
     assert_true(a.version > 2 * F && a.version == b.version);
@@ -363,19 +369,27 @@ static void same_run(double clip, bool slices)
 static void the_disk_changes_no_bit(void **unused)
 {
     (void)unused;
-    same_run(1, false);
+    same_run(true, 1, false);
 }
 
 static void nor_where_nothing_is_clipped(void **unused)
 {
     (void)unused;
-    same_run(0, false);
+    same_run(true, 0, false);
 }
 
 static void nor_with_slices(void **unused)
 {
     (void)unused;
-    same_run(1, true);
+    same_run(true, 1, true);
+}
+
+/* The anchor alone on disk: masters stay in memory. */
+static void nor_with_masters_in_memory(void **unused)
+{
+    (void)unused;
+    same_run(false, 1, false);
+    same_run(false, 1, true);
 }
 
 int main(void)
@@ -388,6 +402,7 @@ int main(void)
         cmocka_unit_test(the_disk_changes_no_bit),
         cmocka_unit_test(nor_where_nothing_is_clipped),
         cmocka_unit_test(nor_with_slices),
+        cmocka_unit_test(nor_with_masters_in_memory),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return both_tiers(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "tests/lib/pool_side.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 static void saved_make(gsp_saved *saved, const gsp_certificate *c)
@@ -64,6 +65,121 @@ static void a_restart_finds_what_the_member_remembers(void **unused)
     reopen(&a, 0.7, 0.9, 0);
     assert_int_equal(pool_anchor_restore(a.pool, saved), ATOM_E_FORMAT);
     atom_free(saved);
+    atom_free(c);
+    side_close(&a);
+}
+
+/* Killed while a version was made: nothing of it is there, and another one can be made. */
+static void half_a_version_never_was(void **unused)
+{
+    (void)unused;
+    side a;
+    gsp_saved *saved = atom_alloc(1, sizeof *saved);
+    gsp_certificate *c = atom_alloc(1, sizeof *c);
+    pool_anchor_status then, now;
+    float *x = atom_alloc(N, sizeof *x);
+    side_open(&a, 0.7, 0.9, 0);
+    begin(&a);
+    for (uint64_t v = 1; v <= 2 * F; v++)
+        round_alone(&a, v);
+    pool_anchor_read_status(a.pool, true, &then);
+    for (uint64_t i = 0; i < N; i++)
+        x[i] = noise(i, 5);
+    give_parts(&a, 2 * F + 1, x);
+    certificate_make(c, 2 * F, a.samples, true);
+    saved_make(saved, c);
+    for (int again = 0; again < 2; again++) {
+        reopen(&a, 0.7, 0.9, 0);
+        must(pool_anchor_restore(a.pool, saved));
+        pool_anchor_read_status(a.pool, true, &now);
+        assert_memory_equal(&now.anchor, &then.anchor, sizeof now.anchor);
+        must(pool_anchor_attach(a.pool, file_vector_memory(a.live), NULL, a.samples,
+                                a.samples * 16));
+        pool_anchor_running(a.pool, true);
+        round_alone(&a, 2 * F + 1); /* and forgotten again */
+    }
+    atom_free(x);
+    atom_free(saved);
+    atom_free(c);
+    side_close(&a);
+}
+
+/* Files of this process below dir that have no name any more: cut. */
+static int cut_nameless(const char *dir)
+{
+    char link[64], at[512];
+    int n = 0;
+    for (int fd = 3; fd < 64; fd++) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t bytes = readlink(link, at, sizeof at - 1);
+        if (bytes <= 0)
+            continue;
+        at[bytes] = 0;
+        if (strncmp(at, dir, strlen(dir)) == 0 && strstr(at, "(deleted)"))
+            n += ftruncate(fd, 0) == 0;
+    }
+    return n;
+}
+
+/* What live should have moved by cannot be read: the member ends, says so, and live is the anchor's
+ * when it comes back. */
+static void a_disk_that_fails_ends_the_member(void **unused)
+{
+    (void)unused;
+    side a;
+    gsp_saved *saved = atom_alloc(1, sizeof *saved);
+    gsp_certificate *c = atom_alloc(1, sizeof *c);
+    if (!anchors_on_disk)
+        skip();
+    float *x = atom_alloc(N, sizeof *x), *state = atom_alloc(N, sizeof *state);
+    side_open(&a, 0.7, 0.9, 0);
+    begin(&a);
+    round_alone(&a, 1);
+    assert_true(cut_nameless(a.s.dir) > 0);
+    step(&a, 3);
+    give_parts(&a, 2, x);
+    certificate_make(c, 2, a.samples, false);
+    assert_int_equal(a.work.apply(a.work.context, c, &c->proposal.previous), ATOM_E_RUNTIME);
+    assert_non_null(strstr(atom_fail_message(), "on disk"));
+    char *marks = pool_anchor_marks(a.pool);
+    certificate_make(c, 1, a.samples, true);
+    saved_make(saved, c);
+    reopen(&a, 0.7, 0.9, 0);
+    must(pool_anchor_restore(a.pool, saved));
+    must(pool_anchor_attach(a.pool, file_vector_memory(a.live), marks, a.samples, a.samples * 16));
+    uint64_t first, n = pool_fragment_range(N, F, 1, &first);
+    must(a.work.state_read(a.work.context, 1, 0, n, state));
+    assert_memory_equal(a.live + first, state, n * sizeof *state);
+    atom_free(marks);
+    atom_free(x);
+    atom_free(state);
+    atom_free(saved);
+    atom_free(c);
+    side_close(&a);
+}
+
+/* The directory is gone: no version is made, and the old one is still told. */
+static void a_version_without_a_place_fails(void **unused)
+{
+    (void)unused;
+    side a;
+    gsp_certificate *c = atom_alloc(1, sizeof *c);
+    float *x = atom_alloc(N, sizeof *x), *state = atom_alloc(N, sizeof *state);
+    side_open(&a, 0.7, 0.9, 0);
+    begin(&a);
+    uint64_t first, n = pool_fragment_range(N, F, 1, &first);
+    char *away = atom_format("%s-away", a.s.dir);
+    assert_int_equal(rename(a.s.dir, away), 0);
+    give_parts(&a, 1, x);
+    certificate_make(c, 1, a.samples, false);
+    assert_int_equal(a.work.apply(a.work.context, c, &c->proposal.previous), ATOM_E_RUNTIME);
+    assert_non_null(strstr(atom_fail_message(), a.s.dir));
+    must(a.work.state_read(a.work.context, 1, 0, n, state));
+    assert_memory_equal(a.live + first, state, n * sizeof *state);
+    assert_int_equal(rename(away, a.s.dir), 0);
+    atom_free(away);
+    atom_free(x);
+    atom_free(state);
     atom_free(c);
     side_close(&a);
 }
@@ -193,9 +309,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_restart_finds_what_the_member_remembers),
+        cmocka_unit_test(half_a_version_never_was),
+        cmocka_unit_test(a_disk_that_fails_ends_the_member),
+        cmocka_unit_test(a_version_without_a_place_fails),
         cmocka_unit_test(a_damaged_fragment_is_noticed),
         cmocka_unit_test(a_joiner_takes_the_state_over),
         cmocka_unit_test(marks_say_what_of_live_is_kept),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return both_tiers(tests, NULL, NULL);
 }

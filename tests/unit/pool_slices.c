@@ -8,6 +8,7 @@
 #include "atom/pool/pool_json.h"
 #include "atom/pool/settings.h"
 #include "gossip/trust/seals.h"
+#include "tests/lib/both_tiers.h"
 #include "tests/scratch.h"
 
 #include <math.h>
@@ -62,7 +63,9 @@ static void reopen(side *a)
                             .mix = a->mix,
                             .batch = 4,
                             .tokens_per_sample = SAMPLE,
-                            .max_samples = 4000};
+                            .max_samples = 4000,
+                            .on_disk = anchors_on_disk,
+                            .piece_floats = PIECE};
     pool_anchor_close(&a->pool);
     must(pool_anchor_open(&c, &a->pool));
     a->seam = pool_anchor_seam(a->pool);
@@ -475,10 +478,10 @@ static void a_joiner_fetches_the_anchor_alone(void **unused)
     assert_memory_equal(&one.anchor, &two.anchor, sizeof one.anchor);
     /* No momentum: 4 bytes of a parameter less in memory, 12 on disk. */
     uint64_t big = 1 << 30;
-    assert_true(pool_anchor_host_bytes(big, 16, POOL_SYNC_SLICES) + 4 * big <=
-                pool_anchor_host_bytes(big, 16, POOL_SYNC_PARAMETERS));
-    assert_int_equal(pool_anchor_disk_bytes(big, 16, POOL_SYNC_SLICES) + 12 * big,
-                     pool_anchor_disk_bytes(big, 16, POOL_SYNC_PARAMETERS));
+    assert_true(pool_anchor_host_bytes(big, 16, POOL_SYNC_SLICES, false) + 4 * big <=
+                pool_anchor_host_bytes(big, 16, POOL_SYNC_PARAMETERS, false));
+    assert_int_equal(pool_anchor_disk_bytes(big, 16, POOL_SYNC_SLICES, false) + 12 * big,
+                     pool_anchor_disk_bytes(big, 16, POOL_SYNC_PARAMETERS, false));
     atom_free(saved);
     atom_free(x);
     side_close(&b);
@@ -537,5 +540,5 @@ int main(void)
         cmocka_unit_test(a_joiner_fetches_the_anchor_alone),
         cmocka_unit_test(settings_say_what_makes_no_sense),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return both_tiers(tests, NULL, NULL);
 }
