@@ -63,7 +63,8 @@ typedef enum pool_sync { POOL_SYNC_PARAMETERS, POOL_SYNC_GRADIENTS, POOL_SYNC_SL
  *   brings    the mean gradient of its lease in fp32, weight: its target tokens
  *   version   sum += tokens x average; tokens += ...; its contributors' micro-batches are done.
  *             Void, and everybody brings its own again, where the parts differ in contributors
- *   step      when all C are done: gradient = sum / tokens, clipped by its norm, AdamW
+ *   step      when all C are done: gradient = sum / tokens, clipped by its norm, AdamW; with Muon
+ *             its matrices by that (kernels.h fixes its bits on every machine)
  *
  * So a step is of exactly C micro-batches whoever comes, goes or dies, and one trainer that makes
  * the same batches alone learns the same up to rounding. All members compute it with the same
@@ -72,9 +73,10 @@ typedef enum pool_sync { POOL_SYNC_PARAMETERS, POOL_SYNC_GRADIENTS, POOL_SYNC_SL
 typedef struct pool_update {
     train_schedule schedule;
     double beta1, beta2, epsilon, weight_decay, max_grad_norm; /* the last 0: not clipped */
-    uint32_t micro_batches;                                    /* C, of all members together */
-    uint64_t micro_batch;                                      /* samples */
-    const swap_param *params;                                  /* borrowed, while a member runs */
+    double muon_momentum;     /* of params with matrices */
+    uint32_t micro_batches;   /* C, of all members together */
+    uint64_t micro_batch;     /* samples */
+    const swap_param *params; /* borrowed, while a member runs */
     uint32_t n_params;
     const krn_host_table *host; /* what computes; borrowed likewise */
     atom_threads *threads;

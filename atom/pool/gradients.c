@@ -28,6 +28,8 @@ typedef struct pool_gradients {
     double next_norm, next_rate;
     uint64_t counted_version; /* the newest that was applied, and who counted in it: its thread's */
     uint32_t counted;
+    void *space; /* for a step's matrices; NULL: they need none */
+    uint64_t space_bytes;
     uint32_t *list, *mine; /* room for a lease; the lease of x */
     uint32_t n_mine;
     uint64_t steps; /* that x is for */
@@ -102,6 +104,9 @@ atom_status pool_gradients_open(pool_anchor *p)
     pthread_condattr_destroy(&clock);
     g->list = atom_alloc(u->micro_batches, sizeof *g->list);
     g->mine = atom_alloc(u->micro_batches, sizeof *g->mine);
+    g->space_bytes = pool_step_space(u);
+    if (g->space_bytes && !(g->space = atom_pages_take(g->space_bytes)))
+        return atom_fail_memory("Muon's matrices", g->space_bytes);
     return g->list && g->mine ? ATOM_OK
                               : atom_fail_memory("a lease", u->micro_batches * sizeof *g->list);
 }
@@ -112,6 +117,8 @@ void pool_gradients_close(pool_anchor *p)
     if (!g)
         return;
     pthread_cond_destroy(&g->moved);
+    if (g->space)
+        atom_pages_give(g->space, g->space_bytes);
     atom_free(g->list);
     atom_free(g->mine);
     atom_free(g);
@@ -212,7 +219,7 @@ static atom_status step(pool_anchor *p)
     for (uint64_t i = 0; i < f->n; i++)
         sum[i] *= one;
     atom_status st = pool_step_make(&g->u, b->steps + 1, f->n, sum, f->anchor, f->momentum,
-                                    f->momentum + f->n, &g->next_norm, &g->next_rate);
+                                    f->momentum + f->n, g->space, &g->next_norm, &g->next_rate);
     memset(sum, 0, f->n * sizeof *sum);
     pool_batch_begin(b);
     b->steps++;

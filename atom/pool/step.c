@@ -36,8 +36,40 @@ static krn_adamw_step scalars(const pool_update *u, uint64_t step, double norm, 
                             .lr = (float)rate};
 }
 
+uint64_t pool_step_space(const pool_update *u)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 0; k < u->n_params; k++) {
+        const swap_param *p = &u->params[k];
+        for (uint8_t i = 0; i < p->n_matrices; i++) {
+            uint64_t bytes = krn_muon_space(p->rows[i], p->cols);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
+}
+
+/* One parameter's matrices, one after the other. Its gradient lies where the kernel looks for the
+ * wire copy, in fp32. */
+static void step_matrices(const pool_update *u, const swap_param *p, const krn_adamw_step *all,
+                          double rate, float *x, float *weights, float *m, void *space)
+{
+    const krn_muon_step step = {.scale = all->scale,
+                                .momentum = (float)u->muon_momentum,
+                                .lr = rate,
+                                .decay = p->decay ? u->weight_decay : 0,
+                                .moments = ATOM_F32};
+    uint64_t at = p->offset;
+    for (uint8_t i = 0; i < p->n_matrices; i++) {
+        u->host->muon(u->threads, &step, ATOM_F32, x + at, weights + at, m + at, p->rows[i],
+                      p->cols, space);
+        at += (uint64_t)(p->rows[i] * p->cols);
+    }
+}
+
 atom_status pool_step_make(const pool_update *u, uint64_t step, uint64_t n, float *x,
-                           float *weights, float *m, float *v, double *grad_norm, double *rate)
+                           float *weights, float *m, float *v, void *space, double *grad_norm,
+                           double *rate)
 {
     double norm = gsp_norm(x, n), lr = train_schedule_rate(&u->schedule, (int64_t)step);
     if (!isfinite(norm))
@@ -49,8 +81,11 @@ atom_status pool_step_make(const pool_update *u, uint64_t step, uint64_t n, floa
     for (uint32_t k = 0; k < u->n_params; k++) {
         const swap_param *p = &u->params[k];
         s.decay = p->decay ? (float)u->weight_decay : 0;
-        u->host->adamw(u->threads, &s, ATOM_F32, x + p->offset, weights + p->offset, m + p->offset,
-                       v + p->offset, p->elements);
+        if (p->n_matrices)
+            step_matrices(u, p, &s, lr, x, weights, m, space);
+        else
+            u->host->adamw(u->threads, &s, ATOM_F32, x + p->offset, weights + p->offset,
+                           m + p->offset, v + p->offset, p->elements);
     }
     *grad_norm = norm;
     *rate = lr;
@@ -68,6 +103,7 @@ void pool_update_of(const trainer *t, uint32_t micro_batches, pool_update *out)
                          .epsilon = c->adam_epsilon,
                          .weight_decay = c->weight_decay,
                          .max_grad_norm = c->max_grad_norm,
+                         .muon_momentum = c->muon_momentum,
                          .micro_batches = micro_batches,
                          .micro_batch = (uint64_t)bench->g->micro_batch,
                          .params = low->params,

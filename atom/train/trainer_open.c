@@ -21,10 +21,6 @@ static atom_status open_model(trainer *t)
         return atom_fail(ATOM_E_USAGE,
                          "moments_dtype: with sync: gradients the pool keeps the moments of its "
                          "steps itself, in fp32; leave moments_dtype out");
-    if (trainer_is_shared(t) && c->optimizer == GRAPH_MUON)
-        return atom_fail(ATOM_E_USAGE,
-                         "optimizer: with sync: gradients the pool makes the steps itself, by "
-                         "AdamW; leave optimizer: muon out, or use sync: parameters");
     plan_workbench_config bench = {.model = c->model,
                                    .micro_batch = c->micro_batch_size,
                                    .sequence = c->sequence_len,

@@ -1,7 +1,7 @@
 /*
  * The step of a pool that sums gradients: the clip factor is that of torch's clip_grad_norm_,
  * max / (norm + 1e-6), also where only the 1e-6 makes the difference; what is not finite changes
- * nothing.
+ * nothing. With Muon each matrix is handed to its kernel.
  */
 #include "atom/base/mem.h"
 #include "atom/pool/step.h"
@@ -44,7 +44,67 @@ static atom_status make(double max_norm, float gradient, double *norm)
     float x[N] = {gradient}, weights[N], m[N], v[N];
     double rate;
     calls = 0;
-    return pool_step_make(&u, 1, N, x, weights, m, v, norm, &rate);
+    return pool_step_make(&u, 1, N, x, weights, m, v, NULL, norm, &rate);
+}
+
+typedef struct muon_call {
+    krn_muon_step step;
+    int64_t rows, cols;
+    const float *x, *weights, *m;
+    void *space;
+} muon_call;
+static muon_call matrices[3];
+static unsigned n_matrices;
+
+static void note_muon(atom_threads *threads, const krn_muon_step *step, atom_dtype wire_dtype,
+                      void *wire, float *master, void *m, int64_t rows, int64_t cols, void *space)
+{
+    (void)threads;
+    assert_int_equal(wire_dtype, ATOM_F32);
+    assert_true(n_matrices < 3);
+    matrices[n_matrices++] = (muon_call){*step, rows, cols, wire, master, m, space};
+}
+
+/* Of q, k and v in one parameter each is a matrix of its own; what is no matrix is AdamW's. */
+static void muon_makes_the_matrices(void **unused)
+{
+    static const krn_host_table host = {.adamw = note_step, .muon = note_muon};
+    static const swap_param params[2] = {
+        {.offset = 0, .elements = N, .decay = 1},
+        {.offset = N, .elements = 96, .decay = 1, .n_matrices = 3, .rows = {4, 2, 2}, .cols = 12}};
+    const pool_update u = {.schedule = {.peak = 1e-3, .end = 1e-3, .max_steps = 10},
+                           .beta1 = 0.9,
+                           .beta2 = 0.99,
+                           .epsilon = 1e-8,
+                           .weight_decay = 0.1,
+                           .max_grad_norm = 1,
+                           .muon_momentum = 0.95,
+                           .params = params,
+                           .n_params = 2,
+                           .host = &host};
+    static float x[2 * N] = {2}, weights[2 * N], m[2 * N], v[2 * N];
+    static const uint64_t at[] = {N, N + 48, N + 72};
+    char space[8];
+    double norm, rate;
+    (void)unused;
+    calls = n_matrices = 0;
+    assert_int_equal(pool_step_space(&u), krn_muon_space(4, 12));
+    assert_int_equal(pool_step_make(&u, 3, (uint64_t)2 * N, x, weights, m, v, space, &norm, &rate),
+                     ATOM_OK);
+    assert_int_equal(calls, 1);
+    assert_int_equal(n_matrices, 3);
+    for (int i = 0; i < 3; i++) {
+        const muon_call *c = &matrices[i];
+        assert_int_equal(c->rows, params[1].rows[i]);
+        assert_int_equal(c->cols, 12);
+        assert_ptr_equal(c->x, x + at[i]);
+        assert_ptr_equal(c->weights, weights + at[i]);
+        assert_ptr_equal(c->m, m + at[i]);
+        assert_ptr_equal(c->space, space);
+        assert_true(c->step.scale == (float)(1 / (2 + 1e-6)));
+        assert_true(c->step.momentum == 0.95f && c->step.lr == rate && c->step.decay == 0.1);
+        assert_int_equal(c->step.moments, ATOM_F32);
+    }
 }
 
 static float scale(double max_norm, float gradient)
@@ -92,6 +152,7 @@ int main(void)
         cmocka_unit_test(the_norm_is_clipped_as_torch_does),
         cmocka_unit_test(a_millionth_decides),
         cmocka_unit_test(what_is_not_finite_changes_nothing),
+        cmocka_unit_test(muon_makes_the_matrices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
