@@ -139,12 +139,18 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
         in->cost =
             compute_cost(d, d->launch_seconds + per_second(bytes, d->device_bytes_per_second));
         return;
+    case SWAP_CLEAR:
+        in->cost = compute_cost(
+            d, d->launch_seconds + per_second((double)in->dst.bytes, d->device_bytes_per_second));
+        return;
     case SWAP_UPLOAD:
     case SWAP_FETCH:
     case SWAP_UNSTASH:
+    case SWAP_TAKE:
         in->cost = copy_cost(d, true, in->src.bytes);
         return;
     case SWAP_STASH:
+    case SWAP_HAND:
     case SWAP_SPILL:
     case SWAP_LOSS:
         in->cost = copy_cost(d, false, in->src.bytes);

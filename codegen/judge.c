@@ -14,16 +14,17 @@ enum { GEN_JUDGE_RING = 6 }; /* blocks that pass through, in any plan */
 
 typedef struct simulation {
     gen_lowered *low;
-    dev *device;
+    dev *devices[SWAP_DEVICES_MAX];
     swap_exec *exec;
-    double seconds; /* of one steady step */
-    double busy_seconds[DEV_STREAM_N];
+    double seconds;                    /* of one steady step */
+    double busy_seconds[DEV_STREAM_N]; /* of several devices the mean */
 } simulation;
 
 static void close_simulation(simulation *s)
 {
     swap_exec_close(&s->exec);
-    dev_close(&s->device);
+    for (uint32_t d = 0; d < SWAP_DEVICES_MAX; d++)
+        dev_close(&s->devices[d]);
     gen_lowered_close(&s->low);
 }
 
@@ -69,10 +70,22 @@ static atom_status open_simulation(const graph *g, const part_plan *plan,
 {
     const part_plan p = coarse(g, plan);
     ATOM_TRY(gen_lower_steps(g, &p, profile, table, &s->low));
-    ATOM_TRY(dev_null_open(0, &s->device));
+    ATOM_TRY(dev_null_open(0, &s->devices[0]));
+    for (uint32_t d = 1; d < plan->devices; d++)
+        ATOM_TRY(dev_null_open_beside(s->devices[0], 0, &s->devices[d]));
     swap_exec_config config = gen_exec_config(s->low);
-    config.device = s->device;
+    memcpy(config.devices, s->devices, sizeof s->devices);
     return swap_exec_open(&config, &s->exec);
+}
+
+/* What only one device has is counted as it is. */
+static double busy_seconds(const simulation *s, dev_stream_kind stream)
+{
+    uint32_t n = dev_stream_is_own(stream) ? s->low->n_devices : 1;
+    double seconds = 0;
+    for (uint32_t d = 0; d < n; d++)
+        seconds += swap_exec_stats(s->exec, d, stream).busy_seconds;
+    return seconds / n;
 }
 
 /* A step with nothing to update before it, then one that starts with the updates of that: every
@@ -84,11 +97,11 @@ static atom_status run_twice(simulation *s, swap_tape_kind first, swap_tape_kind
     ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[first], &step, &result));
     double before[DEV_STREAM_N];
     for (int i = 0; i < DEV_STREAM_N; i++)
-        before[i] = swap_exec_stats(s->exec, (dev_stream_kind)i).busy_seconds;
+        before[i] = busy_seconds(s, (dev_stream_kind)i);
     ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[steady], &step, &result));
     s->seconds = result.seconds;
     for (int i = 0; i < DEV_STREAM_N; i++)
-        s->busy_seconds[i] = swap_exec_stats(s->exec, (dev_stream_kind)i).busy_seconds - before[i];
+        s->busy_seconds[i] = busy_seconds(s, (dev_stream_kind)i) - before[i];
     return ATOM_OK;
 }
 

@@ -56,6 +56,7 @@ static atom_status lower(const graph *g, const part_plan *plan, const part_profi
     if (!low)
         return atom_fail_memory("a lowered plan", sizeof *low);
     layout.out = low;
+    low->n_devices = plan->devices;
     layout.wire_bytes_each = atom_dtype_bytes(g->dtype);
     ATOM_TRY_CLEAN(gen_layout_fill(&layout));
     ATOM_TRY_CLEAN(gen_calls_build(&layout));
@@ -110,6 +111,7 @@ void gen_lowered_close(gen_lowered **lowered)
 swap_exec_config gen_exec_config(const gen_lowered *low)
 {
     return (swap_exec_config){.program = low->program,
+                              .n_devices = low->n_devices,
                               .params = low->params,
                               .n_params = low->n_params,
                               .layout = low->layout,

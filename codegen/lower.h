@@ -20,7 +20,8 @@ typedef struct gen_lowered {
     swap_block *blocks;   /* layout.blocks.list; NULL: it has none */
     swap_region *regions; /* the memory map, both spaces, ascending */
     uint32_t n_regions;
-    uint64_t device_bytes, host_bytes;
+    uint32_t n_devices;
+    uint64_t device_bytes, host_bytes; /* of each arena, of the slab */
     swap_range workspace;
     uint32_t instrs_max;
     uint64_t largest_visit_bytes; /* most parameter bytes that are on the device at once */

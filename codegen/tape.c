@@ -508,7 +508,8 @@ static atom_status build_tape(gen_layout *layout, const part_profile *profile, s
     if (!w.valid)
         return atom_fail_memory("a tape", layout->n);
     w.ahead = swap_tape_is_ahead(kind);
-    ATOM_TRY_CLEAN(swap_tape_open(kind, layout->C, &layout->out->tapes[kind]));
+    ATOM_TRY_CLEAN(
+        swap_tape_open(kind, layout->C, layout->plan->devices, &layout->out->tapes[kind]));
     w.tape = layout->out->tapes[kind];
     w.tape->device_bytes = layout->out->device_bytes;
     w.tape->host_bytes = layout->out->host_bytes;

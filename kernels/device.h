@@ -41,9 +41,15 @@ typedef enum dev_stream_kind {
     DEV_STORE,   /* functions that write it */
     DEV_STREAM_N
 } dev_stream_kind;
+/* The first kinds: each device of several has its own. The others are there once. */
+enum { DEV_OWN_STREAMS = 3 };
+static inline bool dev_stream_is_own(dev_stream_kind kind)
+{
+    return kind <= DEV_D2H;
+}
 
 /* Resources that concurrent work shares. Where the work asks for more than there is, the null
- * device slows it down. */
+ * device slows it down. Links and GPUs are each device's own, everything else is the machine's. */
 typedef enum dev_resource {
     DEV_R_CORES, /* of the host */
     DEV_R_DRAM,  /* bandwidth of host memory */
@@ -118,6 +124,15 @@ typedef struct dev_ops {
      * Valid after a sync. */
     uint64_t (*event_ns)(dev *d, dev_event *e);
     dev_stats (*stream_stats)(dev *d, dev_stream *s);
+
+    /*
+     * Several devices of one kind that work together: a stream may wait for events of the others',
+     * and copy from and to pinned memory of any of them. host_use says where such memory is, before
+     * the first copy: at == what host_alloc of `owner` gave; it must outlive d's streams. NULL:
+     * there is nothing to know. has_failed: is the device dead? Any thread. NULL: it never is.
+     */
+    void (*host_use)(dev *d, const dev *owner, const void *at);
+    bool (*has_failed)(const dev *d);
 } dev_ops;
 
 struct dev {
@@ -142,6 +157,9 @@ ATOM_MUST atom_status dev_cpu_open(const dev_cpu_config *config, atom_threads *t
 /* Virtual time; memory is counted, never touched:
  * pointers it gives out must not be dereferenced. */
 ATOM_MUST atom_status dev_null_open(uint64_t budget_bytes, dev **out);
+/* One more device in the same virtual time as that null device: with memory, links and a GPU of its
+ * own, on the same host. Close them in any order. */
+ATOM_MUST atom_status dev_null_open_beside(dev *first, uint64_t budget_bytes, dev **out);
 
 /* Calls ops->close and clears the pointer. NULL-safe. */
 void dev_close(dev **d);

@@ -70,6 +70,17 @@ static atom_status check_header(const part_plan *plan, const graph *g)
     if (plan->micro_batches < 1 || plan->n_sub_models < 1)
         return atom_fail(ATOM_E_USAGE, "the plan has %u micro-batches and %u sub-models",
                          plan->micro_batches, plan->n_sub_models);
+    if (plan->devices < 1 || plan->devices > PART_DEVICES_MAX ||
+        plan->devices > plan->micro_batches)
+        return atom_fail(ATOM_E_USAGE,
+                         "the plan shares %u micro-batches between %u devices; that takes at most "
+                         "%d devices, and a micro-batch for each",
+                         plan->micro_batches, plan->devices, PART_DEVICES_MAX);
+    if (plan->devices > 1 && (plan->in_place || plan->update_on_device))
+        return atom_fail(ATOM_E_USAGE,
+                         "the plan is for %u devices, which cannot compute in place "
+                         "or keep the optimizer's state; plan again",
+                         plan->devices);
     if ((unsigned)plan->boundaries > PART_ON_HOST || (unsigned)plan->bound >= PART_BOUND_N)
         return atom_fail(ATOM_E_USAGE, "the plan has a choice that does not exist");
     if (plan->in_place && plan->n_sub_models != 1)

@@ -51,6 +51,7 @@ atom_status part_plan_open(const graph *g, const part_profile *profile, uint32_t
     plan->micro_batch = g->micro_batch;
     plan->sequence = g->sequence;
     plan->micro_batches = 1;
+    plan->devices = 1;
     *out = plan;
     return ATOM_OK;
 }

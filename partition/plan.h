@@ -49,6 +49,8 @@ typedef struct part_sub_model {
     bool resident;                 /* has a slot of its own: fetched once per step, not twice */
 } part_sub_model;
 
+enum { PART_DEVICES_MAX = 8 };
+
 typedef struct part_plan {
     uint64_t graph_hash;
     char model[GRAPH_NAME_MAX];
@@ -57,6 +59,7 @@ typedef struct part_plan {
     graph_optimizer optimizer; /* in files where not AdamW */
     int64_t micro_batch, sequence;
     uint32_t micro_batches; /* C; train refuses another (docs/design/engine.md#words) */
+    uint32_t devices;       /* that share the micro-batches; in files where not 1 */
     bool in_place;          /* unified device without a budget: one sub-model, nothing is copied */
     bool clip;              /* updates wait for the global norm */
     part_place boundaries;  /* where stashed boundaries and their gradients live */

@@ -36,6 +36,7 @@ static const part_field plan_fields[] = {
     PLAN(micro_batch, INTEGER, .low = 1, .high = DIM_MAX),
     PLAN(sequence, INTEGER, .low = 1, .high = DIM_MAX),
     PLAN(micro_batches, INTEGER, .low = 1, .high = UINT32_MAX),
+    PLAN(devices, INTEGER, .low = 1, .high = PART_DEVICES_MAX, .optional = true),
     PLAN(recommended_micro_batches, INTEGER, .high = UINT32_MAX),
     PLAN(recommended_tokens_per_second, F64, .high = 1e15, .optional = true),
     PLAN(most_tokens_per_second, F64, .high = 1e15, .optional = true),
@@ -99,7 +100,9 @@ atom_status part_plan_json(const part_plan *plan, char **text)
     ATOM_TRY(part_out_open(&o));
     part_out_begin(&o, NULL, '{', false);
     part_out_i64(&o, "atom_plan", 1);
-    part_out_fields(&o, plan_fields, PLAN_FIELDS, plan);
+    part_plan fields = *plan;
+    fields.devices = plan->devices > 1 ? plan->devices : 0; /* left out */
+    part_out_fields(&o, plan_fields, PLAN_FIELDS, &fields);
     part_out_begin(&o, "sub_models", '[', false);
     for (uint32_t k = 0; k < plan->n_sub_models; k++) {
         part_sub_model row = plan->sub_models[k];
@@ -209,6 +212,7 @@ atom_status part_plan_parse(const char *file, const char *text, size_t bytes, pa
     p = atom_alloc(1, sizeof *p);
     if (!p)
         ATOM_TRY_CLEAN(atom_fail_memory("a plan", sizeof *p));
+    p->devices = 1;
     ATOM_TRY_CLEAN(part_in_fields(&in, plan_fields, PLAN_FIELDS, p));
     ATOM_TRY_CLEAN(read_sub_models(&in, p));
     *out = p;

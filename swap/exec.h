@@ -5,7 +5,7 @@
  * run them beside each other, held back only by the tape's waits. On the null device the same code
  * runs in virtual time and is the cost model (docs/design/engine.md#the-tape).
  *
- * Memory: one device arena and one pinned host slab, both taken at open and never grown.
+ * Memory: an arena on each device and one pinned host slab, all taken at open and never grown.
  * Thread: one caller at a time. Errors: a failed instruction makes the executor dead (ATOM_E_DEAD).
  */
 #ifndef SWAP_EXEC_H
@@ -59,7 +59,8 @@ typedef struct swap_result {
 } swap_result;
 
 typedef struct swap_exec_config {
-    dev *device;
+    uint32_t n_devices;             /* as the tapes are for */
+    dev *devices[SWAP_DEVICES_MAX]; /* of one kind; host work runs on the first */
     atom_threads *threads;
     const krn_table *table;     /* NULL on the null device */
     const krn_host_table *host; /* NULL on the null device */
@@ -68,9 +69,9 @@ typedef struct swap_exec_config {
     const swap_param *params;
     uint32_t n_params;
     swap_host_layout layout;
-    uint64_t device_bytes, host_bytes;
-    swap_range workspace; /* in the arena */
-    uint32_t instrs_max;  /* longest tape that will be run */
+    uint64_t device_bytes, host_bytes; /* of each arena, of the slab */
+    swap_range workspace;              /* in each arena */
+    uint32_t instrs_max;               /* longest tape that will be run */
     /* Called on the optimizer's stream before the first and after the last UPDATE of a tape that is
      * not ahead and not on the device, with the step whose updates they are. May be NULL. */
     void (*on_updates)(void *ctx, uint32_t step, bool begin);
@@ -114,11 +115,12 @@ typedef struct swap_host_time {
 } swap_host_time;
 swap_host_time swap_exec_host_time(const swap_exec *exec);
 
-dev_stats swap_exec_stats(const swap_exec *exec, dev_stream_kind stream);
+/* What only the first device has is zero on the others. */
+dev_stats swap_exec_stats(const swap_exec *exec, uint32_t device, dev_stream_kind stream);
 
 /* trace.c: Chrome / Perfetto JSON. Begin writes the head, add appends one run, end closes it. */
 typedef struct swap_trace swap_trace;
-ATOM_MUST atom_status swap_trace_open(const char *path, swap_trace **out);
+ATOM_MUST atom_status swap_trace_open(const char *path, uint32_t n_devices, swap_trace **out);
 ATOM_MUST atom_status swap_trace_add(swap_trace *trace, const swap_tape *tape,
                                      const swap_span *spans, swap_host_time host, uint32_t step,
                                      double offset_seconds);

@@ -8,11 +8,12 @@
 
 enum { DEPTH_MAX = 256 };
 
-/* The instruction before i on the same stream; -1: none. */
+/* The instruction before i on the same lane; -1: none. */
 static int64_t before_on_stream(const swap_tape *tape, uint32_t i)
 {
     for (int64_t j = (int64_t)i - 1; j >= 0; j--) {
-        if (tape->instrs[j].stream == tape->instrs[i].stream)
+        if (tape->instrs[j].stream == tape->instrs[i].stream &&
+            tape->instrs[j].device == tape->instrs[i].device)
             return j;
     }
     return -1;
@@ -71,13 +72,13 @@ static void explain_tail(const swap_tape *tape, const swap_span *spans, uint64_t
     }
 }
 
-swap_stalls swap_stalls_of(const swap_tape *tape, const swap_span *spans)
+static swap_stalls stalls_of(const swap_tape *tape, const swap_span *spans, uint32_t device)
 {
     swap_stalls out = {0};
     uint64_t done = 0, past = 0;
     for (uint32_t i = 0; i < tape->n; i++) {
         past = spans[i].end_ns > past ? spans[i].end_ns : past;
-        if (tape->instrs[i].stream != DEV_COMPUTE)
+        if (tape->instrs[i].stream != DEV_COMPUTE || tape->instrs[i].device != device)
             continue;
         if (spans[i].start_ns > done)
             explain(tape, spans, i, done, spans[i].start_ns, &out);
@@ -89,4 +90,18 @@ swap_stalls swap_stalls_of(const swap_tape *tape, const swap_span *spans)
         out.step_seconds += out.waited_seconds[s];
     out.step_seconds += out.busy_seconds;
     return out;
+}
+
+swap_stalls swap_stalls_of(const swap_tape *tape, const swap_span *spans)
+{
+    swap_stalls mean = {0};
+    double n = tape->n_devices;
+    for (uint32_t d = 0; d < tape->n_devices; d++) {
+        swap_stalls one = stalls_of(tape, spans, d);
+        for (int s = 0; s < DEV_STREAM_N; s++)
+            mean.waited_seconds[s] += one.waited_seconds[s] / n;
+        mean.busy_seconds += one.busy_seconds / n;
+        mean.step_seconds += one.step_seconds / n;
+    }
+    return mean;
 }

@@ -16,17 +16,32 @@ enum { NOBODY = 0 }; /* instruction indices are stored plus one */
 typedef struct piece {
     uint64_t lo, hi;
     uint32_t writer;
-    uint32_t reader[DEV_STREAM_N];
 } piece;
 
 typedef struct history {
     piece *pieces;
-    size_t n, room;
+    uint32_t *readers; /* [n][lanes]: who has read a piece since its last write */
+    size_t n, room, readers_room;
 } history;
 
-typedef struct clock {
-    uint32_t seen[DEV_STREAM_N]; /* index + 1 of the latest instruction that happened before */
-} clock;
+typedef struct linking {
+    swap_tape *tape;
+    uint32_t lanes;
+    history arenas[SWAP_DEVICES_MAX], host, disk;
+    uint32_t *clocks; /* [n][lanes]: index + 1 of the latest instruction of a lane that happened
+                         before */
+    uint32_t latest[SWAP_LANES_MAX][SWAP_LANES_MAX]; /* the same at the end of each lane so far */
+} linking;
+
+static uint32_t lane_of(const swap_instr *in)
+{
+    return swap_lane(in->device, in->stream);
+}
+
+static history *history_of(linking *l, const swap_instr *in, swap_space space)
+{
+    return space == SWAP_DEVICE ? &l->arenas[in->device] : space == SWAP_HOST ? &l->host : &l->disk;
+}
 
 static size_t first_piece_past(const history *h, uint64_t lo)
 {
@@ -41,130 +56,147 @@ static size_t first_piece_past(const history *h, uint64_t lo)
     return a;
 }
 
-static atom_status insert_piece(history *h, size_t at, piece p)
+/* readers: of the new piece; NULL: nobody. */
+static atom_status insert_piece(const linking *l, history *h, size_t at, piece p,
+                                const uint32_t *readers)
 {
+    uint32_t copy[SWAP_LANES_MAX] = {NOBODY};
+    size_t each = l->lanes * sizeof *copy;
+    if (readers)
+        memcpy(copy, readers, each);
     ATOM_TRY(atom_grow(&h->pieces, h->n, &h->room, sizeof *h->pieces));
+    ATOM_TRY(atom_grow(&h->readers, h->n, &h->readers_room, each));
     memmove(&h->pieces[at + 1], &h->pieces[at], (h->n - at) * sizeof *h->pieces);
+    uint32_t *place = &h->readers[at * l->lanes];
+    memmove(place + l->lanes, place, (h->n - at) * each);
+    memcpy(place, copy, each);
     h->pieces[at] = p;
     h->n++;
     return ATOM_OK;
 }
 
+/* Cuts piece `at` at an address inside of it; both halves keep its history. */
+static atom_status cut_piece(const linking *l, history *h, size_t at, uint64_t where)
+{
+    piece left = h->pieces[at];
+    left.hi = where;
+    h->pieces[at].lo = where;
+    return insert_piece(l, h, at, left, &h->readers[at * l->lanes]);
+}
+
 /* Makes [lo, hi) a run of whole pieces; returns the index of the first. */
-static atom_status isolate(history *h, uint64_t lo, uint64_t hi, size_t *first)
+static atom_status isolate(const linking *l, history *h, uint64_t lo, uint64_t hi, size_t *first)
 {
     size_t at = first_piece_past(h, lo);
     *first = at;
     if (at < h->n && h->pieces[at].lo < lo) {
-        piece left = h->pieces[at];
-        left.hi = lo;
-        h->pieces[at].lo = lo;
-        ATOM_TRY(insert_piece(h, at, left));
+        ATOM_TRY(cut_piece(l, h, at, lo));
         *first = ++at;
     }
     for (uint64_t done = lo; done < hi; at++) {
         uint64_t next = at < h->n ? h->pieces[at].lo : UINT64_MAX;
         if (next > done) {
             piece fresh = {.lo = done, .hi = next < hi ? next : hi};
-            ATOM_TRY(insert_piece(h, at, fresh));
+            ATOM_TRY(insert_piece(l, h, at, fresh, NULL));
         } else if (h->pieces[at].hi > hi) {
-            piece left = h->pieces[at];
-            left.hi = hi;
-            h->pieces[at].lo = hi;
-            ATOM_TRY(insert_piece(h, at, left));
+            ATOM_TRY(cut_piece(l, h, at, hi));
         }
         done = h->pieces[at].hi;
     }
     return ATOM_OK;
 }
 
-static void need(uint32_t needs[DEV_STREAM_N], const swap_tape *tape, uint32_t who)
+static void need(uint32_t *needs, const swap_tape *tape, uint32_t who)
 {
     if (who == NOBODY)
         return;
-    uint32_t *slot = &needs[tape->instrs[who - 1].stream];
+    uint32_t *slot = &needs[lane_of(&tape->instrs[who - 1])];
     if (who > *slot)
         *slot = who;
 }
 
-static atom_status collect_needs(const swap_tape *tape, uint32_t index,
-                                 history spaces[SWAP_SPACE_N], uint32_t needs[DEV_STREAM_N])
+static void write_piece(const linking *l, history *h, size_t p, uint32_t who, uint32_t *needs)
 {
-    const swap_instr *in = &tape->instrs[index];
+    uint32_t *readers = &h->readers[p * l->lanes];
+    if (h->pieces[p].writer != who)
+        need(needs, l->tape, h->pieces[p].writer);
+    for (uint32_t s = 0; s < l->lanes; s++) {
+        if (readers[s] != who)
+            need(needs, l->tape, readers[s]);
+        readers[s] = NOBODY;
+    }
+    h->pieces[p].writer = who;
+}
+
+static atom_status collect_needs(linking *l, uint32_t index, uint32_t *needs)
+{
+    const swap_instr *in = &l->tape->instrs[index];
     size_t first;
     for (uint32_t r = 0; r < in->n_reads; r++) {
-        history *h = &spaces[in->reads[r].space];
+        history *h = history_of(l, in, in->reads[r].space);
         uint64_t hi = in->reads[r].offset + in->reads[r].bytes;
-        ATOM_TRY(isolate(h, in->reads[r].offset, hi, &first));
+        ATOM_TRY(isolate(l, h, in->reads[r].offset, hi, &first));
         for (size_t p = first; p < h->n && h->pieces[p].lo < hi; p++) {
-            need(needs, tape, h->pieces[p].writer);
-            h->pieces[p].reader[in->stream] = index + 1;
+            need(needs, l->tape, h->pieces[p].writer);
+            h->readers[p * l->lanes + lane_of(in)] = index + 1;
         }
     }
     for (uint32_t w = 0; w < in->n_writes; w++) {
-        history *h = &spaces[in->writes[w].space];
+        history *h = history_of(l, in, in->writes[w].space);
         uint64_t hi = in->writes[w].offset + in->writes[w].bytes;
-        ATOM_TRY(isolate(h, in->writes[w].offset, hi, &first));
-        for (size_t p = first; p < h->n && h->pieces[p].lo < hi; p++) {
-            if (h->pieces[p].writer != index + 1)
-                need(needs, tape, h->pieces[p].writer);
-            for (int s = 0; s < DEV_STREAM_N; s++) {
-                if (h->pieces[p].reader[s] != index + 1)
-                    need(needs, tape, h->pieces[p].reader[s]);
-                h->pieces[p].reader[s] = NOBODY;
-            }
-            h->pieces[p].writer = index + 1;
-        }
+        ATOM_TRY(isolate(l, h, in->writes[w].offset, hi, &first));
+        for (size_t p = first; p < h->n && h->pieces[p].lo < hi; p++)
+            write_piece(l, h, p, index + 1, needs);
     }
     return ATOM_OK;
 }
 
-static void merge(clock *into, const clock *from)
+/* Turns needs into waits, latest first, so that what one wait implies is not waited for again. */
+static void add_waits(linking *l, uint32_t index, const uint32_t *needs)
 {
-    for (int s = 0; s < DEV_STREAM_N; s++) {
-        if (from->seen[s] > into->seen[s])
-            into->seen[s] = from->seen[s];
+    swap_instr *in = &l->tape->instrs[index];
+    uint32_t lane = lane_of(in), *now = l->latest[lane];
+    in->n_waits = 0;
+    for (;;) {
+        uint32_t best = NOBODY;
+        for (uint32_t s = 0; s < l->lanes; s++) {
+            if (s != lane && needs[s] > now[s] && needs[s] > best)
+                best = needs[s];
+        }
+        if (best == NOBODY)
+            break;
+        const uint32_t *then = &l->clocks[(size_t)(best - 1) * l->lanes];
+        in->waits[in->n_waits++] = best - 1;
+        for (uint32_t s = 0; s < l->lanes; s++)
+            now[s] = now[s] > then[s] ? now[s] : then[s];
     }
+    now[lane] = index + 1;
+    memcpy(&l->clocks[(size_t)index * l->lanes], now, l->lanes * sizeof *now);
 }
 
-/* Turns needs into waits, latest first, so that what one wait implies is not waited for again. */
-static void add_waits(swap_instr *in, uint32_t index, uint32_t needs[DEV_STREAM_N], clock *clocks,
-                      clock *now)
+static void forget(history *h)
 {
-    for (;;) {
-        int best = -1;
-        for (int s = 0; s < DEV_STREAM_N; s++) {
-            if (s != (int)in->stream && needs[s] > now->seen[s] &&
-                (best < 0 || needs[s] > needs[best]))
-                best = s;
-        }
-        if (best < 0)
-            break;
-        in->waits[in->n_waits++] = needs[best] - 1;
-        merge(now, &clocks[needs[best] - 1]);
-    }
-    now->seen[in->stream] = index + 1;
-    clocks[index] = *now;
+    atom_free(h->pieces);
+    atom_free(h->readers);
 }
 
 atom_status swap_tape_link(swap_tape *tape)
 {
-    history spaces[SWAP_SPACE_N] = {{0}};
-    clock latest[DEV_STREAM_N] = {{{0}}};
+    linking l = {.tape = tape, .lanes = swap_lanes(tape->n_devices)};
     atom_status st = ATOM_OK;
-    clock *clocks = atom_alloc(tape->n ? tape->n : 1, sizeof *clocks);
-    if (!clocks)
-        return atom_fail_memory("a tape's clocks", tape->n * sizeof *clocks);
+    l.clocks = atom_alloc((size_t)tape->n * l.lanes + 1, sizeof *l.clocks);
+    if (!l.clocks)
+        return atom_fail_memory("a tape's clocks", tape->n * l.lanes * sizeof *l.clocks);
     for (uint32_t i = 0; i < tape->n; i++) {
-        swap_instr *in = &tape->instrs[i];
-        uint32_t needs[DEV_STREAM_N] = {0};
-        in->n_waits = 0;
-        ATOM_TRY_CLEAN(collect_needs(tape, i, spaces, needs));
-        add_waits(in, i, needs, clocks, &latest[in->stream]);
+        uint32_t needs[SWAP_LANES_MAX] = {NOBODY};
+        ATOM_TRY_CLEAN(collect_needs(&l, i, needs));
+        add_waits(&l, i, needs);
     }
 cleanup:
-    for (int s = 0; s < SWAP_SPACE_N; s++)
-        atom_free(spaces[s].pieces);
-    atom_free(clocks);
+    for (uint32_t d = 0; d < tape->n_devices; d++)
+        forget(&l.arenas[d]);
+    forget(&l.host);
+    forget(&l.disk);
+    atom_free(l.clocks);
     return st;
 }

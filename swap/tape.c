@@ -13,19 +13,22 @@
 
 const char *swap_code_name(swap_code code)
 {
-    static const char *const names[SWAP_CODE_N] = {"UPLOAD", "FETCH",   "FWD",   "BWD",   "LATE",
-                                                   "STASH",  "UNSTASH", "ROUND", "SPILL", "LOSS",
-                                                   "CLIP",   "UPDATE",  "LOAD",  "STORE", "COMMIT"};
+    static const char *const names[SWAP_CODE_N] = {
+        "UPLOAD", "FETCH", "FWD",   "BWD",  "LATE", "STASH",  "UNSTASH", "CLEAR", "HAND",
+        "TAKE",   "ROUND", "SPILL", "LOSS", "CLIP", "UPDATE", "LOAD",    "STORE", "COMMIT"};
     return code < SWAP_CODE_N ? names[code] : "?";
 }
 
-atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batches, swap_tape **out)
+atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batches, uint32_t n_devices,
+                           swap_tape **out)
 {
+    ATOM_ASSERT(n_devices > 0 && n_devices <= SWAP_DEVICES_MAX);
     swap_tape *tape = atom_alloc(1, sizeof *tape);
     if (!tape)
         return atom_fail_memory("a tape", sizeof *tape);
     tape->kind = kind;
     tape->n_micro_batches = n_micro_batches;
+    tape->n_devices = n_devices;
     *out = tape;
     return ATOM_OK;
 }
@@ -69,6 +72,8 @@ static void print_instr(FILE *f, const swap_tape *tape, uint32_t i)
     static const char *const spaces[SWAP_SPACE_N] = {"dev", "host", "disk"};
     const swap_instr *in = &tape->instrs[i];
     fprintf(f, "%5u  %-7s  %-7s", i, streams[in->stream], swap_code_name(in->code));
+    if (tape->n_devices > 1)
+        fprintf(f, " @%u", in->device);
     fprintf(f, in->sub_model < 0 ? "   -" : " %3d", in->sub_model);
     fprintf(f, in->micro_batch < 0 ? "   -" : " %3d", in->micro_batch);
     fprintf(f, "  %9.3f ms", in->cost.seconds * 1e3);

@@ -7,6 +7,11 @@
  * observer unable to tell concurrent execution from the sequential one, and swap_hazard_check()
  * proves it again by another method. The author of a tape thinks about buffers, not about
  * synchronisation.
+ *
+ * A tape may be for several devices (docs/design/engine.md#several-devices). Each has an arena and
+ * streams of its own; the host's slab, the optimizer and the disk are there once, and belong to
+ * device 0. What SWAP_DEVICE says is always the arena of the instruction's own device: from one
+ * device to another everything goes through the slab.
  */
 #ifndef SWAP_TAPE_H
 #define SWAP_TAPE_H
@@ -15,7 +20,7 @@
 #include "swap/calls.h"
 
 typedef enum swap_space {
-    SWAP_DEVICE, /* offsets into the device arena */
+    SWAP_DEVICE, /* offsets into the arena of the instruction's device */
     SWAP_HOST,   /* offsets into the pinned host slab */
     SWAP_DISK,   /* offsets into a generation of the optimizer's state (disk.h) */
     SWAP_SPACE_N
@@ -34,6 +39,9 @@ typedef enum swap_code {
     SWAP_LATE,    /* compute: list LATE */
     SWAP_STASH,   /* d2h: a boundary, kept set or gradient of a boundary */
     SWAP_UNSTASH, /* h2d: the same, back */
+    SWAP_CLEAR,   /* compute: dst becomes zero: f32 accumulators that another device left full */
+    SWAP_HAND,    /* d2h: f32 accumulators on their way to the next device */
+    SWAP_TAKE,    /* h2d: the same, there */
     SWAP_ROUND,   /* compute: f32 accumulators to wire dtype, once, with the partial sums of squares
                      of what was rounded; leaves the accumulators zero for the next visit */
     SWAP_SPILL,   /* d2h: rounded gradient to the wire copy's place on the host */
@@ -49,13 +57,29 @@ typedef enum swap_code {
 } swap_code;
 const char *swap_code_name(swap_code code); /* "FETCH", ... */
 
-enum { SWAP_RANGES_MAX = 12, SWAP_WAITS_MAX = DEV_STREAM_N };
+/* A lane is one stream of one device: device 0 has all kinds, the others their own. */
+enum {
+    SWAP_DEVICES_MAX = 8,
+    SWAP_LANES_MAX = DEV_STREAM_N + (SWAP_DEVICES_MAX - 1) * DEV_OWN_STREAMS,
+    SWAP_RANGES_MAX = 12,
+    SWAP_WAITS_MAX = SWAP_LANES_MAX
+};
+static inline uint32_t swap_lane(uint32_t device, dev_stream_kind stream)
+{
+    uint32_t others = device ? DEV_STREAM_N + (device - 1) * DEV_OWN_STREAMS : 0;
+    return others + (uint32_t)stream;
+}
+static inline uint32_t swap_lanes(uint32_t n_devices)
+{
+    return DEV_STREAM_N + (n_devices - 1) * DEV_OWN_STREAMS;
+}
 
 typedef struct swap_instr {
     swap_code code;
     dev_stream_kind stream;
     int32_t sub_model;   /* -1: none */
     int32_t micro_batch; /* -1: all or none */
+    uint8_t device;      /* whose stream it is; not 0 only on a stream that each device has */
     uint8_t lists;       /* FWD/BWD/LATE: bit l set = run list l, in ascending order of l */
     uint8_t train;       /* FWD: dropout is on */
     uint8_t ahead;       /* UPDATE: of the step that runs, as if it were not clipped */
@@ -69,7 +93,7 @@ typedef struct swap_instr {
     uint64_t first_element, last_element;
     uint8_t n_reads, n_writes, n_waits;
     swap_range reads[SWAP_RANGES_MAX], writes[SWAP_RANGES_MAX];
-    uint32_t waits[SWAP_WAITS_MAX]; /* earlier instructions on other streams, by index */
+    uint32_t waits[SWAP_WAITS_MAX]; /* earlier instructions on other lanes, by index */
     dev_cost cost;                  /* predicted, running alone */
 } swap_instr;
 
@@ -102,15 +126,15 @@ static inline bool swap_tape_is_ahead(swap_tape_kind kind)
 
 typedef struct swap_tape {
     swap_tape_kind kind;
-    uint32_t n, n_micro_batches;
+    uint32_t n, n_micro_batches, n_devices;
     size_t room;
     swap_instr *instrs;
-    uint64_t device_bytes, host_bytes; /* sizes of the arena and of the slab */
+    uint64_t device_bytes, host_bytes; /* sizes of each arena and of the slab */
     uint64_t disk_bytes;               /* of a generation; 0: there is no disk tier */
 } swap_tape;
 
 ATOM_MUST atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batches,
-                                     swap_tape **out);
+                                     uint32_t n_devices, swap_tape **out);
 void swap_tape_close(swap_tape **tape);
 /* Appends a copy of *instr. */
 ATOM_MUST atom_status swap_tape_add(swap_tape *tape, const swap_instr *instr);
@@ -126,8 +150,9 @@ ATOM_MUST atom_status swap_tape_print(const swap_tape *tape, char **text);
 
 /*
  * hazard.c: independent proof that for every two instructions with conflicting ranges (same bytes,
- * at least one writes) the earlier one happens before the later one by stream order and waits, and
- * that no range leaves its space. ATOM_E_RUNTIME with both instructions named.
+ * at least one writes) the earlier one happens before the later one by stream order and waits, that
+ * no range leaves its space, and that each instruction is on a stream of its device.
+ * ATOM_E_RUNTIME with both instructions named.
  */
 ATOM_MUST atom_status swap_hazard_check(const swap_tape *tape);
 

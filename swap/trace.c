@@ -18,7 +18,35 @@ struct swap_trace {
 static const char *const stream_names[DEV_STREAM_N] = {
     "compute", "host to device", "device to host", "host (optimizer)", "disk read", "disk write"};
 
-atom_status swap_trace_open(const char *path, swap_trace **out)
+/* Of device 0 the streams and the host, then the others' streams. */
+static uint32_t thread_of(const swap_instr *in)
+{
+    uint32_t lane = swap_lane(in->device, in->stream);
+    return in->device ? lane + 1 : lane;
+}
+
+static void name_thread(FILE *f, uint32_t thread, const char *what, uint32_t device)
+{
+    fprintf(f,
+            "%s\n{\"ph\": \"M\", \"pid\": 1, \"tid\": %u, \"name\": \"thread_name\", "
+            "\"args\": {\"name\": \"%s",
+            thread ? "," : "", thread, what);
+    if (device)
+        fprintf(f, " of device %u", device);
+    fputs("\"}}", f);
+}
+
+static void name_threads(FILE *f, uint32_t n_devices)
+{
+    for (uint32_t s = 0; s <= DEV_STREAM_N; s++)
+        name_thread(f, s, s < DEV_STREAM_N ? stream_names[s] : "host (issue)", 0);
+    for (uint32_t d = 1; d < n_devices; d++) {
+        for (uint32_t s = 0; s < DEV_OWN_STREAMS; s++)
+            name_thread(f, swap_lane(d, (dev_stream_kind)s) + 1, stream_names[s], d);
+    }
+}
+
+atom_status swap_trace_open(const char *path, uint32_t n_devices, swap_trace **out)
 {
     swap_trace *t = atom_alloc(1, sizeof *t);
     char *copy = atom_strdup(path);
@@ -36,12 +64,7 @@ atom_status swap_trace_open(const char *path, swap_trace **out)
         return st;
     }
     fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [", t->file);
-    for (int s = 0; s <= DEV_STREAM_N; s++) {
-        fprintf(t->file,
-                "%s\n{\"ph\": \"M\", \"pid\": 1, \"tid\": %d, \"name\": \"thread_name\", "
-                "\"args\": {\"name\": \"%s\"}}",
-                s ? "," : "", s, s < DEV_STREAM_N ? stream_names[s] : "host (issue)");
-    }
+    name_threads(t->file, n_devices);
     *out = t;
     return ATOM_OK;
 }
@@ -63,7 +86,7 @@ atom_status swap_trace_add(swap_trace *trace, const swap_tape *tape, const swap_
             ",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": "
             "\"%s\", \"args\": {\"step\": %u, \"sub_model\": %d, \"micro_batch\": %d, \"bytes\": "
             "%llu, \"predicted_us\": %.3f}}",
-            (int)in->stream, start_us, took_us, swap_code_name(in->code), step, in->sub_model,
+            (int)thread_of(in), start_us, took_us, swap_code_name(in->code), step, in->sub_model,
             in->micro_batch, (unsigned long long)in->src.bytes, in->cost.seconds * 1e6);
     }
     return ferror(trace->file) ? atom_fail_errno(errno, "cannot write the trace %s", trace->path)

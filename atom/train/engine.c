@@ -194,7 +194,7 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     ATOM_TRY_CLEAN(open_device(e));
     ATOM_TRY_CLEAN(open_code(e));
     swap_exec_config exec = gen_exec_config(e->low);
-    exec.device = e->device;
+    exec.devices[0] = e->device;
     exec.threads = config->bench->threads;
     exec.table = config->bench->table;
     exec.host = config->bench->host;

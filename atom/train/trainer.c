@@ -196,7 +196,7 @@ static void fill_summary(trainer *t)
     s->execute = t->engine->execute;
     s->boundaries = t->bench->boundaries;
     for (int i = 0; i < DEV_STREAM_N; i++) {
-        dev_stats stats = swap_exec_stats(t->engine->exec, (dev_stream_kind)i);
+        dev_stats stats = swap_exec_stats(t->engine->exec, 0, (dev_stream_kind)i);
         s->busy_seconds[i] = stats.busy_seconds;
         s->bytes_copied[i] = stats.bytes_copied;
     }

@@ -348,7 +348,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
         if (config->trace)
             ATOM_TRY_CLEAN(atom_file_check_place(config->trace, "\"traceEvents\"", "a trace"));
         if (config->trace)
-            ATOM_TRY_CLEAN(swap_trace_open(config->trace, &t->trace));
+            ATOM_TRY_CLEAN(swap_trace_open(config->trace, t->plan->devices, &t->trace));
         ATOM_TRY_CLEAN(remove_old_run(config));
         ATOM_TRY_CLEAN(open_outputs(t));
         trainer_note_room(t);

@@ -174,6 +174,11 @@ static dev_stats cpu_stream_stats(dev *d, dev_stream *s)
                        .bytes_copied = atomic_load(&s->bytes_copied)};
 }
 
+static bool cpu_has_failed(const dev *d)
+{
+    return atomic_load(&((const cpu_dev *)d)->fault.failed);
+}
+
 static void cpu_close(dev *base)
 {
     cpu_dev *d = of(base);
@@ -210,6 +215,7 @@ static const dev_ops OPS = {
     .stream_sync = cpu_stream_sync,
     .event_ns = cpu_event_ns,
     .stream_stats = cpu_stream_stats,
+    .has_failed = cpu_has_failed,
 };
 
 atom_status dev_cpu_open(const dev_cpu_config *config, atom_threads *threads, dev **out)

@@ -62,8 +62,8 @@ static atom_status null_stream_open(dev *base, dev_stream_kind kind, const char 
     dev_stream *s = atom_alloc(1, sizeof *s);
     if (!s)
         return atom_fail_memory("a stream", sizeof *s);
-    s->owner = d;
-    dev_stream **tail = &d->streams;
+    s->device = d->number;
+    dev_stream **tail = &d->time->streams;
     while (*tail)
         tail = &(*tail)->after;
     *tail = s;
@@ -77,7 +77,7 @@ static void null_stream_close(dev *d, dev_stream *s)
 {
     if (!s)
         return;
-    null_sim_run(of(d), s, s->queued);
+    null_sim_run(of(d)->time, s, s->queued);
     atom_free(s->items);
     s->items = NULL;
     s->capacity = 0;
@@ -99,8 +99,8 @@ static void null_event_close(dev *d, dev_event *e)
     if (!e)
         return;
     /* queued records still write to it, on whatever streams they are */
-    for (dev_stream *s = of(d)->streams; s && e->pending; s = s->after)
-        null_sim_run(of(d), s, s->queued);
+    for (dev_stream *s = of(d)->time->streams; s && e->pending; s = s->after)
+        null_sim_run(of(d)->time, s, s->queued);
     atom_free(e);
 }
 
@@ -189,13 +189,13 @@ static atom_status null_event_sync(dev *d, dev_event *e)
 {
     if (!e->of)
         return never_recorded();
-    null_sim_run(of(d), e->of, e->until);
+    null_sim_run(of(d)->time, e->of, e->until);
     return ATOM_OK;
 }
 
 static atom_status null_stream_sync(dev *d, dev_stream *s)
 {
-    null_sim_run(of(d), s, s->queued);
+    null_sim_run(of(d)->time, s, s->queued);
     return ATOM_OK;
 }
 
@@ -213,14 +213,17 @@ static dev_stats null_stream_stats(dev *d, dev_stream *s)
 
 static void null_close(dev *base)
 {
-    null_dev *d = of(base);
-    while (d->streams) {
-        dev_stream *s = d->streams;
-        d->streams = s->after;
+    null_time *t = of(base)->time;
+    atom_free(base);
+    if (--t->open > 0)
+        return;
+    while (t->streams) {
+        dev_stream *s = t->streams;
+        t->streams = s->after;
         atom_free(s->items);
         atom_free(s);
     }
-    atom_free(d);
+    atom_free(t);
 }
 
 static const dev_ops OPS = {
@@ -246,14 +249,34 @@ static const dev_ops OPS = {
     .stream_stats = null_stream_stats,
 };
 
-atom_status dev_null_open(uint64_t budget_bytes, dev **out)
+static atom_status open_in(null_time *t, uint64_t budget_bytes, dev **out)
 {
     null_dev *d = atom_alloc(1, sizeof *d);
     if (!d)
         return atom_fail_memory("the null device", sizeof *d);
+    ATOM_ASSERT(t->devices < NULL_DEVICES_MAX);
     d->base = (dev){.ops = &OPS, .budget_bytes = budget_bytes};
-    d->next_device = (uint64_t)1 << 40;
-    d->next_host = (uint64_t)1 << 44;
+    d->time = t;
+    d->number = t->devices++;
+    t->open++;
+    d->next_device = (uint64_t)(d->number + 1) << 40;
+    d->next_host = (uint64_t)(d->number + 1) << 48;
     *out = &d->base;
     return ATOM_OK;
+}
+
+atom_status dev_null_open(uint64_t budget_bytes, dev **out)
+{
+    null_time *t = atom_alloc(1, sizeof *t);
+    if (!t)
+        return atom_fail_memory("the null device", sizeof *t);
+    atom_status st = open_in(t, budget_bytes, out);
+    if (st != ATOM_OK)
+        atom_free(t);
+    return st;
+}
+
+atom_status dev_null_open_beside(dev *first, uint64_t budget_bytes, dev **out)
+{
+    return open_in(of(first)->time, budget_bytes, out);
 }

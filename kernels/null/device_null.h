@@ -8,6 +8,9 @@
  * so two items that each want all of a link take twice as long, and two that want half of it do not
  * notice each other. Rates change only when an item starts or ends; between these moments
  * everything is linear, and the simulation jumps from one to the next.
+ *
+ * Devices that are opened beside each other share one time and one list of streams; each has links
+ * and a GPU of its own.
  */
 #ifndef KERNELS_NULL_DEVICE_NULL_H
 #define KERNELS_NULL_DEVICE_NULL_H
@@ -25,15 +28,25 @@ typedef struct null_item {
     uint64_t until;
 } null_item;
 
+enum { NULL_DEVICES_MAX = 64 };
+
+/* What devices that are beside each other share. */
+typedef struct null_time {
+    double now;          /* virtual seconds since open */
+    dev_stream *streams; /* every stream ever opened; freed with the last device */
+    uint32_t devices;    /* ever opened */
+    uint32_t open;       /* not closed yet */
+} null_time;
+
 typedef struct null_dev {
     dev base;
-    double now;                      /* virtual seconds since open */
+    null_time *time;
+    uint32_t number;                 /* among those beside it */
     uint64_t next_device, next_host; /* addresses to give out */
-    dev_stream *streams;             /* every stream ever opened */
 } null_dev;
 
 struct dev_stream {
-    null_dev *owner;
+    uint32_t device; /* whose links and GPU it uses */
     dev_stream *after;
     null_item *items; /* items[0] is item number `first` of the stream */
     size_t capacity;
@@ -54,6 +67,6 @@ struct dev_event {
 
 /* sim.c: advances virtual time until `s` has finished `until` items, and no further. Everything
  * that a wait refers to has been queued before it, so this always ends. */
-void null_sim_run(null_dev *d, const dev_stream *s, uint64_t until);
+void null_sim_run(null_time *t, const dev_stream *s, uint64_t until);
 
 #endif

@@ -9,6 +9,8 @@
 
 #include "atom/base/assert.h"
 
+#include <string.h>
+
 static null_item *head(dev_stream *s)
 {
     return &s->items[s->finished - s->first];
@@ -22,18 +24,18 @@ static void finish(dev_stream *s)
 
 /* Passes records and satisfied waits, and starts work,
  * until nothing more can start at this moment. */
-static void start_all(null_dev *d)
+static void start_all(null_time *t)
 {
     bool moved = true;
     while (moved) {
         moved = false;
-        for (dev_stream *s = d->streams; s; s = s->after) {
+        for (dev_stream *s = t->streams; s; s = s->after) {
             while (!s->running && s->finished < s->queued) {
                 null_item *it = head(s);
                 if (it->code == NULL_WAIT && it->of->finished < it->until)
                     break;
                 if (it->code == NULL_RECORD) {
-                    it->event->at = d->now;
+                    it->event->at = t->now;
                     it->event->pending--;
                 }
                 if (it->code == NULL_WORK && it->cost.seconds > 0) {
@@ -49,21 +51,30 @@ static void start_all(null_dev *d)
     }
 }
 
-/* Sets the rate of every running item; returns the time until the first of them ends, or -1. */
-static double next_end(null_dev *d)
+/* The device whose resource a stream's work takes; 0 where the machine has one of it. */
+static uint32_t whose(const dev_stream *s, int resource)
 {
-    double total[DEV_RESOURCE_N] = {0}, soonest = -1;
-    for (dev_stream *s = d->streams; s; s = s->after) {
+    bool own = resource == DEV_R_H2D || resource == DEV_R_D2H || resource == DEV_R_LINK ||
+               resource == DEV_R_GPU;
+    return own ? s->device : 0;
+}
+
+/* Sets the rate of every running item; returns the time until the first of them ends, or -1. */
+static double next_end(null_time *t)
+{
+    double total[NULL_DEVICES_MAX][DEV_RESOURCE_N], soonest = -1;
+    memset(total, 0, t->devices * sizeof total[0]);
+    for (dev_stream *s = t->streams; s; s = s->after) {
         for (int r = 0; s->running && r < DEV_RESOURCE_N; r++)
-            total[r] += (double)head(s)->cost.share[r];
+            total[whose(s, r)][r] += (double)head(s)->cost.share[r];
     }
-    for (dev_stream *s = d->streams; s; s = s->after) {
+    for (dev_stream *s = t->streams; s; s = s->after) {
         if (!s->running)
             continue;
         double crowd = 1;
         for (int r = 0; r < DEV_RESOURCE_N; r++) {
-            if (head(s)->cost.share[r] > 0 && total[r] > crowd)
-                crowd = total[r];
+            if (head(s)->cost.share[r] > 0 && total[whose(s, r)][r] > crowd)
+                crowd = total[whose(s, r)][r];
         }
         s->rate = 1 / crowd;
         double end = s->left * crowd;
@@ -73,10 +84,10 @@ static double next_end(null_dev *d)
     return soonest;
 }
 
-static void advance(null_dev *d, double dt)
+static void advance(null_time *t, double dt)
 {
-    d->now += dt;
-    for (dev_stream *s = d->streams; s; s = s->after) {
+    t->now += dt;
+    for (dev_stream *s = t->streams; s; s = s->after) {
         if (!s->running)
             continue;
         s->busy_seconds += dt;
@@ -90,13 +101,13 @@ static void advance(null_dev *d, double dt)
     }
 }
 
-void null_sim_run(null_dev *d, const dev_stream *s, uint64_t until)
+void null_sim_run(null_time *t, const dev_stream *s, uint64_t until)
 {
-    start_all(d);
+    start_all(t);
     while (s->finished < until) {
-        double dt = next_end(d);
+        double dt = next_end(t);
         ATOM_ASSERT(dt >= 0); /* a wait always refers to work queued before it */
-        advance(d, dt);
-        start_all(d);
+        advance(t, dt);
+        start_all(t);
     }
 }

@@ -315,7 +315,7 @@ atom_status harness_do(const harness_run *run, harness_result *out)
     else
         ATOM_TRY_CLEAN(dev_cpu_open(&(dev_cpu_config){.budget_bytes = budget}, threads, &device));
     swap_exec_config config = gen_exec_config(low);
-    config.device = device;
+    config.devices[0] = device;
     config.threads = threads;
     config.table = run->table;
     config.host = run->host;

@@ -282,6 +282,44 @@ static void work_is_conserved(void **state)
     assert_true(fabs(last - total) < 1e-7);
 }
 
+/* Each has links and a GPU of its own; the host's memory is shared, and so is the time. */
+static void devices_beside_each_other(void **state)
+{
+    (void)state;
+    dev *d[2] = {NULL};
+    dev_stream *s[2] = {NULL};
+    dev_event *e = NULL;
+    assert_int_equal(dev_null_open(1 << 20, &d[0]), ATOM_OK);
+    assert_int_equal(dev_null_open_beside(d[0], 1 << 20, &d[1]), ATOM_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(d[i]->ops->stream_open(d[i], DEV_H2D, "s", &s[i]), ATOM_OK);
+    assert_int_equal(d[0]->ops->event_open(d[0], &e), ATOM_OK);
+    dev_cost link = {.seconds = 1, .share = {[DEV_R_H2D] = 1, [DEV_R_GPU] = 1, [DEV_R_LINK] = 1}};
+    dev_cost memory = {.seconds = 1, .share = {[DEV_R_DRAM] = 1}};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(d[i]->ops->copy(d[i], s[i], NULL, NULL, 1, link), ATOM_OK); /* to 1 s */
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(d[i]->ops->copy(d[i], s[i], NULL, NULL, 1, memory), ATOM_OK); /* 3 s */
+    assert_int_equal(d[0]->ops->record(d[0], s[0], e), ATOM_OK);
+    assert_int_equal(d[1]->ops->wait(d[1], s[1], e), ATOM_OK);
+    assert_int_equal(d[1]->ops->copy(d[1], s[1], NULL, NULL, 1, link), ATOM_OK); /* to 4 s */
+    assert_int_equal(d[1]->ops->record(d[1], s[1], e), ATOM_OK);
+    assert_int_equal(d[1]->ops->stream_sync(d[1], s[1]), ATOM_OK);
+    assert_int_equal(d[0]->ops->event_ns(d[0], e), 4000000000u);
+    assert_true(fabs(d[0]->ops->stream_stats(d[0], s[0]).busy_seconds - 3) < 1e-9);
+    void *at[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(d[i]->ops->alloc(d[i], 1 << 20, &at[i]), ATOM_OK); /* a budget each */
+    assert_ptr_not_equal(at[0], at[1]);
+    for (int i = 0; i < 2; i++) {
+        d[i]->ops->free(d[i], at[i], 1 << 20);
+        d[i]->ops->stream_close(d[i], s[i]);
+    }
+    d[0]->ops->event_close(d[0], e);
+    dev_close(&d[0]); /* in any order */
+    dev_close(&d[1]);
+}
+
 static void survives_want_of_memory(void **state)
 {
     (void)state;
@@ -296,7 +334,7 @@ static void survives_want_of_memory(void **state)
         for (int i = 0; i < 40 && st == ATOM_OK; i++)
             st = d->ops->launch(d, s, must_not_run, NULL, (dev_cost){.seconds = 1});
         atom_mem_fail_after(0);
-        assert_true(st == (n <= 5 ? ATOM_E_RESOURCE : ATOM_OK));
+        assert_true(st == (n <= 6 ? ATOM_E_RESOURCE : ATOM_OK));
         dev_close(&d);
         assert_int_equal(atom_mem_read().live_blocks, before);
     }
@@ -319,6 +357,7 @@ int main(void)
         TEST(bytes_are_counted),
         TEST(the_budget_holds_to_the_byte),
         TEST(work_is_conserved),
+        cmocka_unit_test(devices_beside_each_other),
         cmocka_unit_test(survives_want_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
