@@ -9,7 +9,7 @@
 #include "swap/calls.h"
 
 /* Version of the calling convention that generated code declares for itself. */
-enum { GEN_ABI = 4 };
+enum { GEN_ABI = 5 };
 
 typedef struct gen_module gen_module;
 

@@ -227,6 +227,7 @@ static void node_dims(const graph *g, int32_t index, int64_t dim[KRN_DIM_MAX])
         memcpy(all, (int64_t[]){B * T, H, width / (H + 2 * K), K}, 4 * sizeof all[0]);
         break;
     case ATOM_OP_swiglu:
+    case ATOM_OP_geglu:
         memcpy(all, (int64_t[]){B * T, width / 2}, 2 * sizeof all[0]);
         break;
     case ATOM_OP_compress:
@@ -284,7 +285,8 @@ static swap_call begin_call(const builder *b, int32_t index, int backward)
                       .p = node->p,
                       .rng = node->rng,
                       .rope = node->rope,
-                      .scale = node->scale};
+                      .scale = node->scale,
+                      .lift = node->lift};
     snprintf(call.name, sizeof call.name, "%.47s", node->name);
     node_dims(b->g, index, call.dim);
     return call;

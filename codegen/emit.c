@@ -27,7 +27,7 @@ static void emit_declarations(FILE *f)
             "        int32_t width, yarn;\n"
             "        float divisors[%d];\n"
             "    } rope;\n"
-            "    float scale;\n"
+            "    float scale, lift;\n"
             "} krn_args;\n"
             "typedef void (*krn_fn)(krn_ctx *, const krn_args *);\n"
             "typedef struct krn_table {\n"
@@ -154,6 +154,8 @@ static void emit_call(FILE *f, const swap_sub_model *s, const swap_call *c)
         emit_rope(f, &c->rope);
     if (c->scale != 0)
         fprintf(f, ", .scale = %af", (double)c->scale);
+    if (c->lift != 0)
+        fprintf(f, ", .lift = %af", (double)c->lift);
     fprintf(f, ", .rng = %u});\n", c->rng);
 }
 

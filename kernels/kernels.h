@@ -33,7 +33,7 @@
  *   rmsnorm        x w y rstd                 x w - rstd dy dx dw
  *   headnorm       qkv wq wk y rstd           qkv wq wk - rstd dy dqkv dwq dwk
  *   rope           qkv y                      - - dy dqkv
- *   swiglu         x y                        x - dy dx
+ *   swiglu, geglu  x y                        x - dy dx
  *   lora           x h b y                    - h b - dy dx dh db
  *   gelu_erf, relu, relu2, silu, scale: as gelu
  *   compress       x y                        - - dy dx
@@ -56,10 +56,10 @@
  *   linear_gelu    N I O
  *   dropout_add    n
  *   classifier     N C V
- *   rmsnorm        N C
- *   headnorm       N H D K
+ *   rmsnorm        N C            args.lift: added to the weights
+ *   headnorm       N H D K        args.lift
  *   rope           B T H D K P    row t stands at place P + t; P is 0 in training. args.rope
- *   swiglu         N F            x is 2F wide
+ *   swiglu, geglu  N F            x is 2F wide
  *   lora           N W R O first  args.scale. b[O,R] adds to columns first .. first + O of W
  *   gelu_erf relu relu2 silu  n
  *   scale          n              args.scale
@@ -104,6 +104,7 @@ typedef struct krn_args {
     uint32_t rng;   /* canonical node id for random numbers */
     atom_rope rope; /* rope */
     float scale;    /* lora, scale; attention: 0 stands for 1/sqrt(D); compress: share */
+    float lift;     /* rmsnorm, headnorm */
 } krn_args;
 
 /* K of attention, headnorm and rope. */

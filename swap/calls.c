@@ -46,7 +46,8 @@ static void run_call(krn_ctx *cx, const krn_table *table, const swap_call *call,
                      .flags = call->flags,
                      .rng = call->rng,
                      .rope = call->rope,
-                     .scale = call->scale};
+                     .scale = call->scale,
+                     .lift = call->lift};
     for (int b = 0; b < call->n_buf; b++) {
         swap_ref ref = call->buf[b];
         if (ref.base != SWAP_BASE_NONE)

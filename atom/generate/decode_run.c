@@ -34,6 +34,7 @@ void decode_dims(const generate_decoder *d, int32_t node, int64_t n, int64_t dim
         memcpy(all, (int64_t[]){1, n, H, width / (H + 2 * K), K, d->past}, 6 * sizeof all[0]);
         break;
     case ATOM_OP_swiglu:
+    case ATOM_OP_geglu:
         memcpy(all, (int64_t[]){n, width / 2}, 2 * sizeof all[0]);
         break;
     default:
@@ -116,7 +117,8 @@ static void run_node(krn_ctx *cx, const decode_part *part, int32_t node)
     const atom_op_info *op = atom_op_get(nd->op);
     krn_fn fn = d->n == 1 && decode_row_kernel(d, node) ? decode_row_kernel(d, node)
                                                         : d->c.table->fwd[nd->op];
-    krn_args args = {.eps = nd->eps, .rng = nd->rng, .rope = nd->rope, .scale = nd->scale};
+    krn_args args = {
+        .eps = nd->eps, .rng = nd->rng, .rope = nd->rope, .scale = nd->scale, .lift = nd->lift};
     int b = 0;
     decode_dims(d, node, d->n, args.dim);
     if (nd->op == ATOM_OP_embed) {

@@ -281,6 +281,10 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
     if (norm ? !(n->eps > 0 && n->eps < 1) : n->eps != 0)
         return atom_fail(ATOM_E_FORMAT, "eps is %g; norms take 0 < eps < 1, other ops none",
                          (double)n->eps);
+    bool lifts = n->lift == 0 || (n->lift == 1 && norm && n->op != ATOM_OP_layernorm);
+    if (!lifts || signbit(n->lift))
+        return atom_fail(ATOM_E_FORMAT, "lift is %g; rmsnorm and headnorm take 0 or 1, other ops 0",
+                         (double)n->lift);
     bool random = op->flags & ATOM_OP_RANDOM;
     if (!(n->p >= 0 && n->p < 1) || signbit(n->p) || (!random && n->p != 0))
         return atom_fail(ATOM_E_FORMAT,

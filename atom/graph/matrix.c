@@ -69,7 +69,7 @@ uint32_t graph_matrices(const graph *g, int32_t param, int64_t rows[GRAPH_MATRIC
         return 0;
     if (reader->op == ATOM_OP_attention)
         return heads_of(reader, p->dims[0], rows);
-    if (reader->op != ATOM_OP_swiglu)
+    if (reader->op != ATOM_OP_swiglu && reader->op != ATOM_OP_geglu)
         return 1;
     rows[0] = rows[1] = p->dims[0] / 2;
     return 2;

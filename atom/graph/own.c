@@ -18,8 +18,9 @@ void graph_config_free(graph_config *config)
 
 static bool is_activation(atom_op op)
 {
-    return op == ATOM_OP_gelu || op == ATOM_OP_swiglu || op == ATOM_OP_gelu_erf ||
-           op == ATOM_OP_relu || op == ATOM_OP_relu2 || op == ATOM_OP_silu;
+    return op == ATOM_OP_gelu || op == ATOM_OP_swiglu || op == ATOM_OP_geglu ||
+           op == ATOM_OP_gelu_erf || op == ATOM_OP_relu || op == ATOM_OP_relu2 ||
+           op == ATOM_OP_silu;
 }
 
 /* Layers, heads and width are for reports and estimates: those of the last attention. */

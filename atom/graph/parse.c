@@ -222,6 +222,7 @@ static atom_status parse_node(parsing *p)
     ATOM_TRY(graph_field_int(&p->line, "window", false, GRAPH_DIM_MAX, &node.window));
     ATOM_TRY(parse_rope(p, &node.rope));
     ATOM_TRY(graph_field_float(&p->line, "scale", false, &node.scale));
+    ATOM_TRY(graph_field_float(&p->line, "lift", false, &node.lift));
     ATOM_TRY(graph_field_int(&p->line, "first", false, GRAPH_DIM_MAX, &first));
     ATOM_TRY(graph_field_int(&p->line, "rng", false, UINT32_MAX, &rng));
     if (node.op == ATOM_OP_compress)

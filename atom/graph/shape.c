@@ -305,6 +305,7 @@ atom_status graph_infer(const graph *g, const graph_node *n, graph_shape out[GRA
         st = infer_rope(g, n, out);
         break;
     case ATOM_OP_swiglu:
+    case ATOM_OP_geglu:
         st = infer_swiglu(g, n, out);
         break;
     case ATOM_OP_lora:
@@ -387,6 +388,7 @@ static double elementwise_flops(atom_op op, bool backward)
         [ATOM_OP_gelu_erf] = {25, 30},   [ATOM_OP_relu] = {1, 2},
         [ATOM_OP_relu2] = {2, 3},        [ATOM_OP_silu] = {4, 8},
         [ATOM_OP_scale] = {1, 1},        [ATOM_OP_compress] = {8, 8},
+        [ATOM_OP_geglu] = {10, 17},
     };
     return table[op][backward];
 }

@@ -133,7 +133,8 @@ atom_status plan_measure_call(plan_measure *m, const krn_table *table, const swa
                         .flags = call->flags,
                         .rng = call->rng,
                         .rope = call->rope,
-                        .scale = call->scale},
+                        .scale = call->scale,
+                        .lift = call->lift},
                .step = {.seed = 1, .step = 1, .loss_scale = 1e-3f, .train = 1}};
     memcpy(t.args.dim, call->dim, sizeof t.args.dim);
     t.workspace_bytes =

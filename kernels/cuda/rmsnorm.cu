@@ -26,7 +26,7 @@ struct rms_job {
     int q_heads, heads, all; /* with wq; normed; of a token */
     int weights;
     int lanes; /* of a head: 1, 2, 4, .. 32 */
-    float eps;
+    float eps, lift;
 };
 
 static __device__ __forceinline__ float rstd_of(float sum, float C, float eps)
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(THREADS_MAX) row_fwd(rms_job job)
             krn_load_pack((const A *)job.w + (int64_t)at * W, scale);
 #pragma unroll
             for (int i = 0; i < W; i++)
-                v[p][i] = v[p][i] * rstd * scale[i];
+                v[p][i] = v[p][i] * rstd * (scale[i] + job.lift);
             krn_store_pack(y + (int64_t)at * W, v[p]);
         }
     }
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(THREADS_MAX) row_fwd(rms_job job)
 /* One pack's share of dw and of the sum of d z; d = dy w, z = x rstd. */
 template <typename A, int W>
 static __device__ __forceinline__ float gather(float dw[W], uint4 xs, uint4 dys, const A *w,
-                                               float rstd, float sum)
+                                               float lift, float rstd, float sum)
 {
     float v[W], d[W], scale[W];
     krn_unpack(xs, w, v);
@@ -84,15 +84,15 @@ static __device__ __forceinline__ float gather(float dw[W], uint4 xs, uint4 dys,
     for (int i = 0; i < W; i++) {
         float z = v[i] * rstd;
         dw[i] = krn_fma(d[i], z, dw[i]);
-        sum = krn_fma(d[i] * scale[i], z, sum);
+        sum = krn_fma(d[i] * (scale[i] + lift), z, sum);
     }
     return sum;
 }
 
 /* dx = rstd (d - z mean(d z)) of one pack. */
 template <typename A, int W, bool ADD>
-static __device__ __forceinline__ void put_dx(A *to, uint4 xs, uint4 dys, const A *w, float rstd,
-                                              float mean)
+static __device__ __forceinline__ void put_dx(A *to, uint4 xs, uint4 dys, const A *w, float lift,
+                                              float rstd, float mean)
 {
     float v[W], d[W], scale[W], old[W];
     krn_unpack(xs, w, v);
@@ -102,7 +102,7 @@ static __device__ __forceinline__ void put_dx(A *to, uint4 xs, uint4 dys, const 
         krn_load_pack(to, old);
 #pragma unroll
     for (int i = 0; i < W; i++) {
-        float inner = krn_fma(-(v[i] * rstd), mean, d[i] * scale[i]);
+        float inner = krn_fma(-(v[i] * rstd), mean, d[i] * (scale[i] + lift));
         d[i] = ADD ? krn_fma(rstd, inner, old[i]) : rstd * inner;
     }
     krn_store_pack(to, d);
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(THREADS_MAX) row_bwd(rms_job job)
         for (int p = 0; p < PACKS; p++) {
             int at = p * threads + (int)threadIdx.x;
             if (at < packs)
-                sum = gather<A, W>(dw[p], xs[p], dys[p], w + (int64_t)at * W, rstd, sum);
+                sum = gather<A, W>(dw[p], xs[p], dys[p], w + (int64_t)at * W, job.lift, rstd, sum);
         }
         if (!job.dx)
             continue;
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(THREADS_MAX) row_bwd(rms_job job)
             int at = p * threads + (int)threadIdx.x;
             if (at < packs)
                 put_dx<A, W, ADD>((A *)job.dx + n * job.C + (int64_t)at * W, xs[p], dys[p],
-                                  w + (int64_t)at * W, rstd, mean);
+                                  w + (int64_t)at * W, job.lift, rstd, mean);
         }
     }
     float *part = job.parts + (int64_t)blockIdx.x * job.C;
@@ -196,7 +196,7 @@ template <typename A, int W> __global__ void __launch_bounds__(HEAD_THREADS) hea
             krn_load_pack((const A *)(head < job.q_heads ? job.w : job.wk) + at, scale);
 #pragma unroll
             for (int i = 0; i < W; i++)
-                v[i] = v[i] * rstd * scale[i];
+                v[i] = v[i] * rstd * (scale[i] + job.lift);
             if (at == 0)
                 job.rstd[(int64_t)blockIdx.x * job.heads + head] = rstd;
         }
@@ -269,14 +269,14 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_bwd(rms_job job)
                 rstd = job.rstd[n * job.heads + head];
                 xs = krn_load16((const A *)job.x + place);
                 dys = krn_load16((const A *)job.dy + place);
-                sum = key ? gather<A, W>(dw[1], xs, dys, w, rstd, sum)
-                          : gather<A, W>(dw[0], xs, dys, w, rstd, sum);
+                sum = key ? gather<A, W>(dw[1], xs, dys, w, job.lift, rstd, sum)
+                          : gather<A, W>(dw[0], xs, dys, w, job.lift, rstd, sum);
             }
             if (!job.dx)
                 continue;
             float mean = group_sum(sum, job.lanes) / (float)D;
             if (mine)
-                put_dx<A, W, ADD>((A *)job.dx + place, xs, dys, w, rstd, mean);
+                put_dx<A, W, ADD>((A *)job.dx + place, xs, dys, w, job.lift, rstd, mean);
             else if (head < heads && at < D)
                 pass_pack<A, W, ADD>((A *)job.dx + place, (const A *)job.dy + place);
         }
@@ -300,7 +300,8 @@ template <typename A> __global__ void __launch_bounds__(THREADS_MAX) any_fwd(rms
         sum = krn_block_sum(sum, scratch + (head & 1) * 32);
         float rstd = rstd_of(sum, (float)job.C, job.eps);
         for (int64_t c = threadIdx.x; c < job.C; c += blockDim.x)
-            krn_put(y + c, normed ? krn_float(x[c]) * rstd * krn_float(w[c]) : krn_float(x[c]));
+            krn_put(y + c, normed ? krn_float(x[c]) * rstd * (krn_float(w[c]) + job.lift)
+                                  : krn_float(x[c]));
         if (normed && threadIdx.x == 0)
             job.rstd[(int64_t)blockIdx.x * job.heads + head] = rstd;
     }
@@ -328,7 +329,7 @@ template <typename A, bool ADD> __global__ void __launch_bounds__(THREADS_MAX) a
         for (int64_t c = threadIdx.x; normed && c < job.C; c += blockDim.x) {
             float d = krn_float(dy[c]), z = krn_float(x[c]) * rstd;
             part[key * job.C + c] = krn_fma(d, z, part[key * job.C + c]);
-            sum = krn_fma(d * krn_float(w[c]), z, sum);
+            sum = krn_fma(d * (krn_float(w[c]) + job.lift), z, sum);
         }
         if (!job.dx)
             continue;
@@ -338,7 +339,7 @@ template <typename A, bool ADD> __global__ void __launch_bounds__(THREADS_MAX) a
         for (int64_t c = threadIdx.x; c < job.C; c += blockDim.x) {
             float d = krn_float(dy[c]), old = ADD ? krn_float(dx[c]) : 0.0f;
             if (normed) {
-                d = krn_fma(-(krn_float(x[c]) * rstd), mean, d * krn_float(w[c]));
+                d = krn_fma(-(krn_float(x[c]) * rstd), mean, d * (krn_float(w[c]) + job.lift));
                 d = ADD ? krn_fma(rstd, d, old) : rstd * d;
             } else if (ADD)
                 d += old;
@@ -385,6 +386,7 @@ static rms_job rmsnorm_job(krn_ctx *cx, const krn_args *args, bool backward)
     job.rows = rows_per_part(job.N);
     job.q_heads = job.heads = job.all = job.weights = 1;
     job.eps = args->eps;
+    job.lift = args->lift;
     return job;
 }
 
@@ -409,6 +411,7 @@ static rms_job headnorm_job(krn_ctx *cx, const krn_args *args, bool backward)
     job.all = H + 2 * K;
     job.weights = 2;
     job.eps = args->eps;
+    job.lift = args->lift;
     return job;
 }
 

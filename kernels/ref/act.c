@@ -1,5 +1,5 @@
 /*
- * The elementwise ops: gelu, dropout, add, dropout_add, swiglu. One rounding per stored element;
+ * The elementwise ops: gelu, dropout, add, dropout_add, swiglu, geglu. One rounding per stored element;
  * dropout_add rounds once, after the sum. Backward of dropout draws the same mask again.
  */
 #include "kernels/ref/ref.h"
@@ -163,4 +163,40 @@ void ref_swiglu_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
 {
     if (args->buf[3])
         ref_parallel(cx, args, act, args->dim[0], swiglu_d_row);
+}
+
+static void geglu_row(const ref_job *job, int64_t n)
+{
+    void *const *buf = job->args->buf;
+    int64_t F = job->args->dim[1];
+    for (int64_t f = 0; f < F; f++) {
+        double gate = ref_get(job->act, buf[0], n * 2 * F + f);
+        ref_put(job->act, buf[1], n * F + f,
+                ref_gelu(gate) * ref_get(job->act, buf[0], n * 2 * F + F + f));
+    }
+}
+
+void ref_geglu_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    ref_parallel(cx, args, act, args->dim[0], geglu_row);
+}
+
+static void geglu_d_row(const ref_job *job, int64_t n)
+{
+    void *const *buf = job->args->buf;
+    int64_t F = job->args->dim[1];
+    bool add = job->args->flags & KRN_ADD_D_IN0;
+    for (int64_t f = 0; f < F; f++) {
+        double gate = ref_get(job->act, buf[0], n * 2 * F + f);
+        double up = ref_get(job->act, buf[0], n * 2 * F + F + f);
+        double dy = ref_get(job->act, buf[2], n * F + f);
+        ref_put_or_add(job->act, buf[3], n * 2 * F + f, dy * up * ref_gelu_slope(gate), add);
+        ref_put_or_add(job->act, buf[3], n * 2 * F + F + f, dy * ref_gelu(gate), add);
+    }
+}
+
+void ref_geglu_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    if (args->buf[3])
+        ref_parallel(cx, args, act, args->dim[0], geglu_d_row);
 }

@@ -1,6 +1,7 @@
 /*
  * rmsnorm: y = x * rstd * w over the last dimension, rstd = 1/sqrt(mean(x^2) + eps) (Zhang and
- * Sennrich 2019). y is computed from the unrounded rstd; backward from the stored one, with
+ * Sennrich 2019), where w is the stored weight plus the lift. y is computed from the unrounded rstd;
+ * backward from the stored one, with
  * z = x * rstd: dx = rstd * (dy w - z mean_c(dy w z)), dw = sum_n dy z. headnorm is the same over
  * each head of q (wq) and k (wk) of a packed qkv; v passes. One idea: a head is a row at a place.
  */
@@ -21,6 +22,11 @@ typedef struct places {
 static const places rms_fwd = {2, 3, 0, 0}, rms_bwd = {0, 3, 4, 5};
 static const places head_fwd = {3, 4, 0, 0}, head_bwd = {0, 4, 5, 6};
 
+static double weight(const ref_job *job, row r, int64_t c)
+{
+    return ref_get(job->act, r.w, c) + (double)job->args->lift;
+}
+
 static void norm_fwd(const ref_job *job, const places *p, row r)
 {
     void *const *buf = job->args->buf;
@@ -32,7 +38,7 @@ static void norm_fwd(const ref_job *job, const places *p, row r)
     double rstd = 1.0 / sqrt(sum / (double)r.C + (double)job->args->eps);
     for (int64_t c = 0; c < r.C; c++)
         ref_put(job->act, buf[p->y], r.at + c,
-                ref_get(job->act, buf[0], r.at + c) * rstd * ref_get(job->act, r.w, c));
+                ref_get(job->act, buf[0], r.at + c) * rstd * weight(job, r, c));
     ref_put(job->stat, buf[p->rstd], r.stat, rstd);
 }
 
@@ -41,12 +47,12 @@ static void norm_dx(const ref_job *job, const places *p, row r)
     void *const *buf = job->args->buf;
     double rstd = ref_get(job->stat, buf[p->rstd], r.stat), mean = 0.0;
     for (int64_t c = 0; c < r.C; c++)
-        mean += ref_get(job->act, buf[p->dy], r.at + c) * ref_get(job->act, r.w, c) *
+        mean += ref_get(job->act, buf[p->dy], r.at + c) * weight(job, r, c) *
                 ref_get(job->act, buf[0], r.at + c) * rstd;
     mean /= (double)r.C;
     for (int64_t c = 0; c < r.C; c++) {
         double z = ref_get(job->act, buf[0], r.at + c) * rstd;
-        double d = ref_get(job->act, buf[p->dy], r.at + c) * ref_get(job->act, r.w, c);
+        double d = ref_get(job->act, buf[p->dy], r.at + c) * weight(job, r, c);
         ref_put_or_add(job->act, buf[p->dx], r.at + c, rstd * (d - z * mean),
                        job->args->flags & KRN_ADD_D_IN0);
     }

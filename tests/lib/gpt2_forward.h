@@ -63,6 +63,7 @@ static inline void gpt2_forward_dims(const graph *g, const graph_node *node, int
         dim[3] = K;
         break;
     case ATOM_OP_swiglu:
+    case ATOM_OP_geglu:
         dim[0] = T;
         dim[1] = width / 2;
         break;
@@ -94,8 +95,12 @@ static inline void gpt2_forward_node(gpt2_forward *f, const graph_node *node)
 {
     const atom_op_info *op = atom_op_get(node->op);
     krn_step step = {.train = 0};
-    krn_args args = {
-        .eps = node->eps, .p = node->p, .rng = node->rng, .rope = node->rope, .scale = node->scale};
+    krn_args args = {.eps = node->eps,
+                     .p = node->p,
+                     .rng = node->rng,
+                     .rope = node->rope,
+                     .scale = node->scale,
+                     .lift = node->lift};
     int b = 0;
     gpt2_forward_dims(f->g, node, args.dim);
     for (int i = 0; i < op->ins; i++)

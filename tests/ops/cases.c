@@ -129,6 +129,11 @@ static const op_shape shapes[] = {
     {ATOM_OP_swiglu, {37, 129}},
     {ATOM_OP_swiglu, {130, 96}},
     {ATOM_OP_swiglu, {3, 4104}},
+    {ATOM_OP_geglu, {1, 1}},
+    {ATOM_OP_geglu, {3, 7}},
+    {ATOM_OP_geglu, {37, 129}},
+    {ATOM_OP_geglu, {130, 96}},
+    {ATOM_OP_geglu, {3, 4104}},
     {ATOM_OP_gelu_erf, {1}},
     {ATOM_OP_gelu_erf, {29}},
     {ATOM_OP_gelu_erf, {20011}},
@@ -232,7 +237,7 @@ static op_tensors llama_tensors(const op_case *c)
                             .params = {{"w", KIND_ACT, d[1]}},
                             .out = {{"y", KIND_ACT, d[0] * d[1]}},
                             .saved = {{"rstd", KIND_STAT, d[0]}}};
-    if (c->op == ATOM_OP_swiglu)
+    if (c->op == ATOM_OP_swiglu || c->op == ATOM_OP_geglu)
         return (op_tensors){.in = {{"x", KIND_ACT, 2 * d[0] * d[1]}},
                             .out = {{"y", KIND_ACT, d[0] * d[1]}}};
     op_tensors t = {.in = {{"qkv", KIND_ACT, rows * qkv_heads(c, true) * D}},
@@ -300,6 +305,7 @@ static op_tensors tensors_of(const op_case *c)
     case ATOM_OP_headnorm:
     case ATOM_OP_rope:
     case ATOM_OP_swiglu:
+    case ATOM_OP_geglu:
         return llama_tensors(c);
     case ATOM_OP_lora:
         return lora_tensors(c);
@@ -425,6 +431,8 @@ krn_args op_args(const op_case *c)
         args.scale = scales[c->variant];
     if (c->op == ATOM_OP_attention && c->variant == 2) /* the others: 1/sqrt(D) */
         args.scale = 0.15f;
+    if (c->op == ATOM_OP_rmsnorm || c->op == ATOM_OP_headnorm)
+        args.lift = c->variant % 2 ? 1.0f : 0.0f;
     static const float shares[VARIANT_N] = {0.1f, 0.5f, 0.01f, 1};
     if (c->op == ATOM_OP_compress)
         args.scale = shares[c->variant];

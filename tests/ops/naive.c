@@ -171,14 +171,14 @@ static void naive_attention(krn_ctx *cx, const krn_args *a)
             }
 }
 
-/* y = x w / sqrt(mean(x^2) + eps) of n numbers; gives 1 / sqrt(..). */
+/* y = x (lift + w) / sqrt(mean(x^2) + eps) of n numbers; gives 1 / sqrt(..). */
 static double rms(const krn_args *a, const double *x, const double *w, double *y, int64_t n)
 {
     double mean = 0;
     for (int64_t i = 0; i < n; i++)
         mean += x[i] * x[i] / (double)n;
     for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] * w[i] / sqrt(mean + (double)a->eps);
+        y[i] = x[i] * ((double)a->lift + w[i]) / sqrt(mean + (double)a->eps);
     return 1 / sqrt(mean + (double)a->eps);
 }
 
@@ -247,6 +247,17 @@ static void naive_rope(krn_ctx *cx, const krn_args *a)
                                                           : r->gain > 0 ? (double)r->gain * turn
                                                                         : turn;
             }
+}
+
+static void naive_geglu(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t F = a->dim[1];
+    for (int64_t n = 0; n < a->dim[0]; n++)
+        for (int64_t f = 0; f < F; f++) {
+            const double *x = at(a, 0) + n * 2 * F + f;
+            at(a, 1)[n * F + f] = gelu(x[0]) * x[F];
+        }
 }
 
 static void naive_swiglu(krn_ctx *cx, const krn_args *a)

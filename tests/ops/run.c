@@ -117,11 +117,14 @@ static double random_value(const op_case *c, const place *p, int place_i, int64_
     if (c->op == ATOM_OP_classifier && strcmp(p->name, "w") == 0)
         return 2.0 * z / sqrt((double)c->dim[1]);
     if (c->op == ATOM_OP_layernorm || c->op == ATOM_OP_rmsnorm || c->op == ATOM_OP_headnorm)
-        return p->name[0] == 'w' ? 1.0 + 0.3 * z : p->name[0] == 'x' ? 3.0 + 2.0 * z : z;
+        return p->name[0] == 'w'   ? 1.0 - (double)op_args(c).lift + 0.3 * z
+               : p->name[0] == 'x' ? 3.0 + 2.0 * z
+                                   : z;
     if (c->op == ATOM_OP_cross_entropy && c->variant == 2)
         return 100.0 + 8.0 * z; /* far from zero: the largest must be taken out first */
     if (c->op == ATOM_OP_gelu || c->op == ATOM_OP_gelu_erf || c->op == ATOM_OP_silu ||
-        c->op == ATOM_OP_relu2 || c->op == ATOM_OP_swiglu || c->op == ATOM_OP_cross_entropy)
+        c->op == ATOM_OP_relu2 || c->op == ATOM_OP_swiglu || c->op == ATOM_OP_geglu ||
+        c->op == ATOM_OP_cross_entropy)
         return c->variant % 2 ? 4.0 * z : z;
     if (c->op ==
         ATOM_OP_compress) { /* equal values, rows of zeros, an offset that is no multiple */

@@ -66,6 +66,7 @@ static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DI
         dim[4] = node->first;
         break;
     case ATOM_OP_swiglu:
+    case ATOM_OP_geglu:
         dim[1] = width / 2;
         break;
     case ATOM_OP_compress:
@@ -104,8 +105,12 @@ static void *wire_at(const walker *w, int32_t param)
 
 static krn_args args_of(const walker *w, const graph_node *node)
 {
-    krn_args args = {
-        .eps = node->eps, .p = node->p, .rng = node->rng, .rope = node->rope, .scale = node->scale};
+    krn_args args = {.eps = node->eps,
+                     .p = node->p,
+                     .rng = node->rng,
+                     .rope = node->rope,
+                     .scale = node->scale,
+                     .lift = node->lift};
     node_dims(w->g, node, args.dim);
     return args;
 }

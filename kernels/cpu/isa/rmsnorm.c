@@ -20,7 +20,7 @@ typedef struct rms_job {
     void *y, *dx;
     const void *dy;
     float *rstd, *dw[2];
-    float eps;
+    float eps, lift;
     bool add;
     float *partial; /* [blocks][weights][C] */
     int weights;
@@ -89,10 +89,17 @@ KRN_INLINE float mean_square(atom_dtype dtype, const void *x, int64_t at, int64_
     return vf_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) / (float)C;
 }
 
+/* What channels are multiplied by. */
+KRN_INLINE vf weights_of(atom_dtype dtype, const rms_job *j, const void *w, int64_t c, int64_t k)
+{
+    return vf_get(dtype, w, c, k) + vf_all(j->lift);
+}
+
 KRN_INLINE void fwd_part(atom_dtype dtype, const rms_job *j, const void *w, int64_t at, int64_t c,
                          int64_t k, vf rstd)
 {
-    vf_put(dtype, j->y, at + c, k, vf_get(dtype, j->x, at + c, k) * rstd * vf_get(dtype, w, c, k));
+    vf x = vf_get(dtype, j->x, at + c, k);
+    vf_put(dtype, j->y, at + c, k, x * rstd * weights_of(dtype, j, w, c, k));
 }
 
 KRN_INLINE void fwd_head(atom_dtype dtype, const rms_job *j, int64_t n, int64_t h)
@@ -137,14 +144,14 @@ KRN_INLINE vf bwd_sum(atom_dtype dtype, const rms_job *j, const void *w, float *
 {
     vf dy = vf_get(dtype, j->dy, at + c, k), z = vf_get(dtype, j->x, at + c, k) * rstd;
     vf_put(ATOM_F32, dw, c, k, vf_fma(dy, z, vf_get(ATOM_F32, dw, c, k)));
-    return vf_fma(dy * vf_get(dtype, w, c, k), z, sum);
+    return vf_fma(dy * weights_of(dtype, j, w, c, k), z, sum);
 }
 
 KRN_INLINE void bwd_dx(atom_dtype dtype, const rms_job *j, const void *w, int64_t at, int64_t c,
                        int64_t k, vf rstd, vf mean)
 {
     vf z = vf_get(dtype, j->x, at + c, k) * rstd;
-    vf d = vf_get(dtype, j->dy, at + c, k) * vf_get(dtype, w, c, k);
+    vf d = vf_get(dtype, j->dy, at + c, k) * weights_of(dtype, j, w, c, k);
     vf dx = rstd * (d - z * mean);
     if (j->add)
         dx += vf_get(dtype, j->dx, at + c, k);
@@ -208,6 +215,7 @@ static void combine(void *ctx, uint32_t index, uint32_t worker)
 static void run(krn_ctx *cx, const krn_args *args, rms_job j, int backward, atom_task task)
 {
     j.eps = args->eps;
+    j.lift = args->lift;
     j.add = args->flags & KRN_ADD_D_IN0;
     if (!backward) {
         krn_each(cx->threads, krn_ceil_div(j.N, FWD_TOKENS), task, &j);

@@ -14,7 +14,7 @@
             ENTRY(rmsnorm, direction), ENTRY(headnorm, direction), ENTRY(rope, direction),         \
             ENTRY(swiglu, direction), ENTRY(lora, direction), ENTRY(gelu_erf, direction),          \
             ENTRY(relu, direction), ENTRY(relu2, direction), ENTRY(silu, direction),               \
-            ENTRY(scale, direction), ENTRY(compress, direction),                                   \
+            ENTRY(scale, direction), ENTRY(compress, direction), ENTRY(geglu, direction),          \
     }
 
 const krn_cpu_vec KRN_ISA(krn_cpu_vec) = {
