@@ -155,6 +155,10 @@ static atom_status read_pre_tokenizer(steps *s, const json_t *whole)
             s->r.digits_single = json_is_true(json_object_get(step, "individual_digits"));
         } else if (i == 0 && !s->r.nfc && !s->r.metaspace && is(step, "Metaspace")) {
             st = read_metaspace(s, step);
+        } else if (s->r.metaspace && is(step, "Split") &&
+                   strcmp(text_of(json_object_get(step, "pattern"), "String"), " ") == 0 &&
+                   !json_is_true(json_object_get(step, "invert"))) {
+            continue; /* Gemma's: at spaces, of which none is left */
         } else {
             st = unsupported(s, "pre_tokenizer", type_of(step));
         }
