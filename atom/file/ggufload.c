@@ -150,6 +150,21 @@ static void take_multipliers(taking *t)
     c->logits_divisor = real(t, "logit_scale", 1);
 }
 
+/* What Gemma's files say of windows and of the rope of layers that have one. */
+static atom_status take_gemma(taking *t)
+{
+    graph_config *c = t->c;
+    int64_t every = number(t, "attention.sliding_window_pattern", c->full_every);
+    c->local_theta = real(t, "rope.freq_base_swa", (double)c->local_theta);
+    c->query_scalar = file_gguf_query_scalar(c);
+    return every == c->full_every
+               ? ATOM_OK
+               : atom_fail(ATOM_E_UNSUPPORTED,
+                           "%s: attention.sliding_window_pattern is %lld; for a %s only %lld is "
+                           "supported",
+                           t->f->path, (long long)every, t->arch, (long long)c->full_every);
+}
+
 static atom_status take_llama(taking *t)
 {
     graph_config *c = t->c;
@@ -171,6 +186,8 @@ static atom_status take_llama(taking *t)
                          t->f->path, t->arch);
     if (graph_family_traits(c->family)->multipliers)
         take_multipliers(t);
+    if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST && c->heads > 0)
+        ATOM_TRY(take_gemma(t));
     c->untied = has(t, "output.weight");
     c->qkv_bias = has(t, "blk.0.attn_q.bias");
     c->o_bias = has(t, "blk.0.attn_output.bias");
@@ -276,9 +293,12 @@ static atom_status take_turned(const loading *l, const file_slice *s, const file
 static atom_status take_plain(const loading *l, const file_slice *s, const file_gguf_in_tensor *t,
                               uint64_t to)
 {
+    float lift = file_gguf_lift(l->c, s);
     for (uint64_t at = 0, some; at < s->elements; at += some) {
         some = s->elements - at < l->room ? s->elements - at : l->room;
         ATOM_TRY(file_gguf_read_f32(l->f, t, at, some, l->buffer));
+        for (uint64_t i = 0; i < some && lift > 0; i++)
+            l->buffer[i] -= lift;
         ATOM_TRY(l->vector.put(l->vector.ctx, to + at, some, l->buffer));
     }
     return ATOM_OK;

@@ -46,6 +46,35 @@ static void put_real(file_gguf *w, const graph_config *c, const char *rest, floa
 
 enum { GGUF_NOPE_EVERY = 4 }; /* llama.cpp's constant for smollm3: no key says it */
 
+/* What llama.cpp knows of Gemma by heart: it divides scores by the root of D, but in the largest model
+ * of a generation by that of C / H. */
+float file_gguf_query_scalar(const graph_config *c)
+{
+    enum { LARGEST_OF_3 = 62 };
+    return (float)(c->layers == LARGEST_OF_3 ? c->width / c->heads : c->head_dim);
+}
+
+/* And which layers have windows, and what rope those have. */
+static atom_status check_gemma(const graph_config *c)
+{
+    const graph_config *usual = &graph_family_traits(c->family)->defaults;
+    graph_config pattern = {.full_every = usual->full_every};
+    const char *key = c->local_theta != usual->local_theta           ? "rope_local_base_freq"
+                      : c->query_scalar != file_gguf_query_scalar(c) ? "query_pre_attn_scalar"
+                      : c->untied                                    ? "an untied head"
+                      : c->qkv_bias                                  ? "attention_bias"
+                                                                     : NULL;
+    for (int64_t i = 0; i < c->layers && !key; i++) {
+        if (graph_layer_is_full(c, i) != graph_layer_is_full(&pattern, i))
+            key = "layer_types";
+    }
+    if (!key)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "this model has %s that llama.cpp does not have for a %s; GGUF cannot hold it",
+                     key, file_gguf_architecture(c));
+}
+
 static atom_status check_model(const graph_config *c)
 {
     if (!file_gguf_architecture(c))
@@ -65,6 +94,8 @@ static atom_status check_model(const graph_config *c)
                          c->rope.yarn    ? "rope_type 'yarn'"
                          : c->rope.width ? "partial_rotary_factor"
                                          : "rope_type 'longrope'");
+    if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST)
+        ATOM_TRY(check_gemma(c));
     if (c->window_layers > 0 && c->window > 0 && c->window < c->positions)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "only the layers from %lld on look through a window of %lld tokens "
@@ -121,7 +152,9 @@ atom_status file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_t
     put_number(w, c, "attention.key_length", c->head_dim);
     put_number(w, c, "attention.value_length", c->head_dim);
     put_real(w, c, "attention.layer_norm_rms_epsilon", c->epsilon);
-    if (c->window && c->window_layers == 0) /* else it hides nothing: check_model */
+    if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST) /* llama.cpp insists on it */
+        put_number(w, c, "attention.sliding_window", c->window ? c->window : c->positions);
+    else if (c->window && c->window_layers == 0) /* else it hides nothing: check_model */
         put_number(w, c, "attention.sliding_window", c->window);
     put_rotary(w, c);
     if (graph_family_traits(c->family)->multipliers)
@@ -160,9 +193,10 @@ static const char *const block_names[][2] = {
     {"mlp.c_proj", "ffn_down"},
 };
 
-/* Before those, of families with post_norm. */
+/* Before those, of families with norms behind. */
 static const char *const post_names[][2] = {
     {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
     {"post_feedforward_layernorm", "post_ffw_norm"},
 };
 
@@ -178,7 +212,7 @@ static const char *look_up(const char *const (*names)[2], size_t n, const char *
 static const char *block_name(const graph_config *c, const char *stem, size_t bytes)
 {
     const char *made = NULL;
-    if (graph_family_traits(c->family)->post_norm)
+    if (graph_family_traits(c->family)->norms != GRAPH_NORMS_BEFORE)
         made = look_up(post_names, sizeof post_names / sizeof post_names[0], stem, bytes);
     if (!made)
         made = look_up(block_names, sizeof block_names / sizeof block_names[0], stem, bytes);
@@ -288,11 +322,20 @@ static atom_status write_turned(const export_job *j, const file_slice *s, uint64
     return ATOM_OK;
 }
 
+float file_gguf_lift(const graph_config *c, const file_slice *s)
+{
+    return graph_family_traits(c->family)->lifted && s->rank == 1 && strstr(s->name, "norm.") ? 1
+                                                                                              : 0;
+}
+
 static atom_status write_plain(const export_job *j, const file_slice *s, uint64_t from)
 {
+    float lift = file_gguf_lift(j->c, s);
     for (uint64_t at = 0, some; at < s->elements; at += some) {
         some = s->elements - at < j->room ? s->elements - at : j->room;
         ATOM_TRY(j->vector.get(j->vector.ctx, from + at, some, j->buffer));
+        for (uint64_t i = 0; i < some && lift > 0; i++)
+            j->buffer[i] += lift;
         ATOM_TRY(file_gguf_write(j->w, j->buffer, some));
     }
     return ATOM_OK;

@@ -11,6 +11,7 @@
 
 #include "atom/file/gguf.h"
 #include "atom/file/ggufread.h"
+#include "atom/file/hfweights.h"
 #include "atom/file/vector.h"
 #include "atom/graph/models.h"
 
@@ -40,6 +41,10 @@ ATOM_MUST atom_status file_gguf_read_weights(const char *path, const graph *g, f
  * + 16 bytes. */
 ATOM_MUST atom_status file_gguf_name(const graph_config *config, const char *name, char *out,
                                      size_t room);
+/* What llama.cpp divides scores of a Gemma by the root of. */
+float file_gguf_query_scalar(const graph_config *config);
+/* What the numbers of this tensor are more there: 1, of norms whose weights are added to 1. */
+float file_gguf_lift(const graph_config *config, const file_slice *slice);
 /* Are rows of this tensor in another order in a file of that architecture? */
 bool file_gguf_turned(const graph_config *config, const char *name);
 

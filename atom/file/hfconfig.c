@@ -43,6 +43,12 @@ static atom_status take_family(const char *path, const json_t *root, graph_famil
                          path);
     *family = type && !name ? GRAPH_FAMILY_N : find_family(name, first);
     graph_family_list(false, known);
+    if (name && strcmp(name, "gemma3") == 0)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: model_type: 'gemma3' is a text model with a vision tower, and atom "
+                         "trains the text: load it with transformers' Gemma3ForCausalLM and save "
+                         "that (docs/guide/train.md#models)",
+                         path);
     if (*family == GRAPH_FAMILY_N)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: '%.64s' is not supported; %s are", path,
                          type ? "model_type" : "architectures",

@@ -22,6 +22,7 @@ static atom_status check_spelling(const char *path, const json_t *root)
                                         "num_key_value_heads",
                                         "head_dim",
                                         "hidden_act",
+                                        "hidden_activation",
                                         "rms_norm_eps",
                                         "initializer_range",
                                         "attention_dropout",
@@ -42,18 +43,33 @@ static atom_status check_spelling(const char *path, const json_t *root)
                                         "attention_multiplier",
                                         "logits_scaling",
                                         "use_sliding_window",
-                                        "max_window_layers"};
+                                        "max_window_layers",
+                                        "sliding_window_pattern",
+                                        "_sliding_window_pattern",
+                                        "rope_local_base_freq",
+                                        "query_pre_attn_scalar"};
     return file_check_spelling(path, root, names, sizeof names / sizeof *names);
 }
 
-static atom_status check_mathematics(const char *path, const json_t *root)
+/* Each function has two names. */
+static atom_status check_activation(const char *path, const json_t *root, const char *key,
+                                    bool gelu)
 {
-    const json_t *act = atom_json_present(root, "hidden_act");
-    const char *name = act ? json_string_value(act) : "silu";
-    if (!name || (strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0))
-        return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: hidden_act: '%.64s' is not supported; only silu is", path,
-                         name ? name : "(not a string)");
+    static const char *const names[2][2] = {{"silu", "swish"}, {"gelu_pytorch_tanh", "gelu_new"}};
+    const json_t *act = atom_json_present(root, key);
+    const char *name = act ? json_string_value(act) : names[gelu][0];
+    if (name && (strcmp(name, names[gelu][0]) == 0 || strcmp(name, names[gelu][1]) == 0))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: '%.64s' is not supported; only %s is", path, key,
+                     name ? name : "(not a string)", names[gelu][0]);
+}
+
+static atom_status check_mathematics(const char *path, const json_t *root,
+                                     const graph_traits *traits)
+{
+    ATOM_TRY(check_activation(path, root, "hidden_act", traits->geglu));
+    if (traits->geglu)
+        ATOM_TRY(check_activation(path, root, "hidden_activation", true));
     if (atom_json_present(root, "quantization_config"))
         return file_not_supported(path, "quantization_config", "dequantise the model first");
     if (json_object_size(atom_json_present(root, "pruned_heads")))
@@ -92,7 +108,7 @@ atom_status file_llama_take(const char *path, const json_t *root, graph_family f
     graph_family_defaults(family, c);
     ATOM_TRY(check_spelling(path, root));
     ATOM_TRY(file_traits_check(path, root, graph_family_traits(family)));
-    ATOM_TRY(check_mathematics(path, root));
+    ATOM_TRY(check_mathematics(path, root, graph_family_traits(family)));
     ATOM_TRY(take_sizes(path, root, c));
     ATOM_TRY(file_take_real(path, root, "rms_norm_eps", (double)c->epsilon, &c->epsilon));
     ATOM_TRY(file_take_real(path, root, "initializer_range", 0.02, &c->init_std));
@@ -127,9 +143,10 @@ atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_toke
         "intermediate_size", (json_int_t)c->inner, "num_hidden_layers", (json_int_t)c->layers,
         "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads,
         "head_dim", (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->positions,
-        "hidden_act", "silu", "rms_norm_eps", file_neat(c->epsilon), "initializer_range",
-        file_neat(c->init_std), "attention_dropout", file_neat(c->attn_pdrop),
-        "tie_word_embeddings", (int)!c->untied, "_name_or_path", c->name[0] ? c->name : family);
+        "hidden_act", graph_family_traits(c->family)->geglu ? "gelu_pytorch_tanh" : "silu",
+        "rms_norm_eps", file_neat(c->epsilon), "initializer_range", file_neat(c->init_std),
+        "attention_dropout", file_neat(c->attn_pdrop), "tie_word_embeddings", (int)!c->untied,
+        "_name_or_path", c->name[0] ? c->name : family);
     int failed = !ours || json_object_update(root, ours) < 0 || file_rope_set(root, c) ||
                  file_traits_set(root, c, kept) || set_token(root, "bos_token_id", end_token) < 0 ||
                  set_token(root, "eos_token_id", end_token) < 0;

@@ -20,7 +20,8 @@ enum { OF_YARN = 1 << YARN, OF_LONGROPE = 1 << LONGROPE, OF_ALL = (1 << TYPE_N) 
 typedef struct taking {
     const char *path;
     const json_t *root;
-    json_t *rope; /* both objects together */
+    json_t *rope;        /* both objects together */
+    const json_t *local; /* what rope_parameters says of layers with a window, or NULL */
     int type;
     graph_config *c;
 } taking;
@@ -71,8 +72,32 @@ static atom_status check_keys(const taking *t, const char *key, const json_t *ro
     return ATOM_OK;
 }
 
+/* Where there is one object for each type of layer, that of layers that see everything. */
+static atom_status open_types(taking *t, const char *key, const json_t **rope)
+{
+    const json_t *full = atom_json_present(*rope, "full_attention");
+    const json_t *local = atom_json_present(*rope, "sliding_attention");
+    const char *name;
+    json_t *value;
+    if (!full && !local)
+        return ATOM_OK;
+    if (!graph_family_traits(t->c->family)->local_rope)
+        return file_not_supported(t->path, key, "one for each type of layer is not supported");
+    json_object_foreach((json_t *)(uintptr_t)*rope, name, value)
+    {
+        if ((value != full && value != local) || !json_is_object(value))
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: %s must hold one object for full_attention and one for "
+                             "sliding_attention, and nothing else",
+                             t->path, key);
+    }
+    t->local = local;
+    *rope = full;
+    return ATOM_OK;
+}
+
 /* What an object of numbers for the rotary embedding may hold; an empty one is none. */
-static atom_status open_rope(const taking *t, const char *key, const json_t **rope, int *type)
+static atom_status open_rope(taking *t, const char *key, const json_t **rope, int *type)
 {
     const char *path = t->path;
     *rope = atom_json_present(t->root, key);
@@ -81,8 +106,9 @@ static atom_status open_rope(const taking *t, const char *key, const json_t **ro
         return atom_fail(ATOM_E_FORMAT, "%s: %s must be an object", path, key);
     if (!json_object_size(*rope))
         *rope = NULL;
-    if (atom_json_present(*rope, "full_attention") || atom_json_present(*rope, "sliding_attention"))
-        return file_not_supported(path, key, "one for each type of layer is not supported");
+    ATOM_TRY(open_types(t, key, rope));
+    if (!json_object_size(*rope))
+        *rope = NULL;
     const json_t *says = atom_json_present(*rope, "rope_type"),
                  *old = atom_json_present(*rope, "type");
     says = says ? says : old;
@@ -283,12 +309,38 @@ static atom_status take_all(taking *t)
     return t->type == LLAMA3 ? take_llama3(t) : t->type == YARN ? take_yarn(t) : ATOM_OK;
 }
 
+/* Of layers with a window, if they have another: a base, and nothing is scaled. */
+static atom_status take_local(const taking *t)
+{
+    const char *key = "rope_local_base_freq";
+    const json_t *said = atom_json_present(t->root, key);
+    const json_t *type = atom_json_present(t->local, "rope_type");
+    const json_t *inside = atom_json_present(t->local, "rope_theta");
+    if (type && strcmp(json_is_string(type) ? json_string_value(type) : "", "default") != 0)
+        return file_not_supported(t->path, "sliding_attention: rope_type",
+                                  "only default is supported");
+    if (t->local)
+        ATOM_TRY(check_keys(t, "sliding_attention", t->local, DEFAULT));
+    if (!file_is_neutral(atom_json_present(t->local, "factor"), 1) ||
+        !file_is_neutral(atom_json_present(t->local, "partial_rotary_factor"), 1))
+        return file_not_supported(t->path, "sliding_attention", "nothing of it may be scaled");
+    if (said && inside && json_number_value(said) != json_number_value(inside))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: %s and rope_parameters contradict each other; take out the one that "
+                         "is wrong",
+                         t->path, key);
+    return file_take_real(t->path, inside ? t->local : t->root, inside ? "rope_theta" : key,
+                          (double)t->c->local_theta, &t->c->local_theta);
+}
+
 atom_status file_rope_take(const char *path, const json_t *root, graph_config *c)
 {
     taking t = {.path = path, .root = root, .c = c};
     atom_status st = join(&t);
     if (st == ATOM_OK)
         st = take_all(&t);
+    if (st == ATOM_OK && graph_family_traits(c->family)->local_rope)
+        st = take_local(&t);
     json_decref(t.rope);
     return st;
 }
@@ -380,9 +432,22 @@ static json_t *rope_json(const graph_config *c, bool parameters)
 
 static bool says_dynamic(const json_t *root, const char *key)
 {
-    const json_t *rope = json_object_get(root, key), *says = json_object_get(rope, "rope_type");
+    const json_t *rope = json_object_get(root, key),
+                 *full = json_object_get(rope, "full_attention");
+    rope = full ? full : rope;
+    const json_t *says = json_object_get(rope, "rope_type");
     const char *name = json_string_value(says ? says : json_object_get(rope, "type"));
     return name && strcmp(name, type_names[DYNAMIC]) == 0;
+}
+
+/* For transformers 5, of a family whose layers with a window have another. */
+static int set_local(json_t *root, const graph_config *c)
+{
+    json_t *types =
+        json_pack("{s:o, s:{s:s, s:f}}", "full_attention", rope_json(c, true), "sliding_attention",
+                  "rope_type", type_names[DEFAULT], "rope_theta", file_neat(c->local_theta));
+    return set_real(root, "rope_local_base_freq", c->local_theta) ||
+           json_object_set_new(root, "rope_parameters", types) < 0;
 }
 
 /* What a file says of longer texts than atom takes stays as it is. */
@@ -390,9 +455,11 @@ int file_rope_set(json_t *root, const graph_config *c)
 {
     if (says_dynamic(root, "rope_scaling") || says_dynamic(root, "rope_parameters"))
         return 0;
+    bool local = graph_family_traits(c->family)->local_rope;
     return set_real(root, "rope_theta", c->rope.theta) ||
            json_object_set_new(root, "rope_scaling", rope_json(c, false)) < 0 ||
-           json_object_set_new(root, "rope_parameters", rope_json(c, true)) < 0 ||
+           (local ? set_local(root, c)
+                  : json_object_set_new(root, "rope_parameters", rope_json(c, true)) < 0) ||
            (c->rope.width &&
             json_object_set_new(root, "partial_rotary_factor", part_json(c)) < 0) ||
            (c->long_rope.original &&

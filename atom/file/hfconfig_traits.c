@@ -6,6 +6,7 @@
  */
 #include "atom/file/hfconfig.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Keys of other families that change the mathematics, mostly without a tensor of their own that
@@ -18,7 +19,11 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
         bool ours;
     } keys[] = {{"attn_logit_softcapping", 0, false},
                 {"final_logit_softcapping", 0, false},
-                {"query_pre_attn_scalar", 0, false},
+                {"query_pre_attn_scalar", 0, traits->query_scalar},
+                {"rope_local_base_freq", 0, traits->local_rope},
+                {"sliding_window_pattern", 0, traits->windows == GRAPH_WINDOW_MOST},
+                {"use_bidirectional_attention", 0, false},
+                {"hidden_activation", 0, traits->geglu},
                 {"embedding_multiplier", 1, traits->multipliers},
                 {"residual_multiplier", 1, traits->multipliers},
                 {"attention_multiplier", 0, traits->multipliers},
@@ -52,25 +57,41 @@ static atom_status take_flag(const char *path, const json_t *root, const char *k
     return ATOM_OK;
 }
 
-/* How many layers, the first ones, layer_types (5) leaves without a window; all there are where it
- * is absent. Every name is checked, whether windows are used or not. */
-static atom_status take_layer_types(const char *path, const json_t *root, const graph_config *c,
-                                    int64_t *full)
+/* layer_types (5), or NULL: one known name for each layer, whether windows are used or not. */
+static atom_status open_layer_types(const char *path, const json_t *root, const graph_config *c,
+                                    const json_t **types)
 {
-    const json_t *types = atom_json_present(root, "layer_types");
-    int64_t n = (int64_t)json_array_size(types);
-    *full = 0;
-    if (types && n != c->layers)
+    *types = atom_json_present(root, "layer_types");
+    int64_t n = (int64_t)json_array_size(*types);
+    if (*types && n != c->layers)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: layer_types must be an array with one name for each of the %lld "
                          "layers",
                          path, (long long)c->layers);
     for (int64_t i = 0; i < n; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        bool is_full = type && strcmp(type, "full_attention") == 0;
-        if (!is_full && !(type && strcmp(type, "sliding_attention") == 0))
+        const char *type = json_string_value(json_array_get(*types, (size_t)i));
+        if (!type ||
+            (strcmp(type, "full_attention") != 0 && strcmp(type, "sliding_attention") != 0))
             return file_not_supported(path, "layer_types",
                                       "only full_attention and sliding_attention are supported");
+    }
+    return ATOM_OK;
+}
+
+static bool type_is_full(const json_t *types, int64_t layer)
+{
+    return strcmp(json_string_value(json_array_get(types, (size_t)layer)), "full_attention") == 0;
+}
+
+/* How many layers, the first ones, they leave without a window; all there are where they are absent. */
+static atom_status take_layer_types(const char *path, const json_t *root, const graph_config *c,
+                                    int64_t *full)
+{
+    const json_t *types;
+    ATOM_TRY(open_layer_types(path, root, c, &types));
+    *full = 0;
+    for (int64_t i = 0; types && i < c->layers; i++) {
+        bool is_full = type_is_full(types, i);
         if (is_full && *full < i)
             return file_not_supported(path, "layer_types",
                                       "full_attention after sliding_attention is not supported");
@@ -101,6 +122,45 @@ static atom_status refuse_window(const char *path, const json_t *root, const gra
     return ATOM_OK;
 }
 
+/* Which layers see everything: layer_types (5) or sliding_window_pattern (4). Without either it is what
+ * the class says. */
+static atom_status take_pattern(const char *path, const json_t *root, graph_config *c)
+{
+    const char *key = "sliding_window_pattern";
+    const json_t *types, *said = atom_json_present(root, key);
+    int64_t first = 0;
+    ATOM_TRY(open_layer_types(path, root, c, &types));
+    ATOM_TRY(file_take_int(path, root, key, NULL, c->full_every, &c->full_every));
+    if (!types)
+        return ATOM_OK;
+    while (first < c->layers && !type_is_full(types, first))
+        first++;
+    int64_t every = first < c->layers ? first + 1 : 0;
+    for (int64_t i = 0; i < c->layers; i++) {
+        bool is_full = type_is_full(types, i);
+        if (is_full != (every > 0 && (i + 1) % every == 0))
+            return file_not_supported(path, "layer_types",
+                                      "only full_attention at every n-th layer is supported");
+        if (said && is_full != graph_layer_is_full(c, i))
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: layer_types and %s contradict each other; take out the one that "
+                             "is wrong",
+                             path, key);
+    }
+    c->full_every = every;
+    return ATOM_OK;
+}
+
+static atom_status take_most_windows(const char *path, const json_t *root, graph_config *c)
+{
+    ATOM_TRY(file_check_flag(path, root, "use_sliding_window", true));
+    ATOM_TRY(take_pattern(path, root, c));
+    if (json_is_null(json_object_get(root, "sliding_window")))
+        return ATOM_OK;
+    return file_take_int(path, root, "sliding_window", NULL, graph_family_traits(c->family)->window,
+                         &c->window);
+}
+
 static atom_status take_window(const char *path, const json_t *root, graph_config *c)
 {
     const graph_traits *traits = graph_family_traits(c->family);
@@ -108,6 +168,8 @@ static atom_status take_window(const char *path, const json_t *root, graph_confi
     bool later = traits->windows == GRAPH_WINDOW_LATER, used = false;
     int64_t full;
     c->window = c->window_layers = 0;
+    if (traits->windows == GRAPH_WINDOW_MOST)
+        return take_most_windows(path, root, c);
     ATOM_TRY(take_layer_types(path, root, c, &full));
     if (traits->windows == GRAPH_WINDOW_NEVER)
         return refuse_window(path, root, c, full);
@@ -198,16 +260,18 @@ atom_status file_traits_take(const char *path, const json_t *root, graph_config 
         ATOM_TRY(take_nope(path, root, c));
     if (traits->multipliers)
         ATOM_TRY(take_multipliers(path, root, c));
+    if (traits->query_scalar)
+        ATOM_TRY(take_multiplier(path, root, "query_pre_attn_scalar", &c->query_scalar));
     return take_window(path, root, c);
 }
 
-/* Where all layers have a window but the first ones, only their types can say so. */
+/* Which layers have a window where not all have or none has. */
 static int set_layer_types(json_t *root, const graph_config *c)
 {
     json_t *types = json_array();
     int failed = !types;
     for (int64_t i = 0; i < c->layers && !failed; i++) {
-        const char *type = i < c->window_layers ? "full_attention" : "sliding_attention";
+        const char *type = graph_layer_is_full(c, i) ? "full_attention" : "sliding_attention";
         failed = json_array_append_new(types, json_string(type)) < 0;
     }
     failed = failed || json_object_set(root, "layer_types", types) < 0;
@@ -224,7 +288,12 @@ static int set_window(json_t *root, const graph_config *c)
         json_decref(window);
         return 0;
     }
+    /* of fewer layers than the pattern's none sees everything */
+    int64_t every = c->full_every > 0 ? c->full_every : c->layers + 1;
     return json_object_set_new(root, "sliding_window", window) < 0 ||
+           (windows == GRAPH_WINDOW_MOST &&
+            (set_layer_types(root, c) ||
+             json_object_set_new(root, "sliding_window_pattern", json_integer(every)) < 0)) ||
            (windows == GRAPH_WINDOW_ALL && c->window_layers && set_layer_types(root, c)) ||
            (windows == GRAPH_WINDOW_LATER &&
             (json_object_set_new(root, "use_sliding_window", json_boolean(c->window > 0)) < 0 ||
@@ -260,11 +329,23 @@ static int set_multipliers(json_t *root, const graph_config *c)
     return failed;
 }
 
+/* transformers 5 takes it for a whole number. */
+static int set_query_scalar(json_t *root, const graph_config *c)
+{
+    double value = file_neat(c->query_scalar);
+    bool whole = value == floor(value) && value < 1e9;
+    return json_object_set_new(root, "query_pre_attn_scalar",
+                               whole ? json_integer((json_int_t)value) : json_real(value));
+}
+
 int file_traits_set(json_t *root, const graph_config *c, bool kept)
 {
     const graph_traits *traits = graph_family_traits(c->family);
     return (traits->nope && set_nope(root, c)) ||
            (traits->multipliers && set_multipliers(root, c)) ||
+           (traits->query_scalar && set_query_scalar(root, c)) ||
+           (traits->geglu &&
+            json_object_set_new(root, "hidden_activation", json_string("gelu_pytorch_tanh")) < 0) ||
            (traits->attention_bias &&
             json_object_set_new(root, "attention_bias", json_boolean(c->qkv_bias)) < 0) ||
            (traits->mlp_bias &&

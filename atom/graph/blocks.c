@@ -6,6 +6,9 @@
  */
 #include "atom/graph/blocks.h"
 
+#include "atom/base/dtype.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,11 +32,23 @@ static atom_status param_add(graph_blocks *b, graph_node *node, const char *suff
     return graph_add_param(b->g, name, rank, dims, init, std, &node->params[node->n_params++]);
 }
 
+/* Weights of norms are 1 at first, and so is what is added to 1 with a weight of 0. */
+static float lift_of(const graph_blocks *b)
+{
+    return b->traits->lifted ? 1 : 0;
+}
+
+static graph_init norm_init(const graph_blocks *b)
+{
+    return b->traits->lifted ? GRAPH_INIT_ZERO : GRAPH_INIT_ONE;
+}
+
 static atom_status add_norm(graph_blocks *b, int64_t layer, const char *part, int32_t x, int32_t *y)
 {
     graph_node node = {.op = ATOM_OP_rmsnorm, .in = {x}, .eps = b->c->epsilon};
+    node.lift = lift_of(b);
     name_make(node.name, layer, part);
-    ATOM_TRY(param_add(b, &node, ".weight", 1, b->c->width, 0, GRAPH_INIT_ONE));
+    ATOM_TRY(param_add(b, &node, ".weight", 1, b->c->width, 0, norm_init(b)));
     return graph_add_node(b->g, &node, y);
 }
 
@@ -90,11 +105,12 @@ static atom_status add_qk_norm(graph_blocks *b, int64_t layer, int32_t *x)
         node.kv_heads = 0;
     }
     node.eps = b->c->epsilon;
+    node.lift = lift_of(b);
     node.n_params = 2;
     name_make(name, layer, "self_attn.q_norm.weight");
-    ATOM_TRY(graph_add_param(b->g, name, 1, &D, GRAPH_INIT_ONE, 0, &node.params[0]));
+    ATOM_TRY(graph_add_param(b->g, name, 1, &D, norm_init(b), 0, &node.params[0]));
     name_make(name, layer, "self_attn.k_norm.weight");
-    ATOM_TRY(graph_add_param(b->g, name, 1, &D, GRAPH_INIT_ONE, 0, &node.params[1]));
+    ATOM_TRY(graph_add_param(b->g, name, 1, &D, norm_init(b), 0, &node.params[1]));
     return graph_add_node(b->g, &node, x);
 }
 
@@ -102,17 +118,30 @@ static atom_status add_qk_norm(graph_blocks *b, int64_t layer, int32_t *x)
 static atom_status open_branch(graph_blocks *b, int64_t layer, const char *norm, int32_t *y)
 {
     *y = b->x;
-    return b->traits->post_norm ? ATOM_OK : add_norm(b, layer, norm, b->x, y);
+    return b->traits->norms == GRAPH_NORMS_BEHIND ? ATOM_OK : add_norm(b, layer, norm, b->x, y);
 }
 
 /* What they made goes back into the stream. */
 static atom_status close_branch(graph_blocks *b, int64_t layer, const char *norm, const char *scale,
                                 const char *add, int32_t y)
 {
-    if (b->traits->post_norm)
+    if (b->traits->norms != GRAPH_NORMS_BEFORE)
         ATOM_TRY(add_norm(b, layer, norm, y, &y));
     ATOM_TRY(add_scale(b, layer, scale, b->c->residual_scale, &y));
     return add_residual(b, layer, add, y);
+}
+
+static atom_rope rope_of(const graph_blocks *b, int64_t layer)
+{
+    const graph_config *c = b->c;
+    atom_rope rope = c->rope;
+    if (c->local_theta > 0 && !graph_layer_is_full(c, layer))
+        return (atom_rope){.theta = c->local_theta, .factor = 1};
+    if (c->long_rope.original > 0)
+        memcpy(rope.divisors,
+               b->g->sequence > c->long_rope.original ? c->long_rope.longer : c->long_rope.shorter,
+               sizeof rope.divisors);
+    return rope;
 }
 
 atom_status block_attention(graph_blocks *b, int64_t layer)
@@ -125,17 +154,15 @@ atom_status block_attention(graph_blocks *b, int64_t layer)
         add_linear(b, layer, "self_attn.qkv_proj", c->width, (H + 2 * K) * D, c->qkv_bias, &a));
     ATOM_TRY(add_qk_norm(b, layer, &a));
     graph_node rope = headed(b, layer, "self_attn.rope", ATOM_OP_rope, a);
-    rope.rope = c->rope;
-    if (c->long_rope.original > 0)
-        memcpy(rope.rope.divisors,
-               b->g->sequence > c->long_rope.original ? c->long_rope.longer : c->long_rope.shorter,
-               sizeof rope.rope.divisors);
+    rope.rope = rope_of(b, layer);
     if (c->nope_every == 0 || (layer + 1) % c->nope_every != 0)
         ATOM_TRY(graph_add_node(b->g, &rope, &a));
     graph_node attention = headed(b, layer, "self_attn", ATOM_OP_attention, a);
     attention.p = c->attn_pdrop;
     attention.scale = c->attention_scale;
-    attention.window = layer < c->window_layers ? 0 : c->window;
+    if (c->query_scalar > 0)
+        attention.scale = (float)(1 / sqrt((double)c->query_scalar));
+    attention.window = graph_layer_is_full(c, layer) ? 0 : c->window;
     ATOM_TRY(graph_add_node(b->g, &attention, &a));
     ATOM_TRY(add_linear(b, layer, "self_attn.o_proj", H * D, c->width, c->o_bias, &a));
     return close_branch(b, layer, "post_attention_layernorm", "self_attn.o_proj.scale", "add_1", a);
@@ -144,9 +171,11 @@ atom_status block_attention(graph_blocks *b, int64_t layer)
 atom_status block_gated_mlp(graph_blocks *b, int64_t layer)
 {
     const graph_config *c = b->c;
-    graph_node act = {.op = ATOM_OP_swiglu};
+    graph_node act = {.op = b->traits->geglu ? ATOM_OP_geglu : ATOM_OP_swiglu};
+    bool around = b->traits->norms == GRAPH_NORMS_AROUND;
     int32_t a;
-    ATOM_TRY(open_branch(b, layer, "post_attention_layernorm", &a));
+    ATOM_TRY(open_branch(b, layer,
+                         around ? "pre_feedforward_layernorm" : "post_attention_layernorm", &a));
     ATOM_TRY(add_linear(b, layer, "mlp.gate_up_proj", c->width, 2 * c->inner, c->mlp_bias, &a));
     name_make(act.name, layer, "mlp.act");
     act.in[0] = a;
@@ -183,6 +212,15 @@ static atom_status check_length(const graph_config *c, int64_t T)
     return ATOM_OK;
 }
 
+/* The root is rounded to what activations are made of, as transformers does it. */
+static float embedding_scale(const graph_blocks *b)
+{
+    float root = (float)sqrt((double)b->c->width);
+    if (!b->traits->root_scaled)
+        return b->c->embedding_scale;
+    return b->g->dtype == ATOM_BF16 ? atom_bf16_to_f32(atom_f32_to_bf16(root)) : root;
+}
+
 atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
                         graph_blocks *b)
 {
@@ -198,7 +236,7 @@ atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int6
                              &b->embedding));
     node.params[0] = b->embedding;
     ATOM_TRY(graph_add_node(b->g, &node, &b->x));
-    return add_scale(b, -1, "embed.scale", c->embedding_scale, &b->x);
+    return add_scale(b, -1, "embed.scale", embedding_scale(b), &b->x);
 }
 
 atom_status blocks_close(graph_blocks *b, atom_status st, graph **out)

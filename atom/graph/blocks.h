@@ -23,7 +23,8 @@ ATOM_MUST atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64
 /* x += o_proj(attention(rope(qkv_proj(norm(x))))); with norms of q and k where
  * the family has them. */
 ATOM_MUST atom_status block_attention(graph_blocks *b, int64_t layer);
-/* x += down_proj(swiglu(gate_up_proj(norm(x)))). With post_norm both are x += norm(block(x)). */
+/* x += down_proj(swiglu(gate_up_proj(norm(x)))). Where norms stand behind, both are
+ * x += norm(block(x)); where they stand around, x += norm(block(norm(x))). */
 ATOM_MUST atom_status block_gated_mlp(graph_blocks *b, int64_t layer);
 /* Last norm, head (tied or not) and loss. */
 ATOM_MUST atom_status block_head(graph_blocks *b);

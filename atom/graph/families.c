@@ -20,6 +20,9 @@
  *                         head (Phi-4-mini report 2025, 2)
  *   OLMo 2                an RMSNorm behind attention and MLP, none before  OLMo 2 report 2025, 3.1
  *                         them; one of all of q and one of all of k
+ *   Gemma 3               RMSNorms around attention and MLP, whose weights  Gemma 3 report 2025, 2;
+ *                         are added to 1; GEGLU; five layers with a window  Gemma 2 report 2024, 2
+ *                         to one without, each kind with a rope of its own
  */
 #include "atom/graph/models.h"
 
@@ -177,7 +180,7 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                      .gguf = "olmo2",
                      .attention_bias = true,
                      .qk_norm = GRAPH_QK_NORM_WHOLE,
-                     .post_norm = true,
+                     .norms = GRAPH_NORMS_BEHIND,
                      .defaults = {.family = GRAPH_OLMO2,
                                   .vocab_size = 50304,
                                   .positions = 2048,
@@ -189,6 +192,36 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                                   .init_std = 0.02f,
                                   .untied = true,
                                   .rope = {.theta = 1e4f, .factor = 1}}},
+    [GRAPH_GEMMA3] = {.name = "gemma3_text",
+                      .class_name = "Gemma3ForCausalLM",
+                      .body_name = "Gemma3TextModel",
+                      .gguf = "gemma3",
+                      .attention_bias = true,
+                      .windows = GRAPH_WINDOW_MOST,
+                      .window = 4096,
+                      .qk_norm = GRAPH_QK_NORM_HEADS,
+                      .norms = GRAPH_NORMS_AROUND,
+                      .lifted = true,
+                      .geglu = true,
+                      .root_scaled = true,
+                      .query_scalar = true,
+                      .local_rope = true,
+                      .defaults = {.family = GRAPH_GEMMA3,
+                                   .vocab_size = 262208,
+                                   .positions = 131072,
+                                   .width = 2304,
+                                   .layers = 26,
+                                   .heads = 8,
+                                   .kv_heads = 4,
+                                   .head_dim = 256,
+                                   .inner = 9216,
+                                   .epsilon = 1e-6f,
+                                   .init_std = 0.02f,
+                                   .window = 4096,
+                                   .full_every = 6,
+                                   .local_theta = 1e4f,
+                                   .query_scalar = 256,
+                                   .rope = {.theta = 1e6f, .factor = 1}}},
     [GRAPH_OWN] = {.name = "atom_graph",
                    .class_name = "AtomGraphForCausalLM",
                    .body_name = "AtomGraphModel",
@@ -208,6 +241,11 @@ const char *graph_family_name(graph_family family)
 void graph_family_defaults(graph_family family, graph_config *config)
 {
     *config = families[family].defaults;
+}
+
+bool graph_layer_is_full(const graph_config *c, int64_t layer)
+{
+    return layer < c->window_layers || (c->full_every > 0 && (layer + 1) % c->full_every == 0);
 }
 
 /* The name of row f in the list, or NULL where it has none or an earlier row has the same. */

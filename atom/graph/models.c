@@ -59,9 +59,26 @@ static atom_status check_rope(const graph_config *c)
     return ATOM_OK;
 }
 
+/* What only Gemma has. */
+static atom_status check_kinds(const graph_config *c)
+{
+    if (c->full_every < 0)
+        return atom_fail(ATOM_E_FORMAT, "sliding_window_pattern is %lld; it must be 1 or more",
+                         (long long)c->full_every);
+    if (c->local_theta != 0 && !(c->local_theta > 1 && c->local_theta <= 1e12f))
+        return atom_fail(ATOM_E_FORMAT,
+                         "rope_local_base_freq is %g; it must be above 1 and at most 1e12",
+                         (double)c->local_theta);
+    if (!(c->query_scalar >= 0 && c->query_scalar <= 1e12f))
+        return atom_fail(ATOM_E_FORMAT, "query_pre_attn_scalar is %g; it must be above 0",
+                         (double)c->query_scalar);
+    return ATOM_OK;
+}
+
 static atom_status check_numbers(const graph_config *c)
 {
     ATOM_TRY(check_rope(c));
+    ATOM_TRY(check_kinds(c));
     if (!(c->epsilon > 0 && c->epsilon < 1))
         return atom_fail(ATOM_E_FORMAT, "rms_norm_eps is %g; it must be between 0 and 1",
                          (double)c->epsilon);
@@ -141,10 +158,12 @@ uint64_t graph_model_params(const graph_config *c)
     uint64_t qkv = q + 2 * (uint64_t)c->kv_heads * D;
     uint64_t attention = qkv * C + q * C, mlp = 3 * F * C;
     uint64_t biases = (c->qkv_bias ? qkv : 0) + (c->o_bias ? C : 0) + (c->mlp_bias ? 2 * F + C : 0);
-    const graph_qk_norm qk_norm = graph_family_traits(c->family)->qk_norm;
-    uint64_t norms = 2 * C + (qk_norm == GRAPH_QK_NORM_HEADS   ? 2 * D
-                              : qk_norm == GRAPH_QK_NORM_WHOLE ? qkv - (uint64_t)c->kv_heads * D
-                                                               : 0);
+    const graph_traits *traits = graph_family_traits(c->family);
+    const graph_qk_norm qk_norm = traits->qk_norm;
+    uint64_t norms = (traits->norms == GRAPH_NORMS_AROUND ? 4 : 2) * C +
+                     (qk_norm == GRAPH_QK_NORM_HEADS   ? 2 * D
+                      : qk_norm == GRAPH_QK_NORM_WHOLE ? qkv - (uint64_t)c->kv_heads * D
+                                                       : 0);
     return V * C * (c->untied ? 2 : 1) + (uint64_t)c->layers * (attention + mlp + biases + norms) +
            C;
 }

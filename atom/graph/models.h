@@ -19,7 +19,8 @@ typedef enum graph_family {
     GRAPH_GRANITE, /* four multipliers */
     GRAPH_PHI3,    /* Phi 3 and 4: packed in files */
     GRAPH_OLMO2,   /* norms behind attention and MLP, and of all of q and all of k */
-    GRAPH_OWN,     /* somebody's own model: a graph is there, the numbers only describe it */
+    GRAPH_GEMMA3, /* norms around attention and MLP; most layers with a window and a rope of theirs */
+    GRAPH_OWN,    /* somebody's own model: a graph is there, the numbers only describe it */
     GRAPH_FAMILY_N
 } graph_family;
 
@@ -49,6 +50,10 @@ typedef struct graph_config {
     int64_t head_dim;      /* D; H D need not be C */
     int64_t window;        /* sliding_window where it is used; 0: none */
     int64_t window_layers; /* layers before this one have none (max_window_layers) */
+    int64_t full_every;    /* nor have layers N - 1, 2 N - 1, ... (layer_types); 0: no such thing */
+    float local_theta;     /* the rope of layers that may have a window: this base, nothing scaled
+                              (rope_local_base_freq); 0: as the others */
+    float query_scalar;    /* whose root divides scores (query_pre_attn_scalar); 0: D */
     bool untied;           /* the head has weights of its own */
     bool qkv_bias, o_bias, mlp_bias;
     atom_rope rope; /* without divisors: those of long_rope depend on T */
@@ -67,9 +72,17 @@ typedef struct graph_config {
 /* Which layers attend through a window. */
 typedef enum graph_windows {
     GRAPH_WINDOW_NEVER,
-    GRAPH_WINDOW_ALL,  /* all of them, unless sliding_window is null */
-    GRAPH_WINDOW_LATER /* where use_sliding_window is true, those from max_window_layers on */
+    GRAPH_WINDOW_ALL,   /* all of them, unless sliding_window is null */
+    GRAPH_WINDOW_LATER, /* where use_sliding_window is true, those from max_window_layers on */
+    GRAPH_WINDOW_MOST   /* all but every n-th, as layer_types or sliding_window_pattern say */
 } graph_windows;
+
+/* Where attention and MLP have norms. */
+typedef enum graph_norms {
+    GRAPH_NORMS_BEFORE, /* of what they read */
+    GRAPH_NORMS_BEHIND, /* of what they make */
+    GRAPH_NORMS_AROUND  /* of both */
+} graph_norms;
 
 /* Which norms q and k pass before they are turned. */
 typedef enum graph_qk_norm {
@@ -89,14 +102,22 @@ typedef struct graph_traits {
     graph_windows windows;
     int64_t window; /* sliding_window where it is used but absent */
     graph_qk_norm qk_norm;
-    bool partial;          /* config.json has partial_rotary_factor */
-    bool packed;           /* files have qkv_proj and gate_up_proj */
-    bool post_norm;        /* norms of what attention and MLP make, instead of what they read */
-    bool nope;             /* config.json has no_rope_layers and no_rope_layer_interval */
-    bool multipliers;      /* it has the four keys of Granite */
+    bool partial; /* config.json has partial_rotary_factor */
+    bool packed;  /* files have qkv_proj and gate_up_proj */
+    graph_norms norms;
+    bool lifted;       /* weights of norms are what is added to 1 */
+    bool geglu;        /* the MLP's gate is gelu's tanh form; config.json has hidden_activation */
+    bool root_scaled;  /* embeddings are multiplied by the root of C, rounded to the dtype */
+    bool query_scalar; /* config.json has query_pre_attn_scalar */
+    bool local_rope;   /* it has rope_local_base_freq, or rope_parameters by type of layer */
+    bool nope;         /* config.json has no_rope_layers and no_rope_layer_interval */
+    bool multipliers;  /* it has the four keys of Granite */
     graph_config defaults; /* for absent keys. kv_heads, head_dim: 0 where others decide them */
 } graph_traits;
 const graph_traits *graph_family_traits(graph_family family);
+
+/* Does this layer see everything, whatever the window? */
+bool graph_layer_is_full(const graph_config *config, int64_t layer);
 
 /* Only of OWN is there anything to free. */
 void graph_config_free(graph_config *config);
@@ -136,8 +157,9 @@ int64_t graph_model_reach(const graph_config *config, int64_t T);
  * "norm", "lm_head", "loss"; with multipliers also "embed.scale", "layers.0.self_attn.o_proj.scale",
  * "layers.0.mlp.down_proj.scale" and "norm.scale". OLMo 2 has no "layers.0.input_layernorm"; its
  * "layers.0.post_attention_layernorm" stands behind o_proj, and "layers.0.post_feedforward_layernorm"
- * behind down_proj. Parameters have the files' names without "model.", but q, k and v lie
- * one after the other in one qkv_proj, and gate and up in one gate_up_proj: one product each.
+ * behind down_proj; Gemma 3 has all three, and "layers.0.pre_feedforward_layernorm". Parameters have
+ * the files' names without "model.", but q, k and v lie one after the other in one qkv_proj, and gate
+ * and up in one gate_up_proj: one product each.
  */
 ATOM_MUST atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B,
                                         int64_t T, graph **out);

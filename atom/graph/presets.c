@@ -16,22 +16,24 @@ typedef struct preset {
     int64_t layers, width, heads, positions;
 } preset;
 
-/* kv_heads, head_dim, inner; the scaling of Llama 3's places: 0 for none. */
+/* kv_heads, head_dim, inner; the scaling of places, Llama 3's or Gemma 3's linear one: 0 for none. */
 typedef struct kin {
     graph_family family;
     int64_t layers, width, heads, kv_heads, head_dim, inner, vocab_size, positions;
     bool untied;
     float theta, scaling;
+    int64_t window;
 } kin;
 
-enum { PRESETS = 12, KIN = 15 };
+enum { PRESETS = 12, KIN = 18 };
 
 static const char *const names[PRESETS + KIN + 1] = {
     "gpt2-124m",    "gpt2-350m",    "gpt2-774m",    "gpt2-1558m",   "gpt3-125m",    "gpt3-350m",
     "gpt3-760m",    "gpt3-1.3b",    "gpt3-2.7b",    "gpt3-6.7b",    "gpt3-13b",     "gpt3-175b",
     "smollm2-135m", "smollm2-360m", "smollm2-1.7b", "llama-2-7b",   "llama-3.2-1b", "llama-3.2-3b",
     "llama-3.1-8b", "mistral-7b",   "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b",   "qwen2.5-7b",
-    "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-8b",     NULL,
+    "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-8b",     "gemma-3-270m", "gemma-3-1b",   "gemma-3-4b",
+    NULL,
 };
 
 static const preset sizes[PRESETS] = {
@@ -41,21 +43,24 @@ static const preset sizes[PRESETS] = {
 };
 
 static const kin kins[KIN] = {
-    {GRAPH_LLAMA, 30, 576, 9, 3, 64, 1536, 49152, 8192, false, 1e5f, 0},
-    {GRAPH_LLAMA, 32, 960, 15, 5, 64, 2560, 49152, 8192, false, 1e5f, 0},
-    {GRAPH_LLAMA, 24, 2048, 32, 32, 64, 8192, 49152, 8192, false, 1.3e5f, 0},
-    {GRAPH_LLAMA, 32, 4096, 32, 32, 128, 11008, 32000, 4096, true, 1e4f, 0},
-    {GRAPH_LLAMA, 16, 2048, 32, 8, 64, 8192, 128256, 131072, false, 5e5f, 32},
-    {GRAPH_LLAMA, 28, 3072, 24, 8, 128, 8192, 128256, 131072, false, 5e5f, 32},
-    {GRAPH_LLAMA, 32, 4096, 32, 8, 128, 14336, 128256, 131072, true, 5e5f, 8},
-    {GRAPH_MISTRAL, 32, 4096, 32, 8, 128, 14336, 32768, 32768, true, 1e6f, 0}, /* v0.3 */
-    {GRAPH_QWEN2, 24, 896, 14, 2, 64, 4864, 151936, 32768, false, 1e6f, 0},
-    {GRAPH_QWEN2, 28, 1536, 12, 2, 128, 8960, 151936, 32768, false, 1e6f, 0},
-    {GRAPH_QWEN2, 36, 2048, 16, 2, 128, 11008, 151936, 32768, false, 1e6f, 0},
-    {GRAPH_QWEN2, 28, 3584, 28, 4, 128, 18944, 152064, 32768, true, 1e6f, 0},
-    {GRAPH_QWEN3, 28, 1024, 16, 8, 128, 3072, 151936, 40960, false, 1e6f, 0},
-    {GRAPH_QWEN3, 28, 2048, 16, 8, 128, 6144, 151936, 40960, false, 1e6f, 0},
-    {GRAPH_QWEN3, 36, 4096, 32, 8, 128, 12288, 151936, 40960, true, 1e6f, 0},
+    {GRAPH_LLAMA, 30, 576, 9, 3, 64, 1536, 49152, 8192, false, 1e5f, 0, 0},
+    {GRAPH_LLAMA, 32, 960, 15, 5, 64, 2560, 49152, 8192, false, 1e5f, 0, 0},
+    {GRAPH_LLAMA, 24, 2048, 32, 32, 64, 8192, 49152, 8192, false, 1.3e5f, 0, 0},
+    {GRAPH_LLAMA, 32, 4096, 32, 32, 128, 11008, 32000, 4096, true, 1e4f, 0, 0},
+    {GRAPH_LLAMA, 16, 2048, 32, 8, 64, 8192, 128256, 131072, false, 5e5f, 32, 0},
+    {GRAPH_LLAMA, 28, 3072, 24, 8, 128, 8192, 128256, 131072, false, 5e5f, 32, 0},
+    {GRAPH_LLAMA, 32, 4096, 32, 8, 128, 14336, 128256, 131072, true, 5e5f, 8, 0},
+    {GRAPH_MISTRAL, 32, 4096, 32, 8, 128, 14336, 32768, 32768, true, 1e6f, 0, 0}, /* v0.3 */
+    {GRAPH_QWEN2, 24, 896, 14, 2, 64, 4864, 151936, 32768, false, 1e6f, 0, 0},
+    {GRAPH_QWEN2, 28, 1536, 12, 2, 128, 8960, 151936, 32768, false, 1e6f, 0, 0},
+    {GRAPH_QWEN2, 36, 2048, 16, 2, 128, 11008, 151936, 32768, false, 1e6f, 0, 0},
+    {GRAPH_QWEN2, 28, 3584, 28, 4, 128, 18944, 152064, 32768, true, 1e6f, 0, 0},
+    {GRAPH_QWEN3, 28, 1024, 16, 8, 128, 3072, 151936, 40960, false, 1e6f, 0, 0},
+    {GRAPH_QWEN3, 28, 2048, 16, 8, 128, 6144, 151936, 40960, false, 1e6f, 0, 0},
+    {GRAPH_QWEN3, 36, 4096, 32, 8, 128, 12288, 151936, 40960, true, 1e6f, 0, 0},
+    {GRAPH_GEMMA3, 18, 640, 4, 1, 256, 2048, 262144, 32768, false, 1e6f, 0, 512},
+    {GRAPH_GEMMA3, 26, 1152, 4, 1, 256, 6912, 262144, 32768, false, 1e6f, 0, 512},
+    {GRAPH_GEMMA3, 34, 2560, 8, 4, 256, 10240, 262208, 131072, false, 1e6f, 8, 1024}, /* its text */
 };
 
 const char *const *graph_preset_names(void)
@@ -86,12 +91,16 @@ static void fill_kin(const kin *k, graph_config *config)
     config->inner = k->inner;
     config->vocab_size = k->vocab_size;
     config->positions = k->positions;
-    config->window = 0;
+    config->window = k->window;
     config->untied = k->untied;
-    config->epsilon = k->family == GRAPH_QWEN2 || k->family == GRAPH_QWEN3 ? 1e-6f : 1e-5f;
+    bool gemma = k->family == GRAPH_GEMMA3,
+         qwen = k->family == GRAPH_QWEN2 || k->family == GRAPH_QWEN3;
+    config->epsilon = gemma || qwen ? 1e-6f : 1e-5f;
     config->init_std = 0.02f;
     config->rope = (atom_rope){.theta = k->theta, .factor = 1};
-    if (k->scaling > 0)
+    if (gemma && k->scaling > 0)
+        config->rope.factor = k->scaling;
+    else if (k->scaling > 0)
         config->rope = (atom_rope){
             .theta = k->theta, .factor = k->scaling, .low = 1, .high = 4, .original = 8192};
 }

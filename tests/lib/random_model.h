@@ -84,6 +84,14 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
         c->window = random_gpt2_draw(seed, 212, 1, 12);
         c->window_layers = random_gpt2_draw(seed, 213, 0, c->layers - 1);
     }
+    if (traits->windows == GRAPH_WINDOW_MOST) {
+        c->window_layers = 0;
+        c->full_every = random_gpt2_draw(seed, 221, 0, 3);
+    }
+    if (traits->local_rope)
+        c->local_theta = random_gpt2_draw(seed, 222, 0, 1) ? 1e4f : 300;
+    if (traits->query_scalar)
+        c->query_scalar = random_gpt2_draw(seed, 223, 0, 1) ? (float)c->head_dim : 20;
     if (traits->nope)
         c->nope_every = random_gpt2_draw(seed, 214, 0, 4);
     if (traits->multipliers)

@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 import family_oracle
-from gguf_oracle import ARCH, TURNED, Gpt2, Portable, gguf
+from gguf_oracle import ARCH, LIFTED, TURNED, Gpt2, Portable, gguf
 from gpt2_oracle import GPT2LMHeadModel, np, torch
 from llama_oracle import ABSENT
 from train_oracle import Atom
@@ -187,6 +187,8 @@ def decoded(run, path):
         if turned:
             heads = run.config.num_attention_heads if ".attn_q." in t.name else run.config.num_key_value_heads
             x = x.reshape(heads, x.shape[0] // heads // 2, 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+        if run.family in LIFTED and t.name.endswith("norm.weight"):
+            x = x - np.float32(1)
         yield t.name, x
 
 

@@ -51,7 +51,7 @@ class Run(llama_oracle.Job):
         if (self.config.rope_scaling or {}).get("type") == "longrope":
             self.config.original_max_position_embeddings = 64  # theirs takes other factors amid a text that grows
         if getattr(self.config, "sliding_window", None):
-            self.config.sliding_window = 11  # below sequence_len and below the text's length
+            self.config.sliding_window = self.sliding = 11  # below sequence_len and below the text's length
         return super().build()
 
     def draw_nope(self, r):

@@ -30,8 +30,9 @@ except ImportError as error:
 
 Q = gguf.GGMLQuantizationType
 ARCH = {"llama": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gpt2": "GPT2", "smollm3": "SMOLLM3",
-        "granite": "GRANITE", "phi3": "PHI3", "olmo2": "OLMO2"}
+        "granite": "GRANITE", "phi3": "PHI3", "olmo2": "OLMO2", "gemma3_text": "GEMMA3"}
 TURNED = ("LLAMA", "SMOLLM3", "GRANITE")  # classes of llama.cpp's converter that are its LlamaModel
+LIFTED = ("gemma3_text",)
 MULTIPLIERS = {"embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
                "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}
 
@@ -52,7 +53,7 @@ class Gpt2:
 class Portable:
     """A window is all layers', since GGUF cannot say it of some, and rotary embeddings are those that atom writes
     there."""
-    scaled = False
+    scaled, portable = False, True
 
     def draw_window(self):
         super().draw_window()
@@ -74,10 +75,12 @@ def tensors_of(run):
     """Names and numbers as the files of Hugging Face have them."""
     for name, p in run.model.named_parameters():
         x = p.detach().float().numpy()
-        if run.family == "qwen3":
+        if run.family in llama_oracle.HEAD_NORMED:
             name = llama_oracle.their_name(name)
         if run.family == "gpt2" and any(part in name for part in ("c_attn", "c_proj", "c_fc")):
             x = x.T
+        if run.family in LIFTED and name.endswith("norm.weight"):  # as llama.cpp's converter does
+            x = x + np.float32(1)
         yield name, np.ascontiguousarray(x)
 
 
@@ -146,6 +149,9 @@ def check_metadata(run, reader, source, wanted):
         assert value(f"{arch}.rope.freq_base") == c.rope_theta
         linear = (c.rope_scaling or {}).get("rope_type") == "linear"
         assert (f"{arch}.rope.scaling.factor" in reader.fields) == linear
+        if run.family in LIFTED:
+            numbers["attention.sliding_window"] = run.sliding or c.max_position_embeddings
+            numbers["attention.key_length"] = c.head_dim
     for key, theirs in MULTIPLIERS.items():
         assert (f"{arch}.{key}" in reader.fields) == (run.family == "granite"), key
         if run.family == "granite":

@@ -8,7 +8,8 @@ untied, biases on and off where the family knows them, the rotary embeddings, co
 transformers 4 and as transformers 5 write it, one file or shards.
 Qwen3 came to transformers after the last release that our PyTorch can run, so here it is Llama whose
 projections of q and k end in an RMSNorm per head: the definition, in four lines. Likewise SmolLM3 is Llama, some
-of whose layers turn q and k by no angle.
+of whose layers turn q and k by no angle, and Gemma 3 is Gemma 2 without soft caps, with norms of q and k and two kinds of
+layers.
 """
 import json
 import os
@@ -20,9 +21,10 @@ import gpt2_oracle
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+from transformers import (Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
                           MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM)
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.granite.modeling_granite import GraniteRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.mistral.modeling_mistral import MistralRMSNorm
@@ -30,8 +32,9 @@ from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 from transformers.models.phi3.modeling_phi3 import Phi3RMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
-FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "phi3", "olmo2"]
-ABSENT = {"qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM"}  # from our transformers
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "phi3", "olmo2", "gemma3_text"]
+ABSENT = {"qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM"}  # from our transformers
+HEAD_NORMED = ("qwen3", "gemma3_text")  # made here of another class
 
 
 def exact_norm(self, x):
@@ -43,10 +46,17 @@ for norm in (GraniteRMSNorm, LlamaRMSNorm, MistralRMSNorm, Olmo2RMSNorm, Phi3RMS
     norm.forward = exact_norm
 
 
+def exact_lifted_norm(self, x):
+    return (1 + self.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+
+
+Gemma2RMSNorm.forward = exact_lifted_norm
+
+
 class HeadNormed(torch.nn.Module):
-    def __init__(self, linear, dim, eps):
+    def __init__(self, linear, dim, eps, norm=LlamaRMSNorm):
         super().__init__()
-        self.linear, self.norm, self.dim = linear, LlamaRMSNorm(dim, eps=eps), dim
+        self.linear, self.norm, self.dim = linear, norm(dim, eps=eps), dim
 
     def forward(self, x):
         y = self.linear(x)
@@ -62,8 +72,36 @@ def qwen3(config):
     return model
 
 
+def gemma3(config, local_theta, window, full_every):
+    """Gemma 2 with norms of q and k in the place of soft caps, and layers of two kinds."""
+    config.use_cache = False  # its cache knows other windows
+    model = Gemma2ForCausalLM(config)
+    model.generation_config.use_cache, model.generation_config.cache_implementation = False, None
+    dim = config.head_dim
+    for i, layer in enumerate(model.model.layers):
+        full, a = bool(full_every) and (i + 1) % full_every == 0, layer.self_attn
+        a.q_proj = HeadNormed(a.q_proj, dim, config.rms_norm_eps, Gemma2RMSNorm)
+        a.k_proj = HeadNormed(a.k_proj, dim, config.rms_norm_eps, Gemma2RMSNorm)
+        layer.is_sliding = False
+
+        def forward(*args, real=a.forward, full=full, **kwargs):
+            mask = kwargs["attention_mask"]
+            cos, sin = kwargs["position_embeddings"]
+            T = cos.shape[1]
+            if not full:
+                f = local_theta ** (-torch.arange(0, dim, 2).double() / dim)
+                turn = torch.outer(torch.arange(T).double(), torch.cat([f, f]))[None]
+                cos, sin = turn.cos().to(cos.dtype), turn.sin().to(cos.dtype)
+            if not full and window is not None:
+                far = torch.ones(T, T, dtype=torch.bool).tril(-window)
+                mask = mask.masked_fill(far, torch.finfo(mask.dtype).min)
+            return real(*args, **dict(kwargs, attention_mask=mask, position_embeddings=(cos, sin)))
+        a.forward = forward
+    return model
+
+
 def their_name(name):
-    """Ours of qwen3() -> as Qwen3's files have it."""
+    """Ours of qwen3() and gemma3() -> as their files have it."""
     for p in "qk":
         name = name.replace(f"{p}_proj.linear.", f"{p}_proj.").replace(f"{p}_proj.norm.", f"{p}_norm.")
     return name
@@ -82,6 +120,7 @@ def rope(r):
 
 class Job(gpt2_oracle.Job):
     scaled = True  # YaRN, LongRoPE and parts of heads are drawn
+    portable = False  # only what GGUF can say
 
     def __init__(self, seed, dtype):
         r = random.Random(seed)
@@ -90,7 +129,7 @@ class Job(gpt2_oracle.Job):
         kv, group, dim = r.randint(1, 3), r.randint(1, 3), 2 * r.randint(2, 11)
         heads = kv * group
         self.T = r.randint(2, 33)
-        own = self.family == "qwen3" or r.random() < 0.3  # head_dim of its own
+        own = self.family in ("qwen3", "gemma3_text") or r.random() < 0.3  # head_dim of its own
         numbers = dict(
             vocab_size=r.randint(17, 131), max_position_embeddings=self.T + r.randint(0, 7),
             hidden_size=r.randint(9, 70) if own else heads * dim, num_hidden_layers=r.randint(1, 3),
@@ -120,6 +159,8 @@ class Job(gpt2_oracle.Job):
         elif self.family == "olmo2":
             numbers.update(num_key_value_heads=heads, rope_scaling=None, pad_token_id=None)
             self.config = Olmo2Config(attention_bias=r.random() < 0.3, **numbers)
+        elif self.family == "gemma3_text":
+            self.config = self.gemma_config(Gemma2Config, dict(numbers, pad_token_id=None), dim)
         elif self.family == "granite":
             self.config = GraniteConfig(
                 attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3, embedding_multiplier=r.choice([1.0, 3.0, 12.0]),
@@ -141,6 +182,17 @@ class Job(gpt2_oracle.Job):
                 if p.dim() == 1:
                     p.add_(0.1 * torch.randn_like(p))
         self.draw_batches()
+
+    def gemma_config(self, kind, numbers, dim):
+        r = random.Random(self.seed * 17 + 4)
+        self.full_every, self.local_theta = r.choice([0, 1, 2, 2, 3]), r.choice([1e4, 500.0])
+        self.sliding = r.choice([None, self.T, max(2, self.T // 2), max(2, self.T // 3)])
+        if self.portable:  # llama.cpp knows these numbers by heart
+            self.full_every, self.local_theta = 6, 1e4
+            numbers.update(tie_word_embeddings=True, num_hidden_layers=r.choice([2, 7]))
+            numbers["rope_scaling"] = r.choice([None, {"rope_type": "linear", "factor": 8.0}])
+        return kind(query_pre_attn_scalar=dim if self.portable else r.choice([dim, 12, 40]), attn_logit_softcapping=None,
+                    final_logit_softcapping=None, sliding_window=self.sliding or 4096, **numbers)
 
     def draw_yarn(self, numbers):
         """Without a length of its own, which transformers has read in three ways: max_position_embeddings counts."""
@@ -204,6 +256,8 @@ class Job(gpt2_oracle.Job):
     def build(self):
         if self.family == "qwen3":
             return self.slide(qwen3(self.config))
+        if self.family == "gemma3_text":
+            return gemma3(self.config, self.local_theta, self.sliding, self.full_every)
         return self.no_rope(self.slide(self.build_theirs()))
 
     def build_theirs(self):
@@ -216,7 +270,7 @@ class Job(gpt2_oracle.Job):
         with open(os.path.join(path, "config.json")) as f:
             written = json.load(f)
         assert written["model_type"] == self.family, written
-        if self.family != "qwen3":
+        if self.family not in HEAD_NORMED:
             model = type(self.model).from_pretrained(path, attn_implementation="eager", pad_token_id=None)
             for key in ("hidden_size", "num_key_value_heads", "rms_norm_eps", "rope_theta", "tie_word_embeddings"):
                 assert getattr(model.config, key) == getattr(self.config, key), key
@@ -241,7 +295,7 @@ class Job(gpt2_oracle.Job):
 
     def save(self, path):
         os.makedirs(path)
-        if self.family == "qwen3":
+        if self.family in HEAD_NORMED:
             self.config.save_pretrained(path)
             tensors = {their_name(n): p.detach().float().clone() for n, p in self.model.named_parameters()}
             save_file(tensors, os.path.join(path, "model.safetensors"), {"format": "pt"})
@@ -264,7 +318,9 @@ class Job(gpt2_oracle.Job):
         if self.family in ("qwen2", "qwen3"):
             config.update(use_sliding_window=self.window is not None, sliding_window=self.window,
                           max_window_layers=self.window_layers or 0)
-        if self.v5:  # as transformers 5 says the same
+        if self.family == "gemma3_text":
+            self.rewrite_gemma(config)
+        elif self.v5:  # as transformers 5 says the same
             scaling = config.pop("rope_scaling") or {}
             config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"),
                                          "rope_type": scaling.pop("type", "default"), **scaling}
@@ -278,6 +334,21 @@ class Job(gpt2_oracle.Job):
         with open(path, "w") as f:
             json.dump(config, f)
 
+    def rewrite_gemma(self, config):
+        layers = config["num_hidden_layers"]
+        for key in ("attn_logit_softcapping", "final_logit_softcapping", "cache_implementation"):
+            config.pop(key)
+        config["sliding_window"] = self.sliding
+        if not self.v5:
+            config.update(rope_local_base_freq=self.local_theta, sliding_window_pattern=self.full_every or layers + 1)
+            return
+        scaling = config.pop("rope_scaling") or {}
+        config["rope_parameters"] = {
+            "full_attention": {"rope_theta": config.pop("rope_theta"), "rope_type": "default", **scaling},
+            "sliding_attention": {"rope_theta": self.local_theta, "rope_type": "default"}}
+        config["layer_types"] = ["full_attention" if self.full_every and (i + 1) % self.full_every == 0
+                                 else "sliding_attention" for i in range(layers)]
+
 
 def main():
     theirs = gpt2_oracle.load_file
@@ -288,7 +359,7 @@ def main():
         names = {}
         for name in tensors:
             ours = name
-            if load.family == "qwen3":
+            if load.family in HEAD_NORMED:
                 for p in "qk":
                     ours = ours.replace(f"{p}_proj.", f"{p}_proj.linear.").replace(f"{p}_norm.", f"{p}_proj.norm.")
             names[ours] = tensors[name]

@@ -3,6 +3,7 @@
 #include "atom/base/mem.h"
 #include "atom/graph/models.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,10 +47,12 @@ static void counts_of_published_models(void **state)
         {GRAPH_QWEN3, 1024, 3072, 28, 16, 8, 128, 151936, false, 596049920},   /* Qwen3-0.6B */
         {GRAPH_QWEN3, 4096, 12288, 36, 32, 8, 128, 151936, true, 8190735360},  /* Qwen3-8B */
         {GRAPH_SMOLLM3, 2048, 11008, 36, 16, 4, 128, 128256, false, 3075098624},
-        {GRAPH_GRANITE, 2048, 8192, 40, 32, 8, 64, 49155, false, 2533531648}, /* 3.1-2B */
-        {GRAPH_PHI3, 3072, 8192, 32, 32, 32, 96, 32064, true, 3821079552},    /* Phi-3-mini-4k */
+        {GRAPH_GRANITE, 2048, 8192, 40, 32, 8, 64, 49155, false, 2533531648},  /* 3.1-2B */
+        {GRAPH_PHI3, 3072, 8192, 32, 32, 32, 96, 32064, true, 3821079552},     /* Phi-3-mini-4k */
         {GRAPH_PHI3, 5120, 17920, 40, 40, 10, 128, 100352, true, 14659507200}, /* Phi-4 */
         {GRAPH_OLMO2, 4096, 11008, 32, 32, 32, 128, 100352, true, 7298617344}, /* OLMo-2-7B */
+        {GRAPH_GEMMA3, 1152, 6912, 26, 4, 1, 256, 262144, false, 999885952},   /* Gemma-3-1B */
+        {GRAPH_GEMMA3, 2560, 10240, 34, 8, 4, 256, 262208, false, 3880263168}, /* 4B's text */
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         graph_config c;
@@ -83,6 +86,7 @@ static void presets_are_the_published_models(void **state)
         {"llama-3.1-8b", 8030261248}, {"mistral-7b", 7248023552},   {"qwen2.5-0.5b", 494032768},
         {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688},   {"qwen2.5-7b", 7615616512},
         {"qwen3-0.6b", 596049920},    {"qwen3-1.7b", 1720574976},   {"qwen3-8b", 8190735360},
+        {"gemma-3-270m", 268098176},  {"gemma-3-1b", 999885952},    {"gemma-3-4b", 3880263168},
     };
     const char *const *names = graph_preset_names() + 12; /* behind the GPTs */
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
@@ -249,6 +253,68 @@ static void norms_behind(void **state)
     graph_close(&g);
 }
 
+static const graph_node *node_of(const graph *g, const char *name)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (strcmp(g->nodes[i].name, name) == 0)
+            return &g->nodes[i];
+    fail_msg("no node is called %s", name);
+    return NULL;
+}
+
+/* Gemma 3: norms around, whose weights start at 0 and are added to 1; a gate of gelu; every second
+ * layer here sees everything and has the scaled rope; the root of C as each dtype has it. */
+static void norms_around(void **state)
+{
+    static const char *const first[] = {"embed_tokens.weight",
+                                        "layers.0.input_layernorm.weight",
+                                        "layers.0.self_attn.qkv_proj.weight",
+                                        "layers.0.self_attn.q_norm.weight",
+                                        "layers.0.self_attn.k_norm.weight",
+                                        "layers.0.self_attn.o_proj.weight",
+                                        "layers.0.post_attention_layernorm.weight",
+                                        "layers.0.pre_feedforward_layernorm.weight",
+                                        "layers.0.mlp.gate_up_proj.weight",
+                                        "layers.0.mlp.down_proj.weight",
+                                        "layers.0.post_feedforward_layernorm.weight",
+                                        "layers.1.input_layernorm.weight"};
+    graph_config c = small(GRAPH_GEMMA3);
+    graph *g = NULL, *back = NULL;
+    char *text = NULL;
+    (void)state;
+    c.full_every = 2;
+    c.window = 5;
+    c.rope.factor = 8;
+    c.query_scalar = 16;
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        assert_string_equal(g->params[i].name, first[i]);
+    assert_int_equal(g->param_elements, graph_model_params(&c));
+    assert_int_equal(g->params[1].init, GRAPH_INIT_ZERO);
+    assert_true(node_of(g, "norm")->lift == 1 &&
+                node_of(g, "layers.0.self_attn.qk_norm")->lift == 1);
+    assert_int_equal(node_of(g, "layers.0.mlp.act")->op, ATOM_OP_geglu);
+    const graph_node *local = node_of(g, "layers.0.self_attn");
+    const graph_node *full = node_of(g, "layers.1.self_attn");
+    assert_true(local->window == 5 && full->window == 0 && full->scale == 0.25f);
+    local = node_of(g, "layers.0.self_attn.rope");
+    full = node_of(g, "layers.1.self_attn.rope");
+    assert_true(local->rope.theta == 1e4f && local->rope.factor == 1);
+    assert_true(full->rope.theta == 1e6f && full->rope.factor == 8);
+    assert_true(node_of(g, "embed.scale")->scale == sqrtf(24));
+    assert_int_equal(graph_print(g, &text), ATOM_OK);
+    assert_non_null(strstr(text, " lift=0x1p0"));
+    assert_int_equal(graph_parse(text, strlen(text), &back), ATOM_OK);
+    assert_int_equal(graph_hash(back), graph_hash(g));
+    atom_free(text);
+    graph_close(&back);
+    graph_close(&g);
+    assert_int_equal(graph_model_build(&c, ATOM_BF16, 1, 8, &g), ATOM_OK);
+    assert_true(node_of(g, "embed.scale")->scale == 4.90625f);
+    graph_close(&g);
+    assert_int_equal(atom_mem_read().live_blocks, 0);
+}
+
 /* Phi-3: what files keep together is known to every rewrite, and to the text. */
 static void packed_everywhere(void **state)
 {
@@ -293,6 +359,9 @@ static void says_what_is_wrong(void **state)
     c.window = 16;
     assert_int_equal(graph_model_usual(&c), 32);
     refused((bad = c, bad.window_layers = -1, bad), 8, ATOM_E_FORMAT, "max_window_layers");
+    refused((bad = c, bad.full_every = -1, bad), 8, ATOM_E_FORMAT, "sliding_window_pattern is -1");
+    refused((bad = c, bad.local_theta = 1, bad), 8, ATOM_E_FORMAT, "rope_local_base_freq is 1");
+    refused((bad = c, bad.query_scalar = -1, bad), 8, ATOM_E_FORMAT, "query_pre_attn_scalar");
     refused(c, 33, ATOM_E_USAGE, "max_position_embeddings");
     refused((bad = c, bad.kv_heads = 3, bad), 8, ATOM_E_FORMAT, "num_key_value_heads 3");
     refused((bad = c, bad.head_dim = 9, bad), 8, ATOM_E_FORMAT, "head_dim is 9");
@@ -315,6 +384,7 @@ int main(void)
         cmocka_unit_test(layers_without_rope),
         cmocka_unit_test(multipliers),
         cmocka_unit_test(norms_behind),
+        cmocka_unit_test(norms_around),
         cmocka_unit_test(packed_everywhere),
         cmocka_unit_test(says_what_is_wrong),
     };
