@@ -163,7 +163,7 @@ ATOM_MUST static atom_status too_slow(part_search_state *s, const part_setting *
     atom_status st = part_open_table(s);
     priced.cut_price = part_noise_price(s, setting);
     if (st == ATOM_OK)
-        st = part_dp(s->table, &priced, PART_GOAL_TIME, part_device_limit(s), &cuts, states);
+        st = part_dp(s->table, &priced, PART_GOAL_TIME, part_device_limit(s), true, &cuts, states);
     *slow = !cuts.n || (double)cuts.score.key * 1e-12 > HOPELESS * best_seconds(s);
     part_cuts_close(&cuts);
     return st;
@@ -200,6 +200,7 @@ atom_status part_candidates_make(part_search_state *s)
 {
     part_candidates_clear(s);
     s->device_need_bytes = s->host_need_bytes = 0;
+    s->quick = true;
     ATOM_TRY(add_single(s));
     ATOM_TRY(add_updating(s));
     for (int i = 0; i < PART_WAYS && !s->in_place; i++) {
@@ -233,7 +234,22 @@ atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64
     if (c->capacity_bytes == 0 || bias >= part_device_limit(s))
         return ATOM_OK;
     uint64_t limit = part_device_limit(s) - bias;
+    s->quick = false;
     return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->some, &c->plan);
+}
+
+atom_status part_candidate_refine(part_search_state *s, part_candidate *c)
+{
+    part_plan *quick = c->plan;
+    c->plan = NULL;
+    atom_status st = c->capacity_bytes ? part_candidate_again(s, c, 0) : ATOM_OK;
+    if (!c->plan || (quick && part_plan_seconds(quick) < part_plan_seconds(c->plan))) {
+        part_plan_close(&c->plan);
+        c->plan = quick;
+    } else {
+        part_plan_close(&quick);
+    }
+    return st;
 }
 
 void part_candidates_clear(part_search_state *s)
@@ -248,6 +264,7 @@ atom_status part_quick_seconds(part_search_state *s, double *seconds)
 {
     atom_status st = ATOM_OK;
     part_candidates_clear(s);
+    s->quick = true;
     ATOM_TRY_CLEAN(add_single(s));
     ATOM_TRY_CLEAN(add_updating(s));
     for (int way = 0; way < PART_WAYS; way++) {

@@ -23,6 +23,7 @@ enum { PART_SOLVED_MAX = 64 };
 typedef struct part_solved {
     part_setting setting;
     part_goal goal;
+    bool quick;
     uint64_t capacity_bytes;
     part_cuts cuts;
 } part_solved;
@@ -36,6 +37,7 @@ typedef struct part_search_state {
     uint64_t device_bytes, host_bytes; /* limits; 0: none */
     uint32_t micro_batches;
     bool in_place;
+    bool quick; /* cuts are those that part_dp() finds quickly: for comparing, not for the plan */
     uint64_t cuts_bytes; /* with any capacity from this to the one it had, the last part_make_cuts()
                             would have done the same */
     uint32_t n_solved;   /* the newest PART_SOLVED_MAX of them are kept */
@@ -104,8 +106,10 @@ ATOM_MUST atom_status part_candidates_make(part_search_state *s);
 /* The most promising candidate whose plan was not taken yet; NULL when there is none. plain: of those
  * that hold no single nodes. */
 part_candidate *part_candidates_take(part_search_state *s, bool plain);
-/* Makes c->plan again, for a device that has bias bytes less; NULL if there is none. */
+/* Makes c->plan again with exact cuts, for a device that has bias bytes less; NULL if there is none. */
 ATOM_MUST atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias);
+/* Looks for better cuts than the quick ones: c->plan becomes the better plan. */
+ATOM_MUST atom_status part_candidate_refine(part_search_state *s, part_candidate *c);
 void part_candidates_clear(part_search_state *s);
 /* Seconds of a step at the state's C, by the model, from few plans; 0: none of them fits. */
 ATOM_MUST atom_status part_quick_seconds(part_search_state *s, double *seconds);

@@ -43,13 +43,13 @@ typedef struct block {
 } block;
 
 typedef struct solver {
-    const part_table *table;
+    part_table *table; /* timed for the setting */
     const part_setting *setting;
     part_goal goal;
     uint64_t room_bytes; /* capacity without what is fixed */
-    const part_times *times;
     value *values;
     uint32_t *row_blocks; /* per row, its first block */
+    uint32_t n_blocks;
     block *blocks;
     block *rows; /* the same of whole rows */
     uint32_t
@@ -58,7 +58,10 @@ typedef struct solver {
     uint32_t *hints;   /* per row, the range that was chosen from it last, or NOWHERE */
     uint32_t *limits;  /* per row, the last row_limit() */
     int64_t *behind;   /* per point, least_behind() */
+    int64_t *cut;      /* per point, what a cut there costs at least */
+    int64_t *cuts;     /* per point, what cuts up to there cost at least; see part_bounds_cuts() */
     int64_t enough;    /* a partition that takes this long is known; INT64_MAX: none is */
+    uint64_t widest;   /* bytes: only cuts that no more crosses are looked at */
     uint64_t states;
 } solver;
 
@@ -80,7 +83,7 @@ static int64_t least(const solver *s, uint32_t cur, uint64_t boundary_bytes, boo
     switch (s->goal) {
     case PART_GOAL_HIDDEN:
     case PART_GOAL_TIME:
-        return part_range_least_ps(&s->times[cur], first) +
+        return part_range_least_ps(part_times_at(s->table, cur), first) +
                s->setting->cut_price * (int64_t)(boundary_bytes / 1024);
     case PART_GOAL_CUT:
         return (int64_t)boundary_bytes;
@@ -105,14 +108,18 @@ static part_score with(const solver *s, int64_t key, uint64_t boundary_bytes,
 static bool pair_cost(const solver *s, uint32_t cur, uint32_t next, bool first, int64_t *key)
 {
     const part_range *a = &s->table->ranges[cur], *b = &s->table->ranges[next];
-    const part_times *ta = &s->times[cur], *tb = &s->times[next];
     bool last = s->values[next].next == END;
     uint64_t bytes = part_pair_bytes(s->setting, a, b, last);
-    if (bytes > s->room_bytes || (s->goal == PART_GOAL_HIDDEN && !part_pair_hides(ta, tb, last)))
+    const part_times *ta, *tb;
+    if (bytes > s->room_bytes)
         return false;
     switch (s->goal) {
     case PART_GOAL_HIDDEN:
     case PART_GOAL_TIME:
+        ta = part_times_at(s->table, cur);
+        tb = part_times_at(s->table, next);
+        if (s->goal == PART_GOAL_HIDDEN && !part_pair_hides(ta, tb, last))
+            return false;
         *key = part_pair_ps(s->setting, ta, tb, first, last) +
                s->setting->cut_price * (int64_t)(b->x_bytes / 1024);
         return true;
@@ -194,14 +201,14 @@ static void choose(const solver *s, int64_t base, const waits *w, int64_t out[CH
 
 static void bound_of(const solver *s, uint32_t cur, uint32_t j, bool first, bound *b)
 {
-    const part_times *t = &s->times[cur];
     b->boundary_bytes = s->table->m->boundary_bytes[s->table->ranges[cur].last];
     b->floor = least(s, cur, b->boundary_bytes, first);
     if (s->goal != PART_GOAL_HIDDEN && s->goal != PART_GOAL_TIME)
         return;
+    const part_times *t = part_times_at(s->table, cur);
     /* What crosses to the ranges of row j is the same for all of them, and where the range waits for
      * its own stashes, it does so whatever comes next. */
-    b->floor += s->times[s->table->row[j]].crossing;
+    b->floor += part_times_at(s->table, s->table->row[j])->crossing;
     const waits w = {.no_load = t->y_out > t->fwd ? t->y_out - t->fwd : 0,
                      .load = t->x_in - t->fwd,
                      .no_spill = t->x_out > t->bwd ? t->x_out - t->bwd : 0,
@@ -241,19 +248,21 @@ static bool hopeless_block(const solver *s, const bound *b, const block *k, uint
 static part_score end_score(const solver *s, uint32_t cur)
 {
     bool time = s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME;
-    return (part_score){.key = time ? part_turn_ps(&s->times[cur]) : 0, .n = 1};
+    return (part_score){.key = time ? part_turn_ps(part_times_at(s->table, cur)) : 0, .n = 1};
 }
 
 /* What a pair with this range behind waits for in each place, when the range in front gives
  * nothing: never more than in part_pair_ps(). */
 static void add_to_block(const solver *s, block *k, uint32_t range)
 {
-    const part_times *t = &s->times[range];
     const value *v = &s->values[range];
-    const waits w = {
-        .load = t->load, .spill = t->spill, .update = t->update, .back = t->back_in - t->bwd};
-    int64_t sums[CHOICES];
-    choose(s, v->score.key, &w, sums);
+    int64_t sums[CHOICES] = {0};
+    if (s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME) {
+        const part_times *t = part_times_at(s->table, range);
+        const waits w = {
+            .load = t->load, .spill = t->spill, .update = t->update, .back = t->back_in - t->bwd};
+        choose(s, v->score.key, &w, sums);
+    }
     for (int i = 0; i < CHOICES; i++)
         if (k->behind.n == 0 || sums[i] < k->least[i])
             k->least[i] = sums[i];
@@ -274,7 +283,7 @@ static bool dominates(const solver *s, uint32_t a, uint32_t b, const part_score 
     if (x->slot_bytes + x->own_bytes + more > y->slot_bytes + y->own_bytes)
         return false;
     if (s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME) {
-        const part_times *tx = &s->times[a], *ty = &s->times[b];
+        const part_times *tx = part_times_at(s->table, a), *ty = part_times_at(s->table, b);
         int64_t later = tx->back_in - tx->bwd - (ty->back_in - ty->bwd);
         if (later > 0 && s->goal == PART_GOAL_HIDDEN)
             return false;
@@ -319,8 +328,7 @@ static int64_t ceiling(const solver *s, uint32_t i)
     const part_table *t = s->table;
     if (s->enough == INT64_MAX)
         return INT64_MAX;
-    int64_t cut = s->setting->cut_price * (int64_t)(t->ranges[t->row[i]].x_bytes / 1024);
-    return s->enough - t->before[i] - (i ? cut : 0);
+    return s->cuts[i] < s->enough ? s->enough - t->before[i] - s->cuts[i] : NOTHING;
 }
 
 /* Lists a range of row i that is worth going on with. */
@@ -387,9 +395,7 @@ static int64_t least_behind(const solver *s, uint32_t i)
         least = longest->score.key;
     if (s->n_front[i] && (least == NOTHING || s->rows[i].behind.key < least))
         least = s->rows[i].behind.key;
-    if (least == NOTHING || !time)
-        return least;
-    return least + s->setting->cut_price * (int64_t)(t->ranges[t->row[i]].x_bytes / 1024);
+    return least == NOTHING || !time ? least : least + s->cut[i];
 }
 
 /* Values of all ranges of row i. Those that cannot be worth it are passed by unseen: there are many
@@ -422,19 +428,28 @@ static void solve_row(solver *s, uint32_t i)
     s->behind[i] = least_behind(s, i);
 }
 
-static void solve(solver *s)
+/* The best partition, of cuts that no more than `widest` crosses. */
+static void solve(solver *s, uint64_t widest)
 {
     const part_table *t = s->table;
+    const uint32_t n = t->m->n_points;
+    memset(s->blocks, 0, s->n_blocks * sizeof *s->blocks);
+    memset(s->rows, 0, n * sizeof *s->rows);
+    memset(s->n_front, 0, n * sizeof *s->n_front);
+    memset(s->limits, 0, n * sizeof *s->limits);
+    memset(s->hints, 0xff, n * sizeof *s->hints); /* NOWHERE */
+    s->widest = widest;
     for (uint32_t i = t->m->n_points - 1; i-- > 0;) {
-        if (t->row[i] == t->row[i + 1])
+        bool narrow = t->m->boundary_bytes[t->m->points[i]] <= s->widest;
+        if (t->row[i] == t->row[i + 1] || !narrow)
             s->behind[i] = NOTHING;
         else
             solve_row(s, i);
     }
 }
 
-/* The best first range, and the chain behind it. */
-static atom_status collect(solver *s, part_cuts *out)
+/* The best first range; NOWHERE: there is none. */
+static uint32_t best_first(const solver *s)
 {
     const part_table *t = s->table;
     uint32_t best = NOWHERE;
@@ -445,6 +460,13 @@ static atom_status collect(solver *s, part_cuts *out)
         if (best == NOWHERE || compare(&v->score, &s->values[best].score) < 0)
             best = cur;
     }
+    return best;
+}
+
+/* The best first range, and the chain behind it. */
+static atom_status collect(solver *s, part_cuts *out)
+{
+    uint32_t best = best_first(s);
     *out = (part_cuts){0};
     if (best == NOWHERE)
         return ATOM_OK;
@@ -454,59 +476,33 @@ static atom_status collect(solver *s, part_cuts *out)
         return atom_fail_memory("a partition", n * sizeof *out->ends);
     out->score = s->values[best].score;
     for (uint32_t cur = best; out->n < n; cur = s->values[cur].next)
-        out->ends[out->n++] = t->ranges[cur].last;
+        out->ends[out->n++] = s->table->ranges[cur].last;
     return ATOM_OK;
 }
 
-/* --- what is known before --- */
-
-/* The range from point i to where the cut is; NOWHERE: none that fits the table. */
-static uint32_t range_to(const part_table *t, uint32_t i, int32_t end)
+/* Cuts that the least crosses are few and mostly good: what the best of them takes is known before all
+ * are looked at. */
+ATOM_MUST static atom_status solve_all(solver *s, bool quick)
 {
-    uint32_t low = t->row[i], high = t->row[i + 1];
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (t->ranges[middle].last < end)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < t->row[i + 1] && t->ranges[low].last == end ? low : NOWHERE;
-}
-
-/* The key of a partition under this setting; INT64_MAX: the predicate says no. */
-static int64_t key_of(solver *s, const part_known *known)
-{
-    const part_table *t = s->table;
-    int64_t total = 0, key;
-    uint32_t point = 0, cur = range_to(t, 0, known->ends[0]);
-    for (uint32_t k = 1; k < known->n && cur != NOWHERE; k++) {
-        point += cur - t->row[point] + 1;
-        uint32_t next = range_to(t, point, known->ends[k]);
-        bool last = k + 1 == known->n;
-        if (next == NOWHERE || part_alone_bytes(&t->ranges[next]) > s->room_bytes)
-            return INT64_MAX;
-        s->values[next].next = last ? END : NOWHERE; /* what pair_cost() asks */
-        if (!pair_cost(s, cur, next, k == 1, &key))
-            return INT64_MAX;
-        total += key;
-        cur = next;
-    }
-    return cur == NOWHERE ? INT64_MAX : total + end_score(s, cur).key;
-}
-
-/* Cuts that were best for another setting are mostly good for this one: what takes longer than they
- * do need not be looked at. */
-static void look_back(solver *s)
-{
-    const part_table *t = s->table;
+    const uint64_t least = part_narrowest_bytes(s->table->m);
     s->enough = INT64_MAX;
-    if (s->goal != PART_GOAL_HIDDEN && s->goal != PART_GOAL_TIME)
-        return;
-    for (uint32_t i = 0; i < t->n_known && i < PART_KNOWN_MAX; i++) {
-        int64_t key = key_of(s, &t->known[i]);
-        s->enough = key < s->enough ? key : s->enough;
+    if (s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME) {
+        ATOM_TRY(part_bounds_cuts(s->table, s->setting, s->room_bytes, s->cut, s->cuts));
+        s->enough = part_known_least(s->table, s->setting, s->goal, s->room_bytes);
+        solve(s, least);
+        uint32_t best = best_first(s);
+        if (quick && best == NOWHERE && s->enough < INT64_MAX) {
+            s->enough = INT64_MAX; /* one with other cuts is known and better */
+            solve(s, least);
+            best = best_first(s);
+        }
+        if (quick && best != NOWHERE)
+            return ATOM_OK;
+        if (best != NOWHERE && s->values[best].score.key < s->enough)
+            s->enough = s->values[best].score.key;
     }
+    solve(s, UINT64_MAX);
+    return ATOM_OK;
 }
 
 void part_cuts_close(part_cuts *cuts)
@@ -534,6 +530,8 @@ static size_t carve_all(solver *s, uint8_t *base, uint32_t n_blocks)
     s->rows = carve(base, &at, n, sizeof *s->rows);
     s->behind = carve(base, &at, n, sizeof *s->behind);
     s->row_blocks = carve(base, &at, n + 1, sizeof *s->row_blocks);
+    s->cut = carve(base, &at, n, sizeof *s->cut);
+    s->cuts = carve(base, &at, n, sizeof *s->cuts);
     s->hints = carve(base, &at, n, sizeof *s->hints);
     s->limits = carve(base, &at, n, sizeof *s->limits);
     s->n_front = carve(base, &at, n, sizeof *s->n_front);
@@ -554,20 +552,16 @@ ATOM_MUST static atom_status open_work(solver *s, part_table *t)
     if (!t->work)
         return atom_fail_memory("the partition search", bytes);
     carve_all(s, t->work, blocks);
-    memset(s->blocks, 0, blocks * sizeof *s->blocks);
-    memset(s->rows, 0, n * sizeof *s->rows);
-    memset(s->n_front, 0, n * sizeof *s->n_front);
-    memset(s->limits, 0, n * sizeof *s->limits);
     for (uint32_t i = 0, at = 0; i < n; i++) {
         s->row_blocks[i] = at;
-        s->hints[i] = NOWHERE;
         at += (t->row[i + 1] - t->row[i] + BLOCK - 1) / BLOCK;
     }
+    s->n_blocks = blocks;
     return ATOM_OK;
 }
 
 atom_status part_dp(part_table *table, const part_setting *setting, part_goal goal,
-                    uint64_t capacity_bytes, part_cuts *out, uint64_t *states)
+                    uint64_t capacity_bytes, bool quick, part_cuts *out, uint64_t *states)
 {
     uint64_t fixed = part_fixed_bytes(table->m, setting);
     solver s = {.table = table, .setting = setting, .goal = goal};
@@ -576,10 +570,8 @@ atom_status part_dp(part_table *table, const part_setting *setting, part_goal go
         return ATOM_OK;
     s.room_bytes = capacity_bytes - fixed;
     ATOM_TRY(part_table_time(table, setting));
-    s.times = table->times;
     ATOM_TRY(open_work(&s, table));
-    look_back(&s);
-    solve(&s);
+    ATOM_TRY(solve_all(&s, quick));
     ATOM_TRY(collect(&s, out));
     if (states)
         *states += s.states;

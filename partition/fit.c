@@ -267,15 +267,16 @@ ATOM_MUST static atom_status solve(part_search_state *s, const part_setting *set
     for (uint32_t i = 0; i < kept; i++) {
         const part_solved *had = &s->solved[i];
         *out = &had->cuts;
-        if (had->goal == goal && had->capacity_bytes == capacity &&
+        if (had->goal == goal && had->capacity_bytes == capacity && had->quick == s->quick &&
             same_setting(&had->setting, setting))
             return ATOM_OK;
     }
     part_solved *next = &s->solved[s->n_solved++ % PART_SOLVED_MAX];
     part_cuts_close(&next->cuts);
-    *next = (part_solved){.setting = *setting, .goal = goal, .capacity_bytes = capacity};
+    *next = (part_solved){
+        .setting = *setting, .goal = goal, .quick = s->quick, .capacity_bytes = capacity};
     *out = &next->cuts;
-    return part_dp(s->table, setting, goal, capacity, &next->cuts, &s->stats.states);
+    return part_dp(s->table, setting, goal, capacity, s->quick, &next->cuts, &s->stats.states);
 }
 
 /* One partition and its estimate; *plan is NULL if no partition satisfies the predicate. */

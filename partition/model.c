@@ -308,7 +308,7 @@ static atom_status fill_skips(part_model *m)
 {
     const graph *g = m->g;
     atom_status st = ATOM_OK;
-    size_t room = 0;
+    size_t room = 0, room_ps = 0;
     uint32_t n = 0;
     uint8_t *needed = atom_alloc(g->n_nodes, 1);
     m->skip_at = atom_alloc((size_t)g->n_nodes + 2, sizeof *m->skip_at);
@@ -320,10 +320,14 @@ static atom_status fill_skips(part_model *m)
             continue;
         p++;
         mark_needed(m, (int32_t)last, needed);
+        int64_t sum = 0;
         for (int32_t i = (int32_t)last; i-- > 0;) {
             if (needed[i])
                 continue;
             ATOM_TRY_CLEAN(atom_grow(&m->skips, n, &room, sizeof *m->skips));
+            ATOM_TRY_CLEAN(atom_grow(&m->skip_ps, n, &room_ps, sizeof *m->skip_ps));
+            sum += m->nodes[i].fwd_ps;
+            m->skip_ps[n] = sum;
             m->skips[n++] = i;
         }
     }
@@ -391,6 +395,7 @@ void part_model_close(part_model **model)
     atom_free(m->cross);
     atom_free(m->cross_at);
     atom_free(m->skips);
+    atom_free(m->skip_ps);
     atom_free(m->skip_at);
     atom_free(m);
     *model = NULL;
@@ -430,12 +435,16 @@ void part_range_finish(const part_model *m, part_range *r)
     ATOM_ASSERT(r->last > r->first);
     r->y_bytes = m->boundary_bytes[r->last];
     r->scratch_bytes = scratch_bytes(m, r->first, r->last);
-    r->again_ps = r->fwd_ps;
-    for (uint32_t s = m->skip_at[r->last]; s < m->skip_at[r->last + 1]; s++) {
-        if (m->skips[s] < r->first)
-            break; /* descending */
-        r->again_ps -= m->nodes[m->skips[s]].fwd_ps;
+    const uint32_t begin = m->skip_at[r->last];
+    uint32_t low = begin, high = m->skip_at[r->last + 1];
+    while (low < high) { /* behind the last of them that is in the range */
+        uint32_t middle = low + (high - low) / 2;
+        if (m->skips[middle] < r->first)
+            high = middle;
+        else
+            low = middle + 1;
     }
+    r->again_ps = r->fwd_ps - (low > begin ? m->skip_ps[low - 1] : 0);
 }
 
 part_range part_range_make(const part_model *m, int32_t first, int32_t last)

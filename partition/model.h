@@ -74,7 +74,8 @@ typedef struct part_model {
     part_kept *kept;          /* tensors by the first node whose backward reads them */
     struct part_cross *cross; /* tensors by cut that they cross */
     uint32_t *cross_at;       /* n_nodes + 2: cross[cross_at[i]] .. crosses in front of node i */
-    int32_t *skips;           /* nodes that backward of [.., i) need not repeat, by i */
+    int32_t *skips;           /* nodes that backward of [.., i) need not repeat, by i, descending */
+    int64_t *skip_ps;         /* their forward, with all in front of them in their list */
     uint32_t *skip_at;        /* n_nodes + 2 */
     part_mark *marks;         /* n_nodes: scratch of hold.c */
     uint64_t shared_bytes, late_bytes, norm_bytes, micro_batch_bytes, workspace_bytes;
@@ -152,6 +153,14 @@ static inline uint64_t part_larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* How often the device has room for each of the boundaries of two neighbours. */
+static inline uint64_t part_boundary_places(const part_setting *s)
+{
+    /* On the device every boundary of the plan has C places more; those of this pair are counted
+     * here. */
+    return s->boundaries == PART_ON_HOST ? 4 : 2 * (uint64_t)s->micro_batches;
+}
+
 /* Device bytes of two neighbours together, without fixed bytes and without boundaries of other
  * cuts; the predicate of Algorithm 1: fixed + pair <= capacity. `last`: next ends the
  * graph. */
@@ -160,14 +169,10 @@ static inline uint64_t part_pair_bytes(const part_setting *s, const part_range *
 {
     uint64_t sets = s->keep == PART_KEEP_HOST ? 2 : 1;
     uint64_t kept = part_larger(cur->kept_bytes * sets, next->kept_bytes * (last ? 1 : sets));
-    uint64_t items = s->boundaries == PART_ON_HOST ? 4 : s->micro_batches;
-    /* On the device every boundary of the plan has C places more; those of this pair are counted
-     * here. */
-    uint64_t stores = s->boundaries == PART_ON_HOST ? 0 : s->micro_batches;
     return cur->slot_bytes + next->slot_bytes + part_larger(cur->grad_bytes, next->grad_bytes) +
            cur->own_bytes + next->own_bytes + kept +
            part_larger(cur->scratch_bytes, next->scratch_bytes) +
-           (items + stores) * (cur->x_bytes + next->x_bytes);
+           part_boundary_places(s) * (cur->x_bytes + next->x_bytes);
 }
 
 /* Of that, what never falls when next grows, as long as that does not end the graph: once it is too

@@ -90,6 +90,7 @@ typedef struct part_plan {
     uint64_t cut_bytes; /* sum of boundary bytes over the cuts, one micro-batch */
 } part_plan;
 
+/* profile: of this graph, whose hash the plan takes. */
 ATOM_MUST atom_status part_plan_open(const graph *g, const part_profile *profile,
                                      uint32_t n_sub_models, part_plan **out);
 /* What plans are chosen by: of the two predictions of a step the smaller one that is known. */
@@ -180,6 +181,7 @@ typedef struct part_request {
     uint64_t host_hold_bytes;   /* up to which a plan on disk may hold blocks of the state in memory
                                    that it need not; 0: it does not */
     uint32_t micro_batches;     /* C; 0: recommend one and use it */
+    bool no_advice; /* with a C: no other is recommended, which takes most of a search */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */
     int recompute;         /* -1 free choice, 0 never, 1 always */

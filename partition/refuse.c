@@ -129,15 +129,17 @@ ATOM_MUST static atom_status least_capacity(part_search_state *s, const part_set
                                             part_table **table, uint64_t *capacity)
 {
     const part_model *m = s->model;
-    uint64_t fixed = part_fixed_bytes(m, setting), room = 64 * MIB;
+    const uint64_t fixed = part_fixed_bytes(m, setting);
+    const uint64_t crosses = part_crossing_bytes(m, setting);
+    uint64_t room = crosses + 64 * MIB;
     atom_status st = ATOM_OK;
     part_cuts cuts = {0};
     /* Room grows until something fits: the table of all ranges would be far larger. */
     while (cuts.n == 0 && room < (uint64_t)1 << 60) {
         part_table_close(table);
-        ATOM_TRY_CLEAN(part_table_open(m, room, table));
-        ATOM_TRY_CLEAN(
-            part_dp(*table, setting, PART_GOAL_MEMORY, fixed + room, &cuts, &s->stats.states));
+        ATOM_TRY_CLEAN(part_table_open(m, room - crosses, table));
+        ATOM_TRY_CLEAN(part_dp(*table, setting, PART_GOAL_MEMORY, fixed + room, false, &cuts,
+                               &s->stats.states));
         if ((*table)->n_ranges == m->n_points * (m->n_points - 1) / 2)
             break; /* that was all of them */
         room *= 2;
@@ -176,12 +178,14 @@ ATOM_MUST static atom_status smallest(part_search_state *s, int way, part_plan *
         if (*out && capacity >= least->device_peak_bytes)
             break;
         /* What is fixed may be most of it: ranges have only the rest. */
-        uint64_t room = capacity - part_fixed_bytes(s->model, &setting);
+        uint64_t room = capacity - part_fixed_bytes(s->model, &setting) -
+                        part_crossing_bytes(s->model, &setting);
         if (table->capacity_bytes < room) {
             part_table_close(&table);
             ATOM_TRY_CLEAN(part_table_open(s->model, 2 * room, &table));
         }
-        ATOM_TRY_CLEAN(part_dp(table, &setting, PART_GOAL_CUT, capacity, &cuts, &s->stats.states));
+        ATOM_TRY_CLEAN(
+            part_dp(table, &setting, PART_GOAL_CUT, capacity, false, &cuts, &s->stats.states));
         ATOM_TRY_CLEAN(weigh_cuts(s, &setting, &cuts, &plan, &v));
         part_cuts_close(&cuts);
         bool host = !s->host_bytes || v.host_peak_bytes <= s->host_bytes;

@@ -47,6 +47,7 @@ ATOM_MUST static atom_status settle(part_search_state *s, part_candidate *c)
 {
     atom_status st = ATOM_OK;
     uint64_t bias = 0;
+    ATOM_TRY_CLEAN(part_candidate_refine(s, c));
     for (int tries = 0; c->plan && tries < TRIES_MAX; tries++) {
         part_verdict v, modelled;
         ATOM_TRY_CLEAN(part_judge(s, c->plan, &v));
@@ -191,7 +192,8 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
     part_advice advice = {0};
     part_plan *plan = NULL;
     ATOM_TRY_CLEAN(part_refuse_host(s));
-    ATOM_TRY_CLEAN(part_recommend(s, &advice));
+    if (!s->micro_batches || !s->request->no_advice)
+        ATOM_TRY_CLEAN(part_recommend(s, &advice));
     if (!s->micro_batches)
         s->micro_batches = advice.micro_batches ? advice.micro_batches : 1;
     ATOM_TRY_CLEAN(choose(s, &plan));
@@ -244,6 +246,7 @@ ATOM_MUST static atom_status try_several(const graph *g, const part_profile *pro
     part_plan *other = NULL;
     several.device_budget_bytes = (*plan)->device_peak_bytes;
     several.micro_batches = (*plan)->micro_batches;
+    several.no_advice = true;
     atom_status st = search_once(g, profile, &several, true, &other, &done);
     stats->states += done.states;
     stats->evaluated += done.evaluated;
@@ -251,6 +254,9 @@ ATOM_MUST static atom_status try_several(const graph *g, const part_profile *pro
         other->predicted_step_seconds < WORSE * (*plan)->predicted_step_seconds) {
         part_plan *worse = *plan;
         other->device_budget_bytes = request->device_budget_bytes;
+        other->recommended_micro_batches = worse->recommended_micro_batches;
+        other->recommended_tokens_per_second = worse->recommended_tokens_per_second;
+        other->most_tokens_per_second = worse->most_tokens_per_second;
         *plan = other;
         other = worse;
     }

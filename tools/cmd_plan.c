@@ -261,6 +261,7 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
     request.host_budget_bytes = (uint64_t)1 << 60;
     request.host_hold_bytes = 0;
     request.micro_batches = plan->micro_batches;
+    request.no_advice = true;
     atom_status st = part_search(g, profile, &request, &roomy, NULL);
     cli_print("disk              %s read and %s written per step, %s a day; %s while both run%s\n",
               cli_size((uint64_t)bytes), cli_size((uint64_t)bytes),

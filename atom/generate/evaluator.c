@@ -33,7 +33,8 @@ static atom_status plan_in_place(eval_model *e)
 atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart)
 {
     part_device device = plan_device_guess(e->bench);
-    plan_request search = {.device_memory = device_memory, .micro_batches = 1, .recompute = -1};
+    plan_request search = {
+        .device_memory = device_memory, .micro_batches = 1, .no_advice = true, .recompute = -1};
     train_engine_config config = {.bench = e->bench,
                                   .execute = TRAIN_EXECUTE_INTERPRETED,
                                   .adam_beta1 = 0.9,

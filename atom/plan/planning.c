@@ -111,6 +111,7 @@ atom_status plan_search(const graph *g, const part_profile *profile, const krn_t
                            .host_budget_bytes = request->host_memory,
                            .host_hold_bytes = request->host_hold,
                            .micro_batches = request->micro_batches,
+                           .no_advice = request->no_advice,
                            .clip = request->clip,
                            .update_on_device = request->update_on_device,
                            .recompute = request->recompute,

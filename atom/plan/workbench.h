@@ -143,6 +143,7 @@ typedef struct plan_request {
     uint64_t host_memory;   /* 0: what is available */
     uint64_t host_hold;     /* up to which a plan on disk may hold blocks in memory; 0: none */
     uint32_t micro_batches; /* C; 0: recommend */
+    bool no_advice;         /* with a C: the plan recommends no other, and is found sooner */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */
     int recompute;         /* plan_recompute */

@@ -165,11 +165,11 @@ static void agrees_about_the_disk(void **state)
     uint64_t seed = 31, several = 0;
     for (int i = 0; i < 60; i++) {
         graph *g = random_model(&seed);
+        if (i % 3 == 0)
+            graph_set_moments(g, ATOM_BF16);
         part_profile *profile = modelled(g, "rtx-4090");
         part_model *m = NULL;
         part_verdict model, exact;
-        if (i % 3 == 0)
-            graph_set_moments(g, ATOM_BF16);
         assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
         part_plan *plan = random_plan(m, &seed);
         gen_judge judge = {.g = g, .profile = profile};
