@@ -228,6 +228,7 @@ gsp_net_sent gsp_friends_send_bulk(gsp_friends *fs, gsp_friend *to, const gsp_me
     gsp_net_sent sent =
         gsp_net_send(fs->net, to->key.byte, GSP_NET_BULK, fs->wire, head, body, bytes);
     to->busy[GSP_NET_BULK] |= sent == GSP_NET_BUSY;
+    to->hidden += sent == GSP_NET_SENT ? head + bytes : 0;
     return sent;
 }
 

@@ -41,7 +41,9 @@ typedef struct gsp_friend {
     uint32_t n_letters;
     gsp_letter *first, *last;
     gsp_queue contributions, results;
-    uint64_t pace; /* bytes/s asked of its link; 0: none */
+    uint64_t pace;   /* bytes/s asked of its link; 0: none */
+    uint64_t hidden; /* bytes handed to it that its pace has not carried away yet (pace.h) */
+    bool waits;      /* in pace.h's last turn something waited for it */
 } gsp_friend;
 
 typedef struct gsp_friends {

@@ -10,7 +10,8 @@
 static const uint64_t PACE_NS = 50000000u, METER_NS = 20000000u;
 /* Of a rate of payload; the rest is left to acknowledgements of what comes in, and to records. */
 static const double FULL = 0.998;
-static const uint64_t UNSEEN = 512 * 1024; /* on its way in buffers that are not seen here */
+static const double EQUAL = 0.25; /* of all: what is shared equally, not by what waits */
+static const uint64_t HIDDEN_MAX = 1024 * 1024; /* what the buffers of a link can hold */
 
 static uint64_t waiting_in(const gsp_terms *terms, const gsp_queue *q)
 {
@@ -44,6 +45,28 @@ static uint64_t rate_down(const gsp_agree *agree, const gsp_key *key)
     return 0;
 }
 
+/* What still lies in the buffers of a link, by the pace at which it has been emptied since the last
+ * turn; the buffers themselves are not seen here. */
+static uint64_t hidden_in(gsp_friend *f, uint64_t since_ns)
+{
+    double carried = (double)f->pace * 1e-9 * (double)since_ns;
+    if (f->hidden > HIDDEN_MAX)
+        f->hidden = HIDDEN_MAX;
+    f->hidden = (double)f->hidden > carried ? f->hidden - (uint64_t)carried : 0;
+    return f->hidden;
+}
+
+/* Something waits for a link on which nothing waited in the last turn. */
+static bool woke(const gsp_friends *fs)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_friend *f = &fs->friend[i];
+        any |= f->up && !f->waits && (f->contributions.n > 0 || f->results.n > 0);
+    }
+    return any;
+}
+
 /* A change of a sixteenth is none. */
 static void ask_link(gsp_net *net, gsp_friend *to, uint64_t pace)
 {
@@ -53,35 +76,51 @@ static void ask_link(gsp_net *net, gsp_friend *to, uint64_t pace)
     gsp_net_pace(net, to->key.byte, pace);
 }
 
+/* Bytes that wait for peer i, here and in its link. */
+static uint64_t waits_for(const gsp_pace *p, gsp_friends *fs, uint32_t i, const gsp_donor *donor,
+                          const gsp_terms *terms, uint64_t now)
+{
+    gsp_friend *f = &fs->friend[i];
+    uint64_t state = gsp_friends_is_busy(fs) ? 0 : gsp_donor_owes(donor, i); /* yields to rounds */
+    uint64_t hidden = hidden_in(f, p->turn_ns ? now - p->turn_ns : 0);
+    return waiting_in(terms, &f->contributions) + waiting_in(terms, &f->results) + state + hidden;
+}
+
 void gsp_pace_turn(gsp_pace *p, gsp_friends *fs, const gsp_donor *donor, const gsp_terms *terms)
 {
     const gsp_agree *agree = fs->agree;
     const gsp_roster *roster = gsp_agree_roster(agree);
-    uint64_t now = atom_clock_ns(), up = p->said.up_bytes_per_s;
+    uint64_t now = atom_clock_ns();
+    const double up = FULL * (double)p->said.up_bytes_per_s;
     double left[GSP_NET_PEERS_MAX], most[GSP_NET_PEERS_MAX], pace[GSP_NET_PEERS_MAX];
     gsp_friend *to[GSP_NET_PEERS_MAX];
-    uint32_t n = 0;
-    if (up == 0 || !fs->net->ops->pace || now - p->turn_ns < PACE_NS)
+    uint32_t n = 0, all = 0;
+    if (up <= 0 || !fs->net->ops->pace || (now - p->turn_ns < PACE_NS && !woke(fs)))
         return;
-    p->turn_ns = now;
     const uint64_t coming = results_to_come(agree, terms);
-    const bool busy = gsp_friends_is_busy(fs);
+    double of_many = roster->n > 3 ? 2.0 / (roster->n - 1.0) : 1.0;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        all += fs->friend[i].up && gsp_roster_find_key(roster, &fs->friend[i].key) != GSP_NOBODY;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         gsp_friend *f = &fs->friend[i];
         if (!f->up || gsp_roster_find_key(roster, &f->key) == GSP_NOBODY)
             continue;
-        uint64_t state = busy ? 0 : gsp_donor_owes(donor, i); /* yields to rounds */
-        uint64_t bytes =
-            waiting_in(terms, &f->contributions) + waiting_in(terms, &f->results) + coming + state;
-        double of_many = roster->n > 3 ? 2.0 / (roster->n - 1.0) : 1.0;
+        uint64_t bytes = coming + waits_for(p, fs, i, donor, terms, now);
+        double bound = FULL * of_many * (double)rate_down(agree, &f->key);
+        f->waits = bytes > 0;
+        if (!f->waits) {
+            ask_link(fs->net, f, (uint64_t)(bound > 0 && up / all > bound ? bound : up / all));
+            continue;
+        }
         to[n] = f;
-        left[n] = (double)(bytes + UNSEEN);
-        most[n++] = FULL * of_many * (double)rate_down(agree, &f->key);
+        left[n] = (double)bytes;
+        most[n++] = bound;
     }
-    gsp_shares_pace(left, most, n, FULL * (double)up, pace);
+    p->turn_ns = now;
+    gsp_shares_pace(left, most, n, (1 - EQUAL) * up, pace);
     for (uint32_t i = 0; i < n; i++) {
-        double least = (double)up / (4.0 * n); /* what comes next must not wait for long */
-        ask_link(fs->net, to[i], (uint64_t)(pace[i] > least ? pace[i] : least));
+        double asked = pace[i] + EQUAL * up / n;
+        ask_link(fs->net, to[i], (uint64_t)(most[i] > 0 && asked > most[i] ? most[i] : asked));
     }
 }
 

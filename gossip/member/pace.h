@@ -7,6 +7,10 @@
  * no queue stands in front of the link, in which everybody's round trips grow, and with them the
  * time that TCP takes to get going in the next round.
  *
+ * A link on which nothing waits takes nothing, so it is not in the sum, and its pace is an equal part
+ * of the whole. It must not be a small one: TCP spaces what it sends by the pace of before, and BBR
+ * learns it for the link's own, so that a link that was asked for little takes seconds to forget it.
+ *
  * Thread: the member's. Errors: none.
  */
 #ifndef GOSSIP_MEMBER_PACE_H
@@ -23,7 +27,8 @@ typedef struct gsp_pace {
     uint64_t metered_ns, told_version;
 } gsp_pace;
 
-/* Asks the links for new paces, every 50 ms, or when turn_ns was set to 0. */
+/* Asks the links for new paces, every 50 ms, when turn_ns was set to 0, and when something waits for
+ * a link on which nothing waited. */
 void gsp_pace_turn(gsp_pace *pace, gsp_friends *friends, const gsp_donor *donor,
                    const gsp_terms *terms);
 /* Learns what the link carries, and with every version what others are told of it. */
