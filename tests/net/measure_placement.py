@@ -1,7 +1,7 @@
 """What `atom plan --pool` predicts for unequal hosts on unequal lines, beside what the same hosts make of it.
 
   ATOM=build/release/atom SLOW=build/release/tests/pool/atom_slow \\
-      python3 tests/net/measure_placement.py [--seconds S] [--micro-batches M] [--ways gradients parameters]
+      python3 tests/net/measure_placement.py [--seconds S] [--micro-batches M] [--width D] [--ways gradients parameters]
       RELAY=.../net_relay python3 tests/net/measure_placement.py --rig relay --rtt MS
 
 Each host is a namespace of this machine with a line of its own (rig.py), and runs the program itself, with summed gradients
@@ -28,7 +28,7 @@ SLOW = os.environ.get("SLOW", "build/release/tests/pool/atom_slow")
 HOSTS = [("a", 100, 16, 8), ("b", 100, 8, 4), ("c", 200, 4, 4)]
 MODEL = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 64, "n_embd": 128, "n_layer": 4, "n_head": 4,
          "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-SEQUENCE, PATIENCE, SETTLING = 16, 150, 4  # tokens of a micro-batch; seconds; steps or seconds before it counts
+SEQUENCE, PATIENCE, SETTLING = 16, 300, 4  # tokens of a micro-batch; seconds; steps or seconds before it counts
 RUN = """
 model: model.json
 data: data
@@ -195,6 +195,7 @@ def main():
     ask.add_argument("--seconds", type=float, default=90)
     ask.add_argument("--micro-batches", type=int, default=96)
     ask.add_argument("--rtt", type=float, default=0)
+    ask.add_argument("--width", type=int, default=MODEL["n_embd"], help="of the model, in whole heads of 4: more bytes a round")
     ask.add_argument("--rig", choices=["bridge", "relay"], default="bridge")
     ask.add_argument("--ways", nargs="*", default=["gradients", "parameters"])
     asked = ask.parse_args()
@@ -202,7 +203,7 @@ def main():
     place = tempfile.mkdtemp(prefix="atom-placement-")
     try:
         with open(os.path.join(place, "model.json"), "w", encoding="ascii") as f:
-            json.dump(MODEL, f)
+            json.dump(dict(MODEL, n_embd=asked.width), f)
         with open(os.path.join(place, "book.txt"), "w", encoding="ascii") as f:
             f.write("In the beginning was the word, and the word was with the reader.\n" * 2000)
         run(place, "data", "prepare", "--input", "book.txt", "--output", "data")
