@@ -320,6 +320,7 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
 void pool_anchor_work(pool_anchor *p, gsp_work *work)
 {
     *work = (gsp_work){.context = p,
+                       .on_disk = p->c.on_disk,
                        .freeze = freeze,
                        .part = part,
                        .early = true,

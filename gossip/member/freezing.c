@@ -13,37 +13,27 @@
 
 enum { FREEZE_PARTS = 4 };
 
-void gsp_freezing_open(gsp_freezing *f, const gsp_terms *terms, const gsp_work *work)
+void gsp_freezing_open(gsp_freezing *f, const gsp_terms *terms, const gsp_work *work,
+                       const char *directory)
 {
     *f = (gsp_freezing){.terms = terms, .work = work};
+    gsp_residuals_open(&f->residuals, terms, work->on_disk ? directory : NULL);
 }
 
 /* ---- encoding ---- */
-
-static float **residual_of(gsp_freezing *f)
-{
-    return &f->residual[gsp_terms_fragment(f->terms, f->version)];
-}
 
 /* Memory for what is encoded. */
 static atom_status make_room(gsp_freezing *f)
 {
     const gsp_terms *t = f->terms;
-    float **residual = residual_of(f);
-    uint64_t n = 0;
+    uint64_t bytes = gsp_terms_all_bytes(t, f->version);
     if (!f->x || t->codec == GSP_CODEC_FP32)
         return ATOM_OK;
-    for (uint32_t k = 0; k < t->n_fragments; k++)
-        n = t->n_floats[k] > n ? t->n_floats[k] : n;
     atom_free(f->encoded);
-    f->encoded = atom_alloc(1, gsp_terms_all_bytes(t, f->version));
-    if (t->codec == GSP_CODEC_INT8 && !f->lost)
-        f->lost = atom_alloc(n, sizeof(float));
-    if (t->codec == GSP_CODEC_INT8 && !*residual)
-        *residual = atom_alloc(n, sizeof(float));
-    if (!f->encoded || (t->codec == GSP_CODEC_INT8 && (!f->lost || !*residual)))
-        return atom_fail_memory("a contribution", n * sizeof(float));
-    return ATOM_OK;
+    f->encoded = atom_alloc(1, bytes);
+    if (!f->encoded)
+        return atom_fail_memory("a contribution", bytes);
+    return t->codec == GSP_CODEC_INT8 ? gsp_residuals_begin(&f->residuals, f->version) : ATOM_OK;
 }
 
 /* Asks the work, which may not be ready yet. */
@@ -77,7 +67,7 @@ static const uint8_t *encoded_part(const gsp_freezing *f, uint32_t part)
 }
 
 /* The hash is first where it can be: it asks for memory ahead of its work. */
-static void encode_one(gsp_freezing *f, uint32_t part)
+static atom_status encode_one(gsp_freezing *f, uint32_t part)
 {
     const gsp_codec codec = f->terms->codec;
     uint64_t first, n = gsp_terms_floats(f->terms, f->version, part, &first);
@@ -89,16 +79,18 @@ static void encode_one(gsp_freezing *f, uint32_t part)
                  "version %llu: my contribution has floats that are not finite; it is not sent",
                  (unsigned long long)f->version);
         f->x = NULL;
-        return;
+        return ATOM_OK;
     }
     if (codec == GSP_CODEC_FP32)
-        return;
-    uint8_t *out = f->encoded + gsp_terms_offset(f->terms, f->version, part);
+        return ATOM_OK;
+    const float *residual = NULL;
+    float *lost = NULL;
     if (codec == GSP_CODEC_INT8)
-        gsp_encode(codec, f->x + first, n, *residual_of(f) + first, out, f->lost + first);
-    else
-        gsp_encode(codec, f->x + first, n, NULL, out, NULL);
+        ATOM_TRY(gsp_residuals_look(&f->residuals, f->version, part, &residual, &lost));
+    uint8_t *out = f->encoded + gsp_terms_offset(f->terms, f->version, part);
+    gsp_encode(codec, f->x + first, n, residual, out, lost);
     gsp_merkle_leaf(part, out, bytes, &f->leaf[part]);
+    return lost ? gsp_residuals_keep(&f->residuals, f->version, part) : ATOM_OK;
 }
 
 atom_status gsp_freezing_some(gsp_freezing *f, uint64_t next, const gsp_rates *rates, bool *done)
@@ -112,7 +104,7 @@ atom_status gsp_freezing_some(gsp_freezing *f, uint64_t next, const gsp_rates *r
     if (!f->on || f->later)
         return ATOM_OK;
     for (uint32_t k = 0; k < FREEZE_PARTS && f->x && f->next < n_parts; k++)
-        encode_one(f, f->next++);
+        ATOM_TRY(encode_one(f, f->next++));
     if (f->x && f->next < n_parts)
         return ATOM_OK;
     if (f->x)
@@ -173,9 +165,8 @@ uint32_t gsp_freezing_find(const gsp_freezing *f, const gsp_proposal *p)
 
 void gsp_freezing_included(gsp_freezing *f, uint32_t part)
 {
-    uint64_t first, n = gsp_terms_floats(f->terms, f->version, part, &first);
     if (f->terms->codec == GSP_CODEC_INT8)
-        memcpy(*residual_of(f) + first, f->lost + first, n * sizeof(float));
+        gsp_residuals_included(&f->residuals, f->version, part);
 }
 
 void gsp_freezing_keep(gsp_freezing *f, uint64_t version, bool audited)
@@ -204,10 +195,7 @@ void gsp_freezing_keep(gsp_freezing *f, uint64_t version, bool audited)
 
 void gsp_freezing_forget(gsp_freezing *f)
 {
-    for (uint32_t k = 0; k < GSP_FRAGMENTS_MAX; k++) {
-        atom_free(f->residual[k]);
-        f->residual[k] = NULL;
-    }
+    gsp_residuals_forget(&f->residuals);
     f->on = f->done = f->later = false;
     f->x = NULL;
 }
@@ -215,8 +203,8 @@ void gsp_freezing_forget(gsp_freezing *f)
 void gsp_freezing_close(gsp_freezing *f)
 {
     gsp_freezing_forget(f);
+    gsp_residuals_close(&f->residuals);
     atom_free(f->encoded);
-    atom_free(f->lost);
     atom_free(f->kept.encoded);
     *f = (gsp_freezing){0};
 }

@@ -6,13 +6,13 @@
  * int8 keeps a residual per fragment (error feedback): what the encoding lost is added to the
  * fragment's next contribution. It changes only when the contribution was included.
  *
- * Memory: fp32 none, others one encoded fragment; with audits one more; int8 one fragment of floats
- * and the residuals. Thread: the member's. Errors: ATOM_E_RESOURCE.
+ * Memory: fp32 none, others one encoded fragment; with audits one more; int8 what residuals.h says.
+ * Thread: the member's. Errors: ATOM_E_RESOURCE, those of the disk.
  */
 #ifndef GOSSIP_MEMBER_FREEZING_H
 #define GOSSIP_MEMBER_FREEZING_H
 
-#include "gossip/member/parts.h"
+#include "gossip/member/residuals.h"
 #include "gossip/member/work.h"
 
 /* A contribution to the version applied last. */
@@ -32,16 +32,16 @@ typedef struct gsp_freezing {
     uint32_t next;    /* part to encode */
     const float *x;   /* NULL: nothing is contributed */
     uint8_t *encoded; /* not fp32 */
-    float *lost;      /* int8 */
-    float *residual[GSP_FRAGMENTS_MAX];
+    gsp_residuals residuals; /* int8 */
     gsp_contribution contribution;
     gsp_hash leaf[GSP_PARTS_MAX];
     uint64_t began_ns, took_ns; /* took: until everything was encoded and hashed */
     gsp_brought kept;
 } gsp_freezing;
 
-/* Both stay where they are until close. */
-void gsp_freezing_open(gsp_freezing *freezing, const gsp_terms *terms, const gsp_work *work);
+/* All three stay where they are until close. directory: where residuals are that lie on disk. */
+void gsp_freezing_open(gsp_freezing *freezing, const gsp_terms *terms, const gsp_work *work,
+                       const char *directory);
 void gsp_freezing_close(gsp_freezing *freezing);
 
 /* Asks the work for a contribution to `version`, which may answer that it needs time. */

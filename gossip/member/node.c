@@ -124,7 +124,7 @@ static atom_status open_parts(gsp_node *n)
         largest = gsp_terms_all_bytes(t, f) > largest ? gsp_terms_all_bytes(t, f) : largest;
     gsp_friends_bound(&n->friends, largest);
     n->config.rules.fragment_bytes = largest;
-    gsp_freezing_open(&n->freezing, t, &c->work);
+    gsp_freezing_open(&n->freezing, t, &c->work, c->directory);
     gsp_apply_open(&n->apply, t, &c->work, &n->mix);
     gsp_questions_open(&n->questions, t, &n->friends);
     gsp_audit_cases_open(&n->cases, t, &n->freezing, &n->kept, &n->questions, &n->friends, &n->mix);

@@ -56,7 +56,7 @@ static int setup(void **state)
     assert_non_null(agree);
     averages = (gsp_work){.part = part, .early = true};
     gsp_apply_open(&apply, &terms, &averages, NULL);
-    gsp_freezing_open(&freezing, &terms, &averages);
+    gsp_freezing_open(&freezing, &terms, &averages, NULL);
     agree->applied = agree->certified = 7;
     agree->round.ballot = 1;
     agree->round.begin.n_parts = PARTS;

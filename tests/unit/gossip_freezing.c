@@ -48,7 +48,7 @@ static void open_as(gsp_codec codec)
         x[k] = sinf((float)k) / 3;
     answer = GSP_FREEZE_READY;
     asked = 0;
-    gsp_freezing_open(&f, &terms, &averages);
+    gsp_freezing_open(&f, &terms, &averages, NULL);
 }
 
 static unsigned turns_until_done(uint64_t version)
@@ -162,6 +162,66 @@ static void residuals_follow_what_was_included(void **unused)
     atom_free(p);
 }
 
+/* Of the same contributions, some of them included in part, some given up, some from the beginning. */
+static void residuals_on_disk_are_those_in_memory(void **unused)
+{
+    (void)unused;
+    enum { F = 3 };
+    static const uint64_t n[F] = {FLOATS, FLOATS - 4000, FLOATS - 9000};
+    static const gsp_work on_disk = {.freeze = freeze, .on_disk = true};
+    gsp_freezing m = {0}, d = {0};
+    scratch place;
+    bool done;
+    scratch_open(&place);
+    open_as(GSP_CODEC_INT8);
+    terms.n_fragments = F;
+    terms.n_floats = n;
+    gsp_freezing_open(&m, &terms, &averages, place.dir);
+    gsp_freezing_open(&d, &terms, &on_disk, place.dir);
+    for (uint64_t v = 1; v <= 40; v++) {
+        for (uint32_t k = 0; k < FLOATS; k++)
+            x[k] = sinf((float)(k * v)) / 3;
+        for (int again = 0; again <= (v % 7 == 0); again++) { /* another ballot asks anew */
+            x[5] += (float)again;
+            assert_int_equal(gsp_freezing_begin(&m, v), ATOM_OK);
+            assert_int_equal(gsp_freezing_begin(&d, v), ATOM_OK);
+            for (done = false; !done;)
+                assert_int_equal(gsp_freezing_some(&m, v, &rates, &done), ATOM_OK);
+            for (done = false; !done;)
+                assert_int_equal(gsp_freezing_some(&d, v, &rates, &done), ATOM_OK);
+        }
+        assert_memory_equal(m.leaf, d.leaf, sizeof m.leaf);
+        for (uint32_t p = 0; p < PARTS; p++) {
+            if ((v * 5 + p) % 3 == 0)
+                continue;
+            gsp_freezing_included(&m, p);
+            gsp_freezing_included(&d, p);
+            if (p % 2) /* said twice */
+                gsp_freezing_included(&d, p);
+        }
+        if (v == 20) {
+            gsp_freezing_forget(&m);
+            gsp_freezing_forget(&d);
+        }
+    }
+    gsp_freezing_close(&m);
+    gsp_freezing_close(&d);
+    gsp_freezing_close(&f);
+    scratch_close(&place);
+}
+
+/* The disk is full, or gone: an error, and no contribution. */
+static void residuals_without_a_disk_fail(void **unused)
+{
+    (void)unused;
+    static const gsp_work on_disk = {.freeze = freeze, .on_disk = true};
+    open_as(GSP_CODEC_INT8);
+    gsp_freezing_open(&f, &terms, &on_disk, "/nowhere/at/all");
+    assert_int_equal(gsp_freezing_begin(&f, 1), ATOM_E_RUNTIME);
+    assert_non_null(strstr(atom_fail_message(), "/nowhere/at/all"));
+    gsp_freezing_close(&f);
+}
+
 /* ---- results ---- */
 
 static gsp_recent *held;
@@ -257,6 +317,8 @@ int main(void)
         cmocka_unit_test(a_work_that_needs_time_is_asked_again),
         cmocka_unit_test(what_is_not_finite_is_not_sent),
         cmocka_unit_test(residuals_follow_what_was_included),
+        cmocka_unit_test(residuals_on_disk_are_those_in_memory),
+        cmocka_unit_test(residuals_without_a_disk_fail),
         cmocka_unit_test(results_outlive_their_version),
         cmocka_unit_test(what_a_vote_names_is_never_dropped),
     };
