@@ -9,7 +9,6 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "atom/base/size.h"
 #include "gossip/member/votes.h"
 
 #include <math.h>
@@ -214,48 +213,39 @@ static bool on_stop(void *ctx)
     return stop || r->wish == GSP_POOL_STOP;
 }
 
-/* The plan fits: now the data may come. */
-static atom_status bring_data(void *ctx)
+/* The plan fits, and says what goes to disk: where there is room, the data may come. */
+static atom_status bring_data(void *ctx, const trainer *t)
 {
     const pool_run *r = ctx;
-    return pool_dataset_fetch(&r->data, r->life);
+    ATOM_TRY(pool_run_check_disk(r, t));
+    return r->data.fetch ? pool_dataset_fetch(&r->data, r->life) : ATOM_OK;
 }
 
 atom_status pool_run_open_trainer(pool_run *r)
 {
-    /* As if the vector were long: short ones have fewer fragments, and little to hold. */
-    static const uint64_t LONG = 1ull << 32;
-    r->seam.host_bytes_per_float =
-        (double)pool_anchor_host_bytes(LONG, (uint32_t)r->settings.fragments,
-                                       (pool_sync)r->settings.sync, false) /
-        (double)LONG;
-    r->seam.shared = pool_run_sums(r);
+    pool_run_seam(r, &r->seam);
     r->plans.life = r->life;
     r->trainer_plans = pool_plans_hooks(&r->plans);
     r->trainer_hooks = (train_hooks){.report = on_report,
                                      .progress = on_progress,
                                      .note = on_note,
                                      .stop = on_stop,
-                                     .data = r->data.fetch ? bring_data : NULL,
+                                     .data = r->genesis ? NULL : bring_data,
                                      .seam = &r->seam,
                                      .plans = &r->trainer_plans,
                                      .ctx = r};
-    return trainer_open(&r->config, &r->trainer_hooks, &r->t);
+    ATOM_TRY(trainer_open(&r->config, &r->trainer_hooks, &r->t));
+    pool_run_say_tier(r);
+    return ATOM_OK;
 }
 
 void pool_run_say_mode(const pool_run *r, uint64_t n_floats)
 {
-    char text[POOL_SAID_BYTES], host[24], state[24];
-    pool_sync sync = (pool_sync)r->settings.sync;
+    char text[POOL_SAID_BYTES];
     pool_settings_say(&r->settings, text);
     pool_note(&r->hooks, "mode %s: %s", pool_settings_mode(&r->settings), text);
     pool_note(&r->hooks, "%s", pool_settings_trust(&r->settings));
-    pool_note(
-        &r->hooks,
-        "the pool takes %s of this host's memory beside the trainer; a joiner fetches %s",
-        atom_size_text(
-            pool_anchor_host_bytes(n_floats, (uint32_t)r->settings.fragments, sync, false), host),
-        atom_size_text(pool_anchor_state_bytes(n_floats, sync), state));
+    pool_run_say_memory(r, n_floats);
 }
 
 /* ---- the start ---- */
@@ -318,7 +308,8 @@ static atom_status open_anchor(pool_run *r, const gsp_manifest *m)
                             .max_steps = r->max_steps,
                             .rewarm_steps = r->settings.rewarm_steps,
                             .update = pool_run_sums(r) ? &update : NULL,
-                            .slices = r->settings.sync == POOL_SYNC_SLICES};
+                            .slices = r->settings.sync == POOL_SYNC_SLICES,
+                            .on_disk = trainer_seam_on_disk(r->t)};
     memcpy(c.self.byte, gsp_pool_key(r->life), sizeof c.self.byte);
     atom_status st = pool_anchor_open(&c, &r->anchor);
     if (st == ATOM_OK)

@@ -88,6 +88,14 @@ ATOM_MUST atom_status pool_run_join(const pool_run_config *config, const pool_jo
 const char *pool_run_ticket(const pool_run *run);
 uint16_t pool_run_port(const pool_run *run); /* 0: accepts nobody */
 const pool_settings *pool_run_settings(const pool_run *run);
+/* What it takes of this host beside the trainer and its checkpoints. */
+typedef struct pool_run_room {
+    uint64_t host_bytes, least_host_bytes; /* with the anchor in memory, and on disk */
+    uint64_t disk_bytes;                   /* as it is */
+    uint64_t joiner_bytes;                 /* that a joiner fetches */
+    bool on_disk;                          /* the anchor is */
+} pool_run_room;
+void pool_run_read_room(const pool_run *run, pool_run_room *out);
 const pool_advice *pool_run_advice(const pool_run *run); /* of a creator; else NULL */
 const train_config *pool_run_configuration(const pool_run *run);
 const trainer *pool_run_trainer(const pool_run *run);

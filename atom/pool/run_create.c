@@ -178,7 +178,7 @@ static atom_status make(pool_run *r, const pool_host *box, const pool_create *cr
     host.invite_days = create->invite_days;
     ATOM_TRY_CLEAN(draft(r, create, m));
     pool_run_say_mode(r, trainer_floats(r->t));
-    ATOM_TRY_CLEAN(pool_run_check_disk(r, trainer_floats(r->t), m->n_fragments));
+    ATOM_TRY_CLEAN(pool_run_check_disk(r, r->t));
     ATOM_TRY_CLEAN(describe(r, genesis, run));
     files[0] = (gsp_pool_file){.name = "run.yml", .path = run};
     files[1] = (gsp_pool_file){.name = "config.json", .path = config};

@@ -80,12 +80,11 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* Anchor, and so many checkpoints of so many bytes. */
-static uint64_t model_bytes(const pool_run *r, uint64_t n_floats, uint32_t n_fragments,
+/* Anchor and rounds, and so many checkpoints of so many bytes. */
+static uint64_t model_bytes(const pool_run *r, uint64_t n_floats, bool on_disk,
                             uint64_t checkpoints, uint64_t bytes)
 {
-    return plus(pool_anchor_disk_bytes(n_floats, n_fragments, (pool_sync)r->settings.sync, false),
-                times(checkpoints, bytes));
+    return plus(pool_run_disk_bytes(r, n_floats, on_disk), times(checkpoints, bytes));
 }
 
 /* Of master weights and Muon's momentum of so many parameters: what a checkpoint has at least. */
@@ -94,29 +93,61 @@ static uint64_t least_bytes(uint64_t n_floats, atom_dtype moments)
     return times(n_floats, atom_state_bytes(moments) - atom_dtype_bytes(moments));
 }
 
-/* As this host is configured. */
-static uint64_t checkpoint_bytes(const pool_run *r, uint64_t n_floats)
+/* As this host is configured. t: NULL before there is one. */
+static uint64_t checkpoint_bytes(const pool_run *r, const trainer *t, uint64_t n_floats)
 {
     atom_dtype moments = (atom_dtype)r->config.moments_dtype;
-    if (r->t)
-        return graph_state_bytes(trainer_workbench(r->t)->g);
+    if (t)
+        return graph_state_bytes(trainer_workbench(t)->g);
     return r->config.optimizer == GRAPH_MUON ? least_bytes(n_floats, moments)
                                              : times(n_floats, atom_state_bytes(moments));
 }
 
-atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n_fragments)
+/* Is there room for the optimizer's state where --store-dir says? What a run left there is its own. */
+static atom_status check_store(const pool_run *r, uint64_t need)
+{
+    const char *dir = r->config.store_dir;
+    uint64_t room;
+    char all[24], free_now[24];
+    ATOM_TRY(atom_dir_make(dir));
+    if (!atom_dir_free_bytes(dir, &room))
+        return atom_fail_errno(errno, "cannot ask for the free space of %s", dir);
+    if (room >= need || room + bytes_below(dir, 1, false) >= need)
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_RESOURCE,
+        "%s: the optimizer's state takes %s, and %s are free. Nothing was fetched. Name "
+        "another directory with --store-dir",
+        dir, atom_size_text(need, all), atom_size_text(room, free_now));
+}
+
+static atom_status check_all(const pool_run *r, const trainer *t, uint64_t n_floats)
 {
     uint64_t checkpoints =
         (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
-    uint64_t each = checkpoint_bytes(r, n_floats);
-    bool stored = r->config.optimizer_state == PLAN_STATE_ON_DISK && !r->config.store_dir;
+    uint64_t each = checkpoint_bytes(r, t, n_floats);
+    bool stored = t ? trainer_plan(t)->disk : r->config.optimizer_state == PLAN_STATE_ON_DISK;
+    bool on_disk = t ? trainer_seam_on_disk(t) : stored, here = stored && !r->config.store_dir;
     uint64_t kept = stored ? times(SWAP_GENERATIONS, each) : 0;
-    uint64_t need = plus(plus(model_bytes(r, n_floats, n_fragments, checkpoints, each), kept),
-                         r->data.fetch ? r->data.found.bytes : 0);
+    uint64_t need =
+        plus(plus(model_bytes(r, n_floats, on_disk, checkpoints, each), here ? kept : 0),
+             r->data.fetch ? r->data.found.bytes : 0);
+    if (stored && !here)
+        ATOM_TRY(check_store(r, kept));
     return check(r, need,
-                 stored ? "the anchor, the optimizer's state, checkpoints and what is being fetched"
+                 here ? "the anchor, the optimizer's state, checkpoints and what is being fetched"
                  : r->data.fetch ? "the anchor, the data set, checkpoints and what is being fetched"
                                  : "the anchor, checkpoints and what is being fetched");
+}
+
+atom_status pool_run_check_disk(const pool_run *r, const trainer *t)
+{
+    return check_all(r, t, trainer_floats(t));
+}
+
+atom_status pool_run_check_disk_early(const pool_run *r, uint64_t n_floats)
+{
+    return check_all(r, NULL, n_floats);
 }
 
 atom_status pool_run_check_manifest_disk(const pool_run *r, const gsp_manifest *m, bool with_data)
@@ -125,7 +156,7 @@ atom_status pool_run_check_manifest_disk(const pool_run *r, const gsp_manifest *
     for (uint32_t f = 0; f < m->n_fragments; f++)
         n_floats += m->n_floats[f];
     uint64_t least = least_bytes(n_floats, ATOM_BF16); /* it may come to such checkpoints */
-    uint64_t need = plus(model_bytes(r, n_floats, m->n_fragments, 2, least),
+    uint64_t need = plus(model_bytes(r, n_floats, false, 2, least),
                          plus(pool_asks_small_bytes(m), with_data ? pool_asks_data_bytes(m) : 0));
     return check(r, need,
                  with_data ? "the anchor, the data set and checkpoints"

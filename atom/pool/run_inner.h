@@ -55,12 +55,23 @@ ATOM_MUST atom_status pool_run_open_trainer(pool_run *r);
 /* What the mode is, and what it takes here: notes, before anything large is fetched. */
 void pool_run_say_mode(const pool_run *r, uint64_t n_floats);
 
+/* run_memory.c. What a member takes of this host beside the trainer, with its anchor in memory or on
+ * disk. */
+uint64_t pool_run_host_bytes(const pool_run *r, uint64_t n_floats, bool on_disk);
+uint64_t pool_run_disk_bytes(const pool_run *r, uint64_t n_floats, bool on_disk);
+/* What the trainer leaves free for it. */
+void pool_run_seam(const pool_run *r, train_seam *seam);
+/* Notes: both ways; and which it is, once there is a trainer. */
+void pool_run_say_memory(const pool_run *r, uint64_t n_floats);
+void pool_run_say_tier(const pool_run *r);
+
 /* run_disk.c. Is there disk for all that this member will keep: checkpoints as it is configured,
  * anchor, data that is to be fetched? Before there is a trainer it is the least that it will be:
  * with Muon as if no parameter had a second moment. ATOM_E_RESOURCE: not that much is free, or
  * given. */
-ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
-                                          uint32_t n_fragments);
+ATOM_MUST atom_status pool_run_check_disk_early(const pool_run *r, uint64_t n_floats);
+/* The same once the plan says what goes to disk. */
+ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, const trainer *t);
 /* The least that it will be, as soon as there is a manifest. */
 ATOM_MUST atom_status pool_run_check_manifest_disk(const pool_run *r, const gsp_manifest *m,
                                                    bool with_data);

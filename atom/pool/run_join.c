@@ -252,7 +252,7 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     ATOM_TRY_CLEAN(configure(r, config, join, &small));
     own_seed(r);
     pool_run_say_mode(r, floats_of(m));
-    ATOM_TRY_CLEAN(pool_run_check_disk(r, floats_of(m), m->n_fragments));
+    ATOM_TRY_CLEAN(pool_run_check_disk_early(r, floats_of(m)));
     ATOM_TRY_CLEAN(pool_run_open_trainer(r));
     say_step(r);
     double samples = (double)(r->config.micro_batch_size * r->config.gradient_accumulation_steps);

@@ -43,13 +43,14 @@ typedef struct train_reader {
 
 /*
  * What somebody who takes part in a run from outside provides. The trainer's thread calls it, except
- * for the three functions that say otherwise. trainer_open reads only host_bytes_per_float and
+ * for the three functions that say otherwise. trainer_open reads only bytes and
  * shared; the functions must be there before trainer_run. All but ctx may be NULL.
  */
 typedef struct train_seam {
     void *ctx;
-    double
-        host_bytes_per_float; /* memory it takes beside the trainer's: the planner leaves it free */
+    /* Memory it takes beside the trainer's: the planner leaves it free. least: where it keeps on disk
+     * what it can, which trainer_seam_on_disk then asks of it; 0: it cannot. */
+    double host_bytes_per_float, least_bytes_per_float;
     /* On the optimizer's stream, before the first and after the last update of a step. live: the
      * master weights, which nobody else changes meanwhile; what before_updates writes to them
      * is in the weights of the next step. reader: whoever still reads them. */

@@ -47,6 +47,8 @@ typedef struct train_summary {
     bool interrupted;
 } train_summary;
 
+typedef struct trainer trainer;
+
 typedef struct train_hooks {
     /* every step and every evaluation, after it was logged; NULL: nobody listens */
     void (*report)(void *ctx, const train_report *report);
@@ -54,15 +56,14 @@ typedef struct train_hooks {
     void (*note)(void *ctx, const char *text); /* one line for people: what was decided and why */
     /* asked between steps; true: save and stop (a signal came). NULL: never */
     bool (*stop)(void *ctx);
-    /* A plan was found that fits this host: fetch the data that config names. NULL: it is there */
-    atom_status (*data)(void *ctx);
+    /* A plan was found that fits this host (trainer_plan, trainer_seam_on_disk): fetch the data that
+     * config names. NULL: it is there */
+    atom_status (*data)(void *ctx, const trainer *t);
     bool save_nothing;        /* the last step is not saved either: measurements */
     const train_seam *seam;   /* NULL: nobody takes part */
     const train_plans *plans; /* NULL: every plan is made here */
     void *ctx;
 } train_hooks;
-
-typedef struct trainer trainer;
 
 /*
  * Everything before the first step: model, data, profile, plan, memory, code, weights or
@@ -88,6 +89,8 @@ const part_profile *trainer_profile(const trainer *t);
 file_vector trainer_weights(trainer *t);
 uint64_t trainer_floats(const trainer *t);
 ATOM_MUST atom_status trainer_weights_changed(trainer *t);
+/* True: memory is short, and whoever takes part keeps on disk what it can. */
+bool trainer_seam_on_disk(const trainer *t);
 /* How far the run is. marks: the pool.json of the checkpoint it went on from, or NULL. */
 typedef struct trainer_place {
     int64_t step;

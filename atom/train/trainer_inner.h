@@ -49,6 +49,7 @@ struct trainer {
     trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
     char *marks;                /* of the checkpoint it went on from; or NULL */
     uint64_t base_hash[2];      /* LoRA: of the model's weights, as they were read */
+    bool seam_on_disk;          /* the seam keeps there what it can */
     bool store_lost;            /* somebody took the state's file away, and it was said */
     train_step_result share;    /* shared: of what was computed since the newest step, in sums */
     double share_began;         /* when that step came; 0: not yet */
@@ -125,7 +126,8 @@ void trainer_on_block(void *ctx, uint64_t first, uint64_t n, float *masters, boo
 /* Fresh memory, or NULL where nobody takes part. */
 char *trainer_seam_marks(const trainer *t);
 ATOM_MUST atom_status trainer_seam_resume(trainer *t, const char *checkpoint);
-uint64_t trainer_seam_host_bytes(const trainer *t);
+/* least: where it keeps on disk what it can. */
+uint64_t trainer_seam_host_bytes(const trainer *t, bool least);
 
 /* --- trainer_boundaries.c: runs as if the model were spread over hosts ------------------------- */
 

@@ -335,7 +335,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     trainer_boundaries_note(t);
     if (t->hooks.data) { /* a lack of memory shows before a long download */
         ATOM_TRY_CLEAN(trainer_open_plan(t));
-        ATOM_TRY_CLEAN(t->hooks.data(t->hooks.ctx));
+        ATOM_TRY_CLEAN(t->hooks.data(t->hooks.ctx, t));
     }
     ATOM_TRY_CLEAN(open_data(t));
     ATOM_TRY_CLEAN(choose_packing(t));

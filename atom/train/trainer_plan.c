@@ -9,8 +9,11 @@
 #include "atom/base/files.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 #include "atom/plan/share.h"
 #include "kernels/cuda_load.h"
+
+#include <stdio.h>
 
 enum { PLANS_MAX = 8 }; /* of others, that are looked at; each may have 64 KiB */
 
@@ -23,35 +26,49 @@ static uint64_t free_host_bytes(const trainer *t)
     return available > margin + device ? available - margin - device : 0;
 }
 
-/* The host memory that a plan may take. */
-static atom_status find_host_memory(const trainer *t, plan_request *request)
+/* May a seam keep on disk what it can? */
+static bool may_spare(const trainer *t)
 {
-    uint64_t taken = trainer_seam_host_bytes(t);
-    if (!request->host_memory)
-        request->host_memory = free_host_bytes(t);
-    if (taken >= request->host_memory && taken)
+    return trainer_seam_host_bytes(t, true) > 0 &&
+           t->config->optimizer_state != PLAN_STATE_IN_MEMORY;
+}
+
+/* Leaves to a plan what the seam does not take of `all` host memory. */
+static atom_status leave_seam(trainer *t, uint64_t all, bool on_disk, plan_request *request)
+{
+    uint64_t taken = trainer_seam_host_bytes(t, on_disk);
+    char takes[24], has[24];
+    const char *help = on_disk || may_spare(t) || trainer_is_shared(t)
+                           ? "a pool with more fragments takes less"
+                           : "--optimizer-state auto keeps most of it on disk";
+    if (taken && taken >= all)
         return atom_fail(
             ATOM_E_RESOURCE,
-            "host memory: the pool's anchor and momentum alone take %llu bytes, only %llu "
-            "are free",
-            (unsigned long long)taken, (unsigned long long)request->host_memory);
-    request->host_memory -= taken;
+            "host memory: what this host holds of the pool takes %s beside training, and "
+            "there are %s; give it more, or a smaller model; %s",
+            atom_size_text(taken, takes), atom_size_text(all, has), help);
+    t->seam_on_disk = on_disk;
+    request->host_memory = all - taken;
     return ATOM_OK;
 }
 
-/* In memory where that is possible; else with the optimizer's state on disk, whose rates are then
- * measured first. */
-static atom_status search_plan(trainer *t, plan_request *request)
+/* No plan fits what a seam leaves: what it takes comes on top of what the message says. */
+static atom_status search(trainer *t, const plan_request *request)
+{
+    uint64_t taken = trainer_seam_host_bytes(t, t->seam_on_disk);
+    char takes[24], why[768];
+    atom_status st = plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
+    if (st != ATOM_E_RESOURCE || !taken)
+        return st;
+    snprintf(why, sizeof why, "%s", atom_fail_message());
+    return atom_fail(st, "%s; on top of that comes what this host holds of the pool, %s", why,
+                     atom_size_text(taken, takes));
+}
+
+/* With the optimizer's state on disk, whose rates are measured first. */
+static atom_status search_on_disk(trainer *t, const char *dir, plan_request *request)
 {
     const train_config *c = t->config;
-    const char *dir = trainer_store_dir(t);
-    atom_status st = ATOM_E_RESOURCE;
-    if (trainer_is_shared(t))
-        dir = NULL; /* the state stays in memory */
-    if (c->optimizer_state != PLAN_STATE_ON_DISK)
-        st = plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
-    if (st != ATOM_E_RESOURCE || c->optimizer_state == PLAN_STATE_IN_MEMORY || !dir)
-        return st;
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(plan_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
     request->disk = 1;
@@ -59,7 +76,26 @@ static atom_status search_plan(trainer *t, plan_request *request)
     request->host_hold = c->host_memory                             ? request->host_memory
                          : c->optimizer_state == PLAN_STATE_ON_DISK ? 0
                                                                     : request->host_memory / 4 * 3;
-    return plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
+    return search(t, request);
+}
+
+/* In memory where that is possible; else what a seam holds goes to disk, which costs little, because a
+ * step needs little of it; else the optimizer's state, too. */
+static atom_status search_plan(trainer *t, plan_request *request)
+{
+    const train_config *c = t->config;
+    const char *dir = trainer_is_shared(t) ? NULL : trainer_store_dir(t); /* shared: in memory */
+    bool disk = c->optimizer_state == PLAN_STATE_ON_DISK, spare = may_spare(t);
+    uint64_t all = c->host_memory ? c->host_memory : free_host_bytes(t);
+    atom_status st = ATOM_E_RESOURCE;
+    for (int on_disk = 0; on_disk <= (int)spare && !disk && st == ATOM_E_RESOURCE; on_disk++) {
+        st = leave_seam(t, all, on_disk, request);
+        st = st == ATOM_OK ? search(t, request) : st;
+    }
+    if (st != ATOM_E_RESOURCE || c->optimizer_state == PLAN_STATE_IN_MEMORY || !dir)
+        return st;
+    ATOM_TRY(leave_seam(t, all, spare, request));
+    return search_on_disk(t, dir, request);
 }
 
 /* Gradients that are brought elsewhere stay where they are until the whole backward is done, as
@@ -85,17 +121,20 @@ static atom_status read_plan(trainer *t)
                          "%s was made %s clipping; plan again, or change max_grad_norm", c->plan,
                          t->plan->clip ? "with" : "without");
     if (t->hooks.seam && t->plan->update_on_device)
-        return atom_fail(ATOM_E_USAGE,
-                         "%s keeps the optimizer's state on the device; in a pool it stays with the "
-                         "host: plan again",
-                         c->plan);
+        return atom_fail(
+            ATOM_E_USAGE,
+            "%s keeps the optimizer's state on the device; in a pool it stays with the "
+            "host: plan again",
+            c->plan);
     if (trainer_is_shared(t) && t->plan->disk)
-        return atom_fail(ATOM_E_USAGE,
-                         "%s keeps the optimizer's state on disk; in a pool with sync: gradients it "
-                         "stays in host memory: plan again",
-                         c->plan);
+        return atom_fail(
+            ATOM_E_USAGE,
+            "%s keeps the optimizer's state on disk; in a pool with sync: gradients it "
+            "stays in host memory: plan again",
+            c->plan);
     if (c->device_memory)
         t->plan->device_budget_bytes = c->device_memory;
+    t->seam_on_disk = t->plan->disk && may_spare(t);
     t->plan_origin = "file";
     return ATOM_OK;
 }
@@ -202,7 +241,6 @@ static atom_status find_plan(trainer *t, plan_request *request)
     char *device_class = NULL;
     bool cached = false;
     atom_status st;
-    ATOM_TRY_CLEAN(find_host_memory(t, request));
     if (plans)
         ATOM_TRY_CLEAN(plan_class(t->bench, request, &device_class));
     if (plans && plans->ask)

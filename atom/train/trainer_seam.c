@@ -69,8 +69,14 @@ atom_status trainer_seam_resume(trainer *t, const char *checkpoint)
     return st;
 }
 
-uint64_t trainer_seam_host_bytes(const trainer *t)
+uint64_t trainer_seam_host_bytes(const trainer *t, bool least)
 {
     const train_seam *s = seam_of(t);
-    return s ? (uint64_t)(s->host_bytes_per_float * (double)t->bench->g->trained_extent) : 0;
+    double each = !s ? 0 : least ? s->least_bytes_per_float : s->host_bytes_per_float;
+    return (uint64_t)(each * (double)t->bench->g->trained_extent);
+}
+
+bool trainer_seam_on_disk(const trainer *t)
+{
+    return t->seam_on_disk;
 }

@@ -65,5 +65,77 @@ class PoolDisk(test_pool_train.Members):
                    says=["--max-disk", "the optimizer's state"])
 
 
+class PoolMemory(test_pool_train.Members):
+    """What --host-memory allows decides where things are: all in memory, the anchor on disk, the masters too."""
+
+    MODEL = dict(test_pool_train.CONFIG, n_embd=192, n_layer=6)
+    ANCHOR, STORE = "anchor: on disk in", "optimizer state: on disk in"
+
+    def member(self, out, *args):
+        process = self.start_atom("pool", "join", *args, "-o", out, "--listen", "127.0.0.1:0", "--json", *ALONE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def stop(self, process):
+        process.terminate()
+        out, said = self.end(process, 143)
+        return json.loads(out.splitlines()[-1]), said
+
+    def test_three_ways(self):
+        a, ticket = self.create("a")
+        ways = {"roomy": ("1GiB", ()), "middle": ("80MiB", (self.ANCHOR,)), "small": ("34MiB", (self.ANCHOR, self.STORE))}
+        members = {out: self.member(out, ticket, "--data", self.data, "--host-memory", memory)
+                   for out, (memory, _) in ways.items()}
+        everybody = [a, *members.values()]
+        for out in ways:
+            self.until(out, "all bring something", lambda s: s["roster"] == 4 and s["samples"] > 0, everybody)
+        for out in ("middle", "small", "middle"):
+            seen = self.until(out, "further", lambda s: s["applied"] >= 4, everybody)
+            everybody.remove(members[out])
+            members[out].kill()
+            members[out].communicate()
+            members[out] = self.member(out)  # from its directory alone
+            everybody.append(members[out])
+            mine = seen["members"][0]["brought"]
+            self.until(out, "back, and what it does counts", lambda s: s["roster"] == 4 and s["is_member"] and
+                       s["applied"] > seen["applied"] and s["members"][0]["brought"] > mine, everybody)
+        ends = {"a": None}
+        for out, process in [*members.items()]:
+            ends[out], said = self.stop(process)
+            for line in (self.ANCHOR, self.STORE):
+                self.assertEqual(line in said, line in ways[out][1], f"{out}: {said}")
+        ends["a"] = self.stop(a)[0]
+        by_version = {}
+        for end in ends.values():
+            by_version.setdefault(end["version"], set()).add(end["anchor"])
+        self.assertTrue(all(len(anchors) == 1 for anchors in by_version.values()), ends)
+        self.assertEqual([n for n in os.listdir(self.path("middle", "pool", "anchor")) if n.startswith("floats")], [])
+
+    def test_too_little(self):
+        a, ticket = self.create("a")
+        join = ["pool", "join", ticket, "--data", self.data, "--listen", "127.0.0.1:0", *ALONE]
+        self.fails(4, *join, "-o", "b", "--host-memory", "12MiB", says=["host memory", "holds of the pool", "more fragments"])
+        self.fails(4, *join, "-o", "b", "--host-memory", "80MiB", "--optimizer-state", "memory",
+                   says=["on top of that comes what this host holds of the pool"])
+        self.fails(4, *join, "-o", "b", "--host-memory", "34MiB", "--max-disk", 0.25,
+                   says=["the optimizer's state", "--max-disk", "Nothing was fetched"])
+        self.stop(a)
+
+    def test_dry_run_says_it(self):
+        run = self.write("run.yml", RUN.format(steps=10, codec="int8"))
+        create = ["pool", "create", "--config", run, "--model", self.config, "--data", self.data, "--listen", "127.0.0.1:0",
+                  "--dry-run", *ALONE]
+        room = self.ok(*create, "--json").json()["room"]
+        self.assertFalse(room["anchor_on_disk"])
+        self.assertGreater(room["host_bytes"], 3 * room["least_host_bytes"])
+        self.assertGreater(room["disk_bytes"], room["joiner_bytes"])
+        self.assertIn("with its anchor on disk", self.ok(*create).out)
+        more = self.write("disk.yml", "optimizer_state: disk\n" + RUN.format(steps=10, codec="int8"))
+        disk = self.ok("pool", "create", "--config", more, *create[4:], "--json").json()["room"]
+        self.assertTrue(disk["anchor_on_disk"])
+        self.assertGreater(disk["disk_bytes"], room["disk_bytes"])
+
+
 if __name__ == "__main__":
     tool.main()

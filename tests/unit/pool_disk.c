@@ -201,6 +201,75 @@ static void a_copy_of_two_versions_is_no_contribution(void **unused)
     side_close(&a);
 }
 
+/* ---- copies that nobody may bring ---- */
+
+static void ask_first(side *a, void *ctx)
+{
+    const float *x;
+    assert_int_equal(ask(a, *(const uint64_t *)ctx, &x), GSP_FREEZE_LATER);
+}
+
+/* Asked for while masters pass by: half of them have, and those are not what is brought. */
+static void half_a_copy_is_no_contribution(void **unused)
+{
+    (void)unused;
+    side a;
+    const float *x;
+    float *before = atom_alloc(N, sizeof *before), *average = atom_alloc(N, sizeof *average);
+    side_open(&a, 0.7, 0.9, 0);
+    memcpy(before, a.live, N * sizeof *before);
+    begin(&a);
+    for (uint64_t v = 1; v <= 2; v++) {
+        uint64_t first, n = pool_fragment_range(N, F, (uint32_t)(v % F), &first);
+        brought round = {v, true, average};
+        step_in_blocks(&a, (uint32_t)(10 * v), ask_first, &v);
+        assert_int_equal(ask(&a, v, &x), GSP_FREEZE_LATER);
+        step_in_blocks(&a, (uint32_t)(10 * v + 1), NULL, NULL);
+        assert_int_equal(ask(&a, v, &x), GSP_FREEZE_READY);
+        for (uint64_t i = 0; i < n; i++)
+            assert_true(x[i] == before[first + i] - a.live[first + i]);
+        bring(&a, &round);
+    }
+    atom_free(before);
+    atom_free(average);
+    side_close(&a);
+}
+
+/* A run that stands, or was asked for nothing, copies nothing, and waits to be asked again. */
+static void nobody_copies_unasked(void **unused)
+{
+    (void)unused;
+    side a;
+    const float *x;
+    pool_anchor_status s;
+    side_open(&a, 0.7, 0.9, 0);
+    begin(&a);
+    for (int blocks = 0; blocks < 2; blocks++) {
+        assert_int_equal(ask(&a, 1, &x), GSP_FREEZE_LATER);
+        pool_anchor_running(a.pool, false);
+        if (blocks)
+            step_in_blocks(&a, 1, NULL, NULL);
+        else
+            step(&a, 1);
+        pool_anchor_running(a.pool, true);
+        assert_int_equal(ask(&a, 1, &x), GSP_FREEZE_LATER);
+        pool_anchor_running(a.pool, false);
+        assert_int_equal(ask(&a, 1, &x), GSP_FREEZE_NOTHING);
+        pool_anchor_running(a.pool, true);
+        if (blocks)
+            step_in_blocks(&a, 2, NULL, NULL);
+        else
+            step(&a, 2);
+        pool_anchor_read_status(a.pool, false, &s);
+        assert_int_equal(s.copied, 0);
+        assert_int_equal(ask(&a, 1, &x), GSP_FREEZE_LATER); /* nothing was there to be given */
+        pool_anchor_running(a.pool, false);
+        assert_int_equal(ask(&a, 1, &x), GSP_FREEZE_NOTHING);
+        pool_anchor_running(a.pool, true);
+    }
+    side_close(&a);
+}
+
 /* ---- trainers ---- */
 
 typedef struct member {
@@ -399,6 +468,8 @@ int main(void)
         cmocka_unit_test(a_version_in_the_middle_waits),
         cmocka_unit_test(an_anchor_that_turns_is_taken_again),
         cmocka_unit_test(a_copy_of_two_versions_is_no_contribution),
+        cmocka_unit_test(half_a_copy_is_no_contribution),
+        cmocka_unit_test(nobody_copies_unasked),
         cmocka_unit_test(the_disk_changes_no_bit),
         cmocka_unit_test(nor_where_nothing_is_clipped),
         cmocka_unit_test(nor_with_slices),

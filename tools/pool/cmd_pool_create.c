@@ -109,6 +109,30 @@ static json_t *ways_json(const pool_ways *ways)
                      place_mode_names[ways->recommended]);
 }
 
+static json_t *room_json(const pool_run *run)
+{
+    pool_run_room r;
+    pool_run_read_room(run, &r);
+    return json_pack("{s:I, s:I, s:I, s:I, s:b}", "host_bytes", (json_int_t)r.host_bytes,
+                     "least_host_bytes", (json_int_t)r.least_host_bytes, "disk_bytes",
+                     (json_int_t)r.disk_bytes, "joiner_bytes", (json_int_t)r.joiner_bytes,
+                     "anchor_on_disk", (int)r.on_disk);
+}
+
+static void print_room(const pool_run *run)
+{
+    pool_run_room r;
+    char host[24], least[24], disk[24], joiner[24];
+    pool_run_read_room(run, &r);
+    cli_print("\nbeside training the pool takes %s of host memory",
+              atom_size_text(r.host_bytes, host));
+    if (r.least_host_bytes < r.host_bytes)
+        cli_print(", or %s with its anchor on disk", atom_size_text(r.least_host_bytes, least));
+    cli_print("%s, and %s of disk; a joiner fetches %s\n",
+              r.on_disk ? ", where this host would have it" : "",
+              atom_size_text(r.disk_bytes, disk), atom_size_text(r.joiner_bytes, joiner));
+}
+
 static atom_status show_advice(const pool_show *show)
 {
     const pool_settings *s = pool_run_settings(show->run);
@@ -121,12 +145,13 @@ static atom_status show_advice(const pool_show *show)
         for (uint32_t i = 0; i < a->n_cases; i++)
             json_array_append_new(cases, case_json(&a->cases[i]));
         return cli_print_json(json_pack(
-            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:o, s:o}", "sync_steps",
+            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:o, s:o, s:o}", "sync_steps",
             (json_int_t)s->sync_steps, "codec", gsp_codec_name((gsp_codec)s->codec), "fragments",
             (json_int_t)s->fragments, "due_seconds", cli_real(s->due_seconds), "hidden",
             (int)a->hidden, "rate_assumed", (int)a->assumed, "why", why, "alternatives", cases,
             "parameters", (json_int_t)trainer_floats(t), "step_seconds",
-            cli_real(trainer_plan(t)->predicted_step_seconds), "ways", ways_json(&a->ways)));
+            cli_real(trainer_plan(t)->predicted_step_seconds), "ways", ways_json(&a->ways), "room",
+            room_json(show->run)));
     }
     for (uint32_t i = 0; i < a->n_why; i++)
         cli_print("%s\n", a->why[i]);
@@ -139,6 +164,7 @@ static atom_status show_advice(const pool_show *show)
                   (long long)c->sync_steps, cli_seconds(c->sync_seconds));
         cli_print("  %8s   %4.0f %%\n", cli_seconds(c->steps_seconds), 100 * c->waits);
     }
+    print_room(show->run);
     cli_print("\nsync: moving all weights once. waits: %s\n",
               s->sync == POOL_SYNC_GRADIENTS
                   ? "share of the time in which the trainer waits for the link"

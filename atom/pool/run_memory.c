@@ -1,0 +1,101 @@
+/*
+ * Owns what a member's run takes of this host beside training, memory and disk, and what it says of it.
+ * One idea: the anchor's share and the member's are one sum, in which nothing that grows with the model
+ * is left out. Refuses to decide where things go: the trainer does, which plans the memory.
+ */
+#include "atom/pool/run_inner.h"
+
+#include "atom/base/size.h"
+#include "gossip/member/size.h"
+
+static gsp_member_facts facts_of(const pool_run *r, uint64_t n_floats, uint32_t n_fragments,
+                                 bool on_disk)
+{
+    uint64_t first, longest = 0;
+    for (uint32_t f = 0; f < n_fragments; f++) {
+        uint64_t n = pool_fragment_range(n_floats, n_fragments, f, &first);
+        longest = n > longest ? n : longest;
+    }
+    return (gsp_member_facts){.codec = (gsp_codec)r->settings.codec,
+                              .floats = n_floats,
+                              .longest = longest,
+                              .audits = r->settings.audit_percent > 0,
+                              .on_disk = on_disk};
+}
+
+uint64_t pool_run_host_bytes(const pool_run *r, uint64_t n_floats, bool on_disk)
+{
+    uint32_t fragments = pool_fragments(n_floats, (uint32_t)r->settings.fragments);
+    const gsp_member_facts facts = facts_of(r, n_floats, fragments, on_disk);
+    return pool_anchor_host_bytes(n_floats, fragments, (pool_sync)r->settings.sync, on_disk) +
+           gsp_member_host_bytes(&facts);
+}
+
+uint64_t pool_run_disk_bytes(const pool_run *r, uint64_t n_floats, bool on_disk)
+{
+    uint32_t fragments = pool_fragments(n_floats, (uint32_t)r->settings.fragments);
+    const gsp_member_facts facts = facts_of(r, n_floats, fragments, on_disk);
+    return pool_anchor_disk_bytes(n_floats, fragments, (pool_sync)r->settings.sync, on_disk) +
+           gsp_member_disk_bytes(&facts);
+}
+
+void pool_run_seam(const pool_run *r, train_seam *seam)
+{
+    /* Who makes a pool does not know yet how long the vector is. Short ones have little to hold. */
+    static const uint64_t LONG = 1ull << 32;
+    const gsp_manifest *m = r->life ? gsp_pool_manifest(r->life) : NULL;
+    uint64_t floats = 0;
+    for (uint32_t f = 0; m && f < m->n_fragments; f++)
+        floats += m->n_floats[f];
+    floats = floats ? floats : LONG;
+    bool sums = r->settings.sync == POOL_SYNC_GRADIENTS;
+    seam->host_bytes_per_float = (double)pool_run_host_bytes(r, floats, false) / (double)floats;
+    seam->least_bytes_per_float =
+        sums ? 0 : (double)pool_run_host_bytes(r, floats, true) / (double)floats;
+    seam->shared = sums;
+}
+
+void pool_run_read_room(const pool_run *r, pool_run_room *out)
+{
+    uint64_t n = trainer_floats(r->t);
+    bool sums = r->settings.sync == POOL_SYNC_GRADIENTS;
+    out->on_disk = trainer_seam_on_disk(r->t);
+    out->host_bytes = pool_run_host_bytes(r, n, false);
+    out->least_host_bytes = sums ? out->host_bytes : pool_run_host_bytes(r, n, true);
+    out->disk_bytes = pool_run_disk_bytes(r, n, out->on_disk);
+    out->joiner_bytes = pool_anchor_state_bytes(n, (pool_sync)r->settings.sync);
+}
+
+void pool_run_say_memory(const pool_run *r, uint64_t n_floats)
+{
+    char host[24], least[24], disk[24], state[24];
+    uint64_t joins = pool_anchor_state_bytes(n_floats, (pool_sync)r->settings.sync);
+    atom_size_text(pool_run_host_bytes(r, n_floats, false), host);
+    atom_size_text(pool_run_disk_bytes(r, n_floats, false), disk);
+    atom_size_text(joins, state);
+    if (r->settings.sync == POOL_SYNC_GRADIENTS)
+        pool_note(
+            &r->hooks,
+            "the pool takes %s of this host's memory beside the trainer, and %s of its disk; a "
+            "joiner fetches %s",
+            host, disk, state);
+    else
+        pool_note(
+            &r->hooks,
+            "the pool takes %s of this host's memory beside the trainer, or %s where its anchor "
+            "stays on disk, and %s of its disk; a joiner fetches %s",
+            host, atom_size_text(pool_run_host_bytes(r, n_floats, true), least), disk, state);
+}
+
+void pool_run_say_tier(const pool_run *r)
+{
+    char host[24], least[24];
+    uint64_t n = trainer_floats(r->t);
+    if (trainer_seam_on_disk(r->t))
+        pool_note(
+            &r->hooks,
+            "anchor: on disk in %s/pool, and with it the outer momentum; the pool takes %s of "
+            "memory instead of %s",
+            r->dir, atom_size_text(pool_run_host_bytes(r, n, true), least),
+            atom_size_text(pool_run_host_bytes(r, n, false), host));
+}
