@@ -104,7 +104,6 @@ void pool_fragment_pass_fail(pool_fragment *f)
         return;
     pool_floats_close(&f->pass);
     f->passing = false;
-    f->replace = true;
 }
 
 atom_status pool_fragment_owe(pool_fragment *f, pool_floats **merge, pool_room room)

@@ -49,7 +49,7 @@ ATOM_MUST atom_status pool_fragment_pass(const pool_fragment *f, double mix, uin
                                          uint64_t n, float *live, pool_room room,
                                          uint64_t *written);
 void pool_fragment_pass_end(pool_fragment *f);
-/* The pass came to nothing: live becomes the anchor. */
+/* The pass came to nothing: live has not merged the version, whatever it has of it. */
 void pool_fragment_pass_fail(pool_fragment *f);
 /* Nothing of it waits any more. */
 void pool_fragment_forget(pool_fragment *f);

@@ -63,7 +63,7 @@ void pool_pass_end(pool_anchor *p)
 
 void pool_copy_begin(pool_anchor *p)
 {
-    p->copying = p->ask == POOL_ASKED && p->running ? p->asked : 0;
+    p->copying = p->running ? p->asked : 0;
 }
 
 /* Still what was asked for: no version came meanwhile. */

@@ -94,6 +94,20 @@ static void what_is_taken_back_never_came(void **unused)
         bool changed = i % n < GSP_INT8_BLOCK && x[i % n] != 0.0f;
         assert_int_equal(before[i] != after[i], changed);
     }
+    /* The first part, of the next fragment, whose neighbour stays. */
+    n = pool_fragment_range(N, F, 2, &first);
+    x = contribution(&a, 2, &tokens, &samples);
+    must(w->state_read(w->context, 2, 0, 2 * n, before));
+    give_parts(&a, 2, x);
+    w->part(w->context, 2, 0, NULL, GSP_INT8_BLOCK);
+    certificate_make(c, 2, a.samples, true);
+    c->proposal.part[0].included = 0;
+    must(w->apply(w->context, c, &c->proposal.previous));
+    must(w->state_read(w->context, 2, 0, 2 * n, after));
+    for (uint64_t i = 0; i < 2 * n; i++) {
+        bool changed = i % n >= GSP_INT8_BLOCK && x[i % n] != 0.0f;
+        assert_int_equal(before[i] != after[i], changed);
+    }
     atom_free(before);
     atom_free(after);
     atom_free(c);
