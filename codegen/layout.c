@@ -30,6 +30,12 @@ uint64_t gen_slot_offset(const gen_layout *layout, uint32_t k, int32_t param)
     ATOM_UNREACHABLE("parameter is not used by this sub-model");
 }
 
+uint32_t gen_share(const gen_layout *layout, uint32_t d)
+{
+    uint32_t more = layout->C % layout->D; /* devices with one more than the others */
+    return layout->C / layout->D * d + (d < more ? d : more);
+}
+
 swap_range gen_store_device(const gen_store *item, uint32_t i)
 {
     if (item->bytes == 0)
@@ -235,14 +241,19 @@ static void place_gradients(gen_layout *layout)
     uint64_t grads = 0, spill = 0;
     for (uint32_t k = 0; k < layout->n; k++) {
         uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].own_bytes : 0;
-        grads = max_u64(grads, layout->visits[k].grads.bytes);
+        uint64_t behind =
+            k + 1 < layout->n && layout->D > 1 ? layout->visits[k + 1].grads.bytes : 0;
+        grads = max_u64(grads, layout->visits[k].grads.bytes + behind);
         spill = max_u64(spill, atom_align(layout->visits[k].own_bytes) + atom_align(next));
     }
     uint64_t base = region(layout->out, SWAP_DEVICE, "gradients (fp32)", grads);
     for (uint32_t k = 0; k < layout->n; k++) {
         layout->visits[k].grads.space = SWAP_DEVICE;
-        layout->visits[k].grads.offset = base;
+        layout->visits[k].grads.offset =
+            layout->D > 1 ? ring_offset(base, grads, k, layout->visits[k].grads.bytes) : base;
+        layout->visits[k].hand = ring_offset(0, grads, k, layout->visits[k].grads.bytes);
     }
+    layout->hand_bytes = grads;
     layout->shared = device_region(layout, "shared gradients (fp32)", layout->shared_bytes);
     if (layout->plan->in_place)
         return;
@@ -280,7 +291,7 @@ static void place_kept(gen_layout *layout)
         gen_visit *v = &layout->visits[k];
         part_keep keep = keep_of(layout, k);
         if (keep == PART_KEEP_DEVICE)
-            own += v->kept_bytes * layout->C;
+            own += v->kept_bytes * layout->most;
         else
             shared = max_u64(shared, v->kept_bytes * (keep == PART_KEEP_HOST ? 2 : 1));
     }
@@ -290,8 +301,8 @@ static void place_kept(gen_layout *layout)
         gen_visit *v = &layout->visits[k];
         part_keep keep = keep_of(layout, k);
         if (keep == PART_KEEP_DEVICE) {
-            store_on_device(&v->kept, v->kept_bytes, layout->C, own_base);
-            own_base += v->kept_bytes * layout->C;
+            store_on_device(&v->kept, v->kept_bytes, layout->most, own_base);
+            own_base += v->kept_bytes * layout->most;
         } else {
             store_on_device(&v->kept, v->kept_bytes, keep == PART_KEEP_HOST ? 2 : 1, base);
             v->kept.place = keep == PART_KEEP_HOST ? PART_ON_HOST : PART_ON_DEVICE;
@@ -305,15 +316,15 @@ static void place_holds(gen_layout *layout)
 {
     uint64_t own = 0, staging = 0;
     for (uint32_t k = 0; k < layout->n; k++) {
-        own += layout->visits[k].held_bytes * layout->C;
+        own += layout->visits[k].held_bytes * layout->most;
         staging = max_u64(staging, layout->visits[k].sent_bytes * 2);
     }
     uint64_t own_base = region(layout->out, SWAP_DEVICE, "held activations", own);
     uint64_t base = region(layout->out, SWAP_DEVICE, "held staging", staging);
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
-        store_on_device(&v->held, v->held_bytes, layout->C, own_base);
-        own_base += v->held_bytes * layout->C;
+        store_on_device(&v->held, v->held_bytes, layout->most, own_base);
+        own_base += v->held_bytes * layout->most;
         store_on_device(&v->sent, v->sent_bytes, 2, base);
         v->sent.place = PART_ON_HOST;
     }
@@ -326,20 +337,20 @@ static void place_boundaries_device(gen_layout *layout)
     uint64_t total = 0, ring = 0;
     for (uint32_t k = 1; k < layout->n; k++) {
         uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
-        total += layout->visits[k].x.bytes * layout->C;
-        ring = max_u64(ring, (layout->visits[k].x.bytes + next) * layout->C);
+        total += layout->visits[k].x.bytes * layout->most;
+        ring = max_u64(ring, (layout->visits[k].x.bytes + next) * layout->most);
     }
     uint64_t base = region(layout->out, SWAP_DEVICE, "boundaries", total);
     for (uint32_t k = 1; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
-        store_on_device(&v->x_store, v->x.bytes, layout->C, base);
-        base += v->x.bytes * layout->C;
+        store_on_device(&v->x_store, v->x.bytes, layout->most, base);
+        base += v->x.bytes * layout->most;
     }
     base = region(layout->out, SWAP_DEVICE, "boundary gradients", ring);
     for (uint32_t k = 1; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
-        uint64_t at = ring_offset(base, ring, k, v->x.bytes * layout->C);
-        store_on_device(&v->dx_store, v->x.bytes, layout->C, at);
+        uint64_t at = ring_offset(base, ring, k, v->x.bytes * layout->most);
+        store_on_device(&v->dx_store, v->x.bytes, layout->most, at);
     }
 }
 
@@ -371,7 +382,7 @@ static void place_small(gen_layout *layout)
     for (uint32_t k = 0; k < layout->n; k++)
         act = max_u64(act, layout->visits[k].act_bytes);
     layout->act = device_region(layout, "scratch activations", act);
-    uint32_t late_items = host ? 2 : layout->C;
+    uint32_t late_items = host ? 2 : layout->most;
     uint64_t base =
         region(layout->out, SWAP_DEVICE, "late gradients", layout->late.bytes * late_items);
     store_on_device(&layout->late, layout->late.bytes, late_items, base);
@@ -379,8 +390,8 @@ static void place_small(gen_layout *layout)
     swap_host_layout *h = &layout->out->layout;
     h->micro_batch_bytes = 2 * atom_align(bt * 4);
     h->loss_bytes = atom_align(bt * 4);
-    layout->tokens = device_region(layout, "tokens", h->micro_batch_bytes * layout->C);
-    layout->losses = device_region(layout, "losses", h->loss_bytes * layout->C);
+    layout->tokens = device_region(layout, "tokens", h->micro_batch_bytes * layout->most);
+    layout->losses = device_region(layout, "losses", h->loss_bytes * layout->most);
     layout->norms = device_region(layout, "norms", h->norm_chunks * 8);
     layout->workspace = device_region(layout, "workspace", layout->workspace.bytes);
     layout->out->workspace = layout->workspace;
@@ -406,6 +417,19 @@ static void place_stashes(gen_layout *layout)
     }
     place_host_store(layout, &layout->late, &at);
     (void)region(layout->out, SWAP_HOST, "stashes", at - base);
+}
+
+/* Between any device and the next one, sums of two neighbouring visits can be on their way. */
+static void place_hands(gen_layout *layout)
+{
+    uint32_t pairs = layout->D - 1;
+    if (pairs == 0)
+        return;
+    uint64_t at = region(layout->out, SWAP_HOST, "sums on their way", layout->hand_bytes * pairs);
+    for (uint32_t k = 0; k < layout->n; k++)
+        layout->visits[k].hand += at;
+    layout->shared_hand =
+        region(layout->out, SWAP_HOST, "shared sums on their way", layout->shared_bytes);
 }
 
 static void place_host(gen_layout *layout)
@@ -436,6 +460,7 @@ static void place_host(gen_layout *layout)
     h->losses = region(out, SWAP_HOST, "loss staging", h->loss_bytes * layout->C);
     h->norms = region(out, SWAP_HOST, "norm staging", h->norm_chunks * 8);
     place_stashes(layout);
+    place_hands(layout);
     if (layout->plan->in_place) {
         for (uint32_t k = 0; k < layout->n; k++) {
             gen_visit *v = &layout->visits[k];

@@ -17,6 +17,9 @@
  *   | tokens, losses, norms|
  *   | workspace            |
  *   +----------------------+
+ *
+ * Of several devices each has such an arena, with room for its share of the micro-batches; the slab
+ * then also has sums, accumulators on their way from one device to the next.
  */
 #ifndef CODEGEN_LAYOUT_H
 #define CODEGEN_LAYOUT_H
@@ -31,13 +34,13 @@ typedef struct gen_boundary {
     uint64_t bytes;
 } gen_boundary;
 
-/* A per-micro-batch item that may live on the device (C of them) or be
+/* A per-micro-batch item that may live on the device (as many as its share has micro-batches) or be
  * staged through two places. */
 typedef struct gen_store {
     uint64_t bytes; /* of one item; 0: there is none */
     part_place place;
     uint64_t device;       /* arena offset of the first item or of the staging ring */
-    uint32_t device_items; /* C, or 2 for staging */
+    uint32_t device_items; /* of a share, or 2 for staging */
     uint64_t host;         /* slab offset of C items; only with PART_ON_HOST */
 } gen_store;
 
@@ -56,11 +59,12 @@ typedef struct gen_visit {
     uint64_t frozen_bytes;
     uint32_t n_extras;
     gen_extra extras[GEN_EXTRAS_MAX];
-    uint64_t slot_bytes;            /* own, frozen and extras */
-    swap_range slot;                /* where its parameters are during a visit */
-    swap_range grads;               /* f32 accumulators of owned, unshared parameters */
-    swap_range spill;               /* rounded gradients, laid out like the owned extent */
-    uint64_t kept_bytes, act_bytes; /* of one micro-batch */
+    uint64_t slot_bytes;             /* own, frozen and extras */
+    swap_range slot;                 /* where its parameters are during a visit */
+    swap_range grads;                /* f32 accumulators of owned, unshared parameters */
+    uint64_t hand;                   /* where they are on their way to device 1, in the slab */
+    swap_range spill;                /* rounded gradients, laid out like the owned extent */
+    uint64_t kept_bytes, act_bytes;  /* of one micro-batch */
     uint64_t held_bytes, sent_bytes; /* what is held on the device and on the host beside it */
     gen_store kept, held, sent;
     gen_boundary x, y;           /* what comes in and goes out */
@@ -73,11 +77,16 @@ typedef struct gen_layout {
     const part_plan *plan;
     uint32_t wire_bytes_each; /* bytes of one wire element */
     uint32_t C;
-    uint32_t n; /* sub-models */
+    uint32_t D;    /* devices */
+    uint32_t most; /* micro-batches of the largest share */
+    uint32_t n;    /* sub-models */
     gen_visit *visits;
     uint64_t *grad_offset; /* per parameter: bytes into GRAD or SHARED; frozen ones have none */
     uint64_t shared_bytes, muon_bytes;
     swap_range shared, act, workspace, tokens, losses, norms;
+    uint64_t hand_bytes; /* of a pair of neighbouring visits: gen_visit.hand of the next device */
+    uint64_t
+        shared_hand;  /* the same for shared ones: one place, since they are on one way at once */
     swap_range state; /* master, m, v on the device, where the plan updates there */
     gen_store late;
     int32_t late_node; /* -1: none */
@@ -98,11 +107,16 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
 ATOM_MUST atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile,
                                       unsigned kinds);
 
+/* The first micro-batch of device d's share, which ends where the next one's begins; C for d == D.
+ * Where shares differ the first ones are larger: a device begins backward when the one before it has
+ * ended its first visit there, so the later ones have less time. */
+uint32_t gen_share(const gen_layout *layout, uint32_t d);
+
 /* Workspace a node asks the table for. */
 uint64_t gen_node_workspace(const graph *g, int32_t node, int backward, const krn_table *table);
 /* Byte offset of a parameter inside the slot of sub-model k; the parameter must be used there. */
 uint64_t gen_slot_offset(const gen_layout *layout, uint32_t k, int32_t param);
-/* Arena range of item i of a store; and its slab range. */
+/* Arena range of item i of a share's, and slab range of item i of all. */
 swap_range gen_store_device(const gen_store *item, uint32_t i);
 swap_range gen_store_host(const gen_store *item, uint32_t i);
 

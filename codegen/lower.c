@@ -45,7 +45,11 @@ static atom_status lower(const graph *g, const part_plan *plan, const part_profi
 {
     atom_status st;
     gen_lowered *low = NULL;
-    gen_layout layout = {.g = g, .plan = plan, .C = plan->micro_batches, .n = plan->n_sub_models};
+    gen_layout layout = {.g = g,
+                         .plan = plan,
+                         .C = plan->micro_batches,
+                         .D = plan->devices,
+                         .n = plan->n_sub_models};
     ATOM_TRY_CLEAN(check_plan(g, plan));
     if (table)
         ATOM_TRY_CLEAN(gen_supports(g, table));
@@ -58,6 +62,7 @@ static atom_status lower(const graph *g, const part_plan *plan, const part_profi
     layout.out = low;
     low->n_devices = plan->devices;
     layout.wire_bytes_each = atom_dtype_bytes(g->dtype);
+    layout.most = (layout.C + layout.D - 1) / layout.D;
     ATOM_TRY_CLEAN(gen_layout_fill(&layout));
     ATOM_TRY_CLEAN(gen_calls_build(&layout));
     layout.workspace.bytes = workspace_bytes(&layout, profile, table);

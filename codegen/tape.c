@@ -11,81 +11,19 @@
 
 #include <string.h>
 
-/* --- fetching parameters --------------------------------------------------------------------- */
+/* The share of the device whose instructions are written: micro-batches [first, past). */
+typedef struct share {
+    uint32_t first, past;
+} share;
 
-static bool ranges_meet(swap_range a, swap_range b)
+static share share_of(const gen_writer *w)
 {
-    return a.space == b.space && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
-
-/* What bytes [lo, hi) of the slot have of an extent that begins at byte `at` of it. */
-static atom_status fetch_part(gen_writer *w, uint32_t k, uint64_t lo, uint64_t hi, uint64_t at,
-                              uint64_t first_element, uint64_t bytes)
-{
-    uint64_t slot = w->layout->visits[k].slot.offset;
-    lo = lo > at ? lo : at;
-    hi = hi < at + bytes ? hi : at + bytes;
-    if (lo >= hi)
-        return ATOM_OK;
-    swap_range src = gen_wire_range(w->layout, first_element, hi - lo);
-    src.offset += lo - at;
-    return gen_write_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1,
-                          (swap_range){SWAP_DEVICE, slot + lo, hi - lo}, src);
-}
-
-/* Piece j of n of the fetch of sub-model k; the last piece brings the shared extras. */
-static atom_status fetch_piece(gen_writer *w, uint32_t k, uint32_t j, uint32_t n)
-{
-    const gen_visit *v = &w->layout->visits[k];
-    uint64_t all = v->own_bytes + v->frozen_bytes, step = atom_align((all + n - 1) / n);
-    uint64_t lo = step * j, hi = lo + step < all ? lo + step : all;
-    ATOM_TRY(fetch_part(w, k, lo, hi, 0, v->own_offset, v->own_bytes));
-    ATOM_TRY(fetch_part(w, k, lo, hi, v->own_bytes, v->frozen_offset, v->frozen_bytes));
-    for (uint32_t e = 0; j + 1 == n && e < v->n_extras; e++) {
-        const graph_param *p = &w->layout->g->params[v->extras[e].param];
-        uint64_t bytes = p->elements * w->layout->wire_bytes_each;
-        swap_range dst = {SWAP_DEVICE, v->slot.offset + v->extras[e].slot_offset, bytes};
-        ATOM_TRY(gen_write_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1, dst,
-                                gen_wire_range(w->layout, p->offset, bytes)));
-    }
-    return ATOM_OK;
-}
-
-static void mark_fetched(gen_writer *w, uint32_t k)
-{
-    for (uint32_t other = 0; other < w->layout->n; other++) {
-        if (ranges_meet(w->layout->visits[other].slot, w->layout->visits[k].slot))
-            w->valid[other] = false;
-    }
-    w->valid[k] = true;
-}
-
-static void fetch_begin(gen_writer *w, int32_t k)
-{
-    bool needed = k >= 0 && k < (int32_t)w->layout->n && !w->valid[k] && !w->layout->plan->in_place;
-    w->pending = needed ? k : -1;
-    w->fetched = 0;
-}
-
-static atom_status fetch_continue(gen_writer *w, uint32_t upto, uint32_t n)
-{
-    while (w->pending >= 0 && w->fetched < upto)
-        ATOM_TRY(fetch_piece(w, (uint32_t)w->pending, w->fetched++, n));
-    if (w->pending >= 0 && w->fetched >= n) {
-        mark_fetched(w, (uint32_t)w->pending);
-        w->pending = -1;
-    }
-    return ATOM_OK;
-}
-
-static atom_status fetch_now(gen_writer *w, uint32_t k)
-{
-    fetch_begin(w, (int32_t)k);
-    return fetch_continue(w, 1, 1);
+    return (share){gen_share(w->layout, w->device), gen_share(w->layout, w->device + 1)};
 }
 
 /* --- compute --------------------------------------------------------------------------------- */
 
+/* i: of the device's share. */
 static void set_bases(const gen_layout *layout, swap_instr *in, uint32_t k, uint32_t i)
 {
     const gen_visit *v = &layout->visits[k];
@@ -133,7 +71,7 @@ static atom_status emit_compute(gen_writer *w, swap_code code, uint32_t k, uint3
     uint32_t used = 0;
     in.lists = lists;
     in.train = train;
-    set_bases(w->layout, &in, k, i);
+    set_bases(w->layout, &in, k, i - share_of(w).first);
     for (int l = 0; l < SWAP_LIST_N; l++) {
         if (lists & (1u << l))
             used |= bases_of(&w->layout->out->program->sub_models[k].list[l]);
@@ -157,7 +95,7 @@ static atom_status stash(gen_writer *w, uint32_t k, uint32_t i, const gen_store 
     if (item->place != PART_ON_HOST || item->bytes == 0)
         return ATOM_OK;
     return gen_write_copy(w, SWAP_STASH, DEV_D2H, (int32_t)k, (int32_t)i, gen_store_host(item, i),
-                          gen_store_device(item, i));
+                          gen_store_device(item, i - share_of(w).first));
 }
 
 static atom_status unstash(gen_writer *w, uint32_t k, uint32_t i, const gen_store *item)
@@ -165,7 +103,7 @@ static atom_status unstash(gen_writer *w, uint32_t k, uint32_t i, const gen_stor
     if (item->place != PART_ON_HOST || item->bytes == 0)
         return ATOM_OK;
     return gen_write_copy(w, SWAP_UNSTASH, DEV_H2D, (int32_t)k, (int32_t)i,
-                          gen_store_device(item, i), gen_store_host(item, i));
+                          gen_store_device(item, i - share_of(w).first), gen_store_host(item, i));
 }
 
 static const gen_store *x_store(const gen_writer *w, uint32_t k)
@@ -297,7 +235,7 @@ static atom_status emit_device_state(gen_writer *w, bool updates)
         swap_instr_writes(&in, in.src);
         swap_instr_writes(&in, v->slot);
         swap_instr_reads(&in, v->spill);
-        mark_fetched(w, 0);
+        gen_fetch_done(w, 0);
         return gen_write(w, &in);
     }
     for (int part = 0; part < SWAP_STATE_N; part++)
@@ -363,6 +301,7 @@ static atom_status emit_gradients(gen_writer *w, uint32_t k)
     const gen_visit *v = &w->layout->visits[k];
     if (v->first_trained == v->last_trained)
         return ATOM_OK;
+    ATOM_TRY(gen_sums_end(w, k));
     ATOM_TRY(emit_rounds(w, k));
     if (!w->layout->plan->in_place && !w->layout->plan->update_on_device)
         ATOM_TRY(spill_begin(w, k));
@@ -379,18 +318,18 @@ static atom_status emit_gradients(gen_writer *w, uint32_t k)
 
 /* --- visits ---------------------------------------------------------------------------------- */
 
-static atom_status visit_forward(gen_writer *w, uint32_t k, bool train)
+static atom_status forward_share(gen_writer *w, uint32_t k, bool train)
 {
-    uint32_t C = w->layout->C, n = w->layout->n;
     const gen_visit *v = &w->layout->visits[k];
-    bool last = k + 1 == n;
+    const share s = share_of(w);
+    bool last = k + 1 == w->layout->n;
     part_keep choice = last ? PART_RECOMPUTE : w->layout->plan->sub_models[k].keep;
     bool keep = train && (choice == PART_KEEP_DEVICE || choice == PART_KEEP_HOST);
-    fetch_begin(w, (int32_t)k + 1);
-    for (uint32_t i = 0; i < C; i++) {
+    gen_fetch_begin(w, (int32_t)k + 1);
+    for (uint32_t i = s.first; i < s.past; i++) {
         if (k > 0)
             ATOM_TRY(unstash(w, k, i, x_store(w, k)));
-        ATOM_TRY(fetch_continue(w, i + 1, C));
+        ATOM_TRY(gen_fetch_continue(w, i - s.first + 1, s.past - s.first));
         ATOM_TRY(emit_compute(w, SWAP_FWD, k, i,
                               (uint8_t)(1u << (keep ? SWAP_LIST_KEEP : SWAP_LIST_FWD)), train));
         if (!last)
@@ -403,16 +342,24 @@ static atom_status visit_forward(gen_writer *w, uint32_t k, bool train)
     return ATOM_OK;
 }
 
-static atom_status visit_backward(gen_writer *w, uint32_t k)
+static atom_status visit_forward(gen_writer *w, uint32_t k, bool train)
 {
-    uint32_t C = w->layout->C, n = w->layout->n;
+    for (w->device = 0; w->device < w->layout->D; w->device++)
+        ATOM_TRY(forward_share(w, k, train));
+    w->device = 0;
+    return ATOM_OK;
+}
+
+static atom_status backward_share(gen_writer *w, uint32_t k)
+{
     const gen_visit *v = &w->layout->visits[k];
-    bool turn = k + 1 == n;
+    const share s = share_of(w);
+    bool turn = k + 1 == w->layout->n, spills = w->device + 1 == w->layout->D;
     part_keep keep = turn ? PART_RECOMPUTE : w->layout->plan->sub_models[k].keep;
     bool again = keep == PART_RECOMPUTE || keep == PART_KEEP_SOME;
     uint8_t lists = (uint8_t)(1u << SWAP_LIST_BWD | (again ? 1u << SWAP_LIST_KEEP : 0));
-    fetch_begin(w, (int32_t)k - 1);
-    for (uint32_t i = 0; i < C; i++) {
+    gen_fetch_begin(w, (int32_t)k - 1);
+    for (uint32_t i = s.first; i < s.past; i++) {
         if (k > 0)
             ATOM_TRY(unstash(w, k, i, x_store(w, k)));
         if (!turn)
@@ -420,19 +367,46 @@ static atom_status visit_backward(gen_writer *w, uint32_t k)
         if (keep == PART_KEEP_HOST)
             ATOM_TRY(unstash(w, k, i, &v->kept));
         ATOM_TRY(unstash(w, k, i, &v->sent));
-        ATOM_TRY(fetch_continue(w, i + 1, C));
+        ATOM_TRY(gen_sums_bring(w, k, lists));
+        ATOM_TRY(gen_fetch_continue(w, i - s.first + 1, s.past - s.first));
         ATOM_TRY(emit_compute(w, SWAP_BWD, k, i, lists, true));
         if (k > 0)
             ATOM_TRY(stash(w, k, i, dx_store(w, k)));
         if (v->has_late)
             ATOM_TRY(stash(w, k, i, &w->layout->late));
-        ATOM_TRY(spill_continue(w, i + 1, C));
+        if (spills)
+            ATOM_TRY(spill_continue(w, i - s.first + 1, s.past - s.first));
     }
-    for (uint32_t i = 0; v->has_late && i < C; i++) {
+    return ATOM_OK;
+}
+
+static atom_status late_share(gen_writer *w, uint32_t k)
+{
+    const share s = share_of(w);
+    for (uint32_t i = s.first; w->layout->visits[k].has_late && i < s.past; i++) {
         ATOM_TRY(unstash(w, k, i, &w->layout->late));
+        ATOM_TRY(gen_sums_bring(w, k, 1u << SWAP_LIST_LATE));
         ATOM_TRY(emit_compute(w, SWAP_LATE, k, i, 1u << SWAP_LIST_LATE, true));
     }
-    return emit_gradients(w, k);
+    return ATOM_OK;
+}
+
+static atom_status visit_backward(gen_writer *w, uint32_t k)
+{
+    const uint32_t D = w->layout->D;
+    bool apart = gen_sums_meet(w, k);
+    gen_sums_visit(w, k);
+    for (w->device = 0; w->device < D; w->device++) {
+        ATOM_TRY(backward_share(w, k));
+        if (!apart)
+            ATOM_TRY(late_share(w, k));
+    }
+    for (w->device = 0; apart && w->device < D; w->device++)
+        ATOM_TRY(late_share(w, k));
+    w->device = D - 1;
+    ATOM_TRY(emit_gradients(w, k));
+    w->device = 0;
+    return gen_sums_home(w, k);
 }
 
 /* --- tapes ----------------------------------------------------------------------------------- */
@@ -440,20 +414,50 @@ static atom_status visit_backward(gen_writer *w, uint32_t k)
 static atom_status emit_upload(gen_writer *w)
 {
     const swap_host_layout *h = &w->layout->out->layout;
-    swap_range src = {SWAP_HOST, h->tokens, w->layout->tokens.bytes};
-    return gen_write_copy(w, SWAP_UPLOAD, DEV_H2D, -1, -1, w->layout->tokens, src);
+    for (w->device = 0; w->device < w->layout->D; w->device++) {
+        const share s = share_of(w);
+        uint64_t bytes = (s.past - s.first) * h->micro_batch_bytes;
+        swap_range src = {SWAP_HOST, h->tokens + s.first * h->micro_batch_bytes, bytes};
+        swap_range dst = {SWAP_DEVICE, w->layout->tokens.offset, bytes};
+        ATOM_TRY(gen_write_copy(w, SWAP_UPLOAD, DEV_H2D, -1, -1, dst, src));
+    }
+    w->device = 0;
+    return ATOM_OK;
+}
+
+static atom_status emit_first_fetches(gen_writer *w)
+{
+    for (w->device = 0; w->device < w->layout->D; w->device++)
+        ATOM_TRY(gen_fetch_now(w, 0));
+    w->device = 0;
+    return ATOM_OK;
+}
+
+static atom_status emit_losses(gen_writer *w)
+{
+    const swap_host_layout *h = &w->layout->out->layout;
+    for (w->device = 0; w->device < w->layout->D; w->device++) {
+        const share s = share_of(w);
+        uint64_t bytes = (s.past - s.first) * h->loss_bytes;
+        swap_range src = {SWAP_DEVICE, w->layout->losses.offset, bytes};
+        swap_range dst = {SWAP_HOST, h->losses + s.first * h->loss_bytes, bytes};
+        ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, dst, src));
+    }
+    w->device = 0;
+    return ATOM_OK;
 }
 
 static atom_status emit_results(gen_writer *w, bool norms)
 {
     const swap_host_layout *h = &w->layout->out->layout;
-    swap_range losses = {SWAP_HOST, h->losses, w->layout->losses.bytes};
-    ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, losses, w->layout->losses));
+    ATOM_TRY(emit_losses(w));
     if (!norms)
         return ATOM_OK;
     swap_range host_norms = {SWAP_HOST, h->norms, w->layout->norms.bytes};
+    w->device = w->layout->D - 1; /* which rounded */
     if (w->layout->plan->clip)
         ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, host_norms, w->layout->norms));
+    w->device = 0;
     swap_instr clip = gen_instr(SWAP_CLIP, DEV_HOST, -1, -1);
     swap_instr_reads(&clip, host_norms);
     return gen_write(w, &clip);
@@ -472,7 +476,8 @@ static atom_status write_train(gen_writer *w, bool updates)
     bool here = updates && !w->ahead && !w->layout->plan->update_on_device;
     for (uint32_t k = 0; here && k < n; k++)
         ATOM_TRY(emit_update(w, k));
-    ATOM_TRY(fetch_now(w, 0));
+    ATOM_TRY(emit_first_fetches(w));
+    gen_sums_begin(w);
     for (uint32_t k = 0; k + 1 < n; k++)
         ATOM_TRY(visit_forward(w, k, true));
     for (uint32_t k = n; k-- > 0;)
@@ -483,7 +488,7 @@ static atom_status write_train(gen_writer *w, bool updates)
 static atom_status write_eval(gen_writer *w)
 {
     ATOM_TRY(emit_upload(w));
-    ATOM_TRY(fetch_now(w, 0));
+    ATOM_TRY(emit_first_fetches(w));
     for (uint32_t k = 0; k < w->layout->n; k++)
         ATOM_TRY(visit_forward(w, k, false));
     return emit_results(w, false);
@@ -503,10 +508,12 @@ static atom_status write_drain(gen_writer *w)
 static atom_status build_tape(gen_layout *layout, const part_profile *profile, swap_tape_kind kind)
 {
     atom_status st;
-    gen_writer w = {.layout = layout, .profile = profile, .pending = -1, .spilling = -1};
-    w.valid = atom_alloc(layout->n, sizeof *w.valid);
-    if (!w.valid)
+    gen_writer w = {.layout = layout, .profile = profile, .spilling = -1};
+    bool *valid = atom_alloc((size_t)layout->n * layout->D, sizeof *valid);
+    if (!valid)
         return atom_fail_memory("a tape", layout->n);
+    for (uint32_t d = 0; d < layout->D; d++)
+        w.fetches[d] = (gen_fetches){.valid = valid + (size_t)d * layout->n, .pending = -1};
     w.ahead = swap_tape_is_ahead(kind);
     ATOM_TRY_CLEAN(
         swap_tape_open(kind, layout->C, layout->plan->devices, &layout->out->tapes[kind]));
@@ -526,7 +533,7 @@ static atom_status build_tape(gen_layout *layout, const part_profile *profile, s
     if (w.tape->n > layout->out->instrs_max)
         layout->out->instrs_max = w.tape->n;
 cleanup:
-    atom_free(w.valid);
+    atom_free(valid);
     return st;
 }
 

@@ -1,19 +1,37 @@
 /*
- * What the files that write tapes share: tape.c orders a step, tape_disk.c moves the blocks of a
- * state that is on disk, and tape_write.c appends what both decide. Internal to codegen.
+ * What the files that write tapes share: tape.c orders a step, tape_fetch.c
+ * brings parameters to a device, tape_sums.c brings accumulators from
+ * one device to the next, tape_disk.c moves the blocks of a state that is on disk, and tape_write.c
+ * appends what all of them decide. Internal to codegen.
  */
 #ifndef CODEGEN_TAPE_INNER_H
 #define CODEGEN_TAPE_INNER_H
 
 #include "codegen/layout.h"
 
+/* The parameters of one device. */
+typedef struct gen_fetches {
+    bool *valid;      /* per sub-model: its slot holds its current parameters */
+    uint32_t fetched; /* pieces of the pending fetch already written */
+    int32_t pending;  /* sub-model being prefetched, or -1 */
+} gen_fetches;
+
+/* Accumulators that travel. With one device they stay, and nothing of this is looked at. */
+enum { GEN_SUMS_NOWHERE = -1, GEN_SUMS_ON_THE_WAY = -2 };
+typedef struct gen_sums {
+    swap_range range; /* in every arena */
+    uint64_t hand;    /* where they are on their way, in the slab */
+    int32_t holder;   /* the device that has them, or nobody yet, or they are on the way */
+} gen_sums;
+
 typedef struct gen_writer {
     gen_layout *layout;
     const part_profile *profile;
     swap_tape *tape;
-    bool *valid;      /* per sub-model: its slot holds its current parameters */
-    uint32_t fetched; /* pieces of the pending fetch already written */
-    int32_t pending;  /* sub-model being prefetched, or -1 */
+    uint32_t device; /* whose instructions are written, if its stream is one that each has */
+    gen_fetches fetches[SWAP_DEVICES_MAX];
+    gen_sums grads;   /* of the visit that runs */
+    gen_sums shared;  /* of the step */
     int32_t spilling; /* sub-model whose gradients still go to the host, or -1 */
     uint32_t spilled; /* pieces of it already written */
     bool ahead;       /* blocks are updated behind the backward that made their gradients */
@@ -32,6 +50,33 @@ ATOM_MUST atom_status gen_write_copy(gen_writer *w, swap_code code, dev_stream_k
 swap_range gen_wire_range(const gen_layout *layout, uint64_t element, uint64_t bytes);
 /* Partial sums of squares of trained parameters [first, last). */
 swap_range gen_norm_range(const gen_writer *w, int32_t first, int32_t last, swap_space space);
+
+/* --- tape_fetch.c ---------------------------------------------------------------------------- */
+
+/* Sub-model k (there may be none) is what the device fetches next, if it has not got it. */
+void gen_fetch_begin(gen_writer *w, int32_t k);
+/* Pieces [.., upto) of n of it. */
+ATOM_MUST atom_status gen_fetch_continue(gen_writer *w, uint32_t upto, uint32_t n);
+/* All of it at once. */
+ATOM_MUST atom_status gen_fetch_now(gen_writer *w, uint32_t k);
+/* Its slot holds its current parameters, and whatever the slot meets no longer does. */
+void gen_fetch_done(gen_writer *w, uint32_t k);
+
+/* --- tape_sums.c ----------------------------------------------------------------------------- */
+
+/* The sums of a step begin, and those of one visit. */
+void gen_sums_begin(gen_writer *w);
+void gen_sums_visit(gen_writer *w, uint32_t k);
+/* Before the device runs those lists of sub-model k: what they add to is there, or zero. */
+ATOM_MUST atom_status gen_sums_bring(gen_writer *w, uint32_t k, uint32_t lists);
+/* Before the device rounds what sub-model k owns. */
+ATOM_MUST atom_status gen_sums_end(gen_writer *w, uint32_t k);
+/* After sub-model k's visit on all devices: shared sums set out for the first one, if that will add
+ * to them. */
+ATOM_MUST atom_status gen_sums_home(gen_writer *w, uint32_t k);
+/* Do forward and backward of sub-model k and the late nodes after them add to the same shared sums?
+ * Then no late node may run before all devices' backward did. */
+bool gen_sums_meet(const gen_writer *w, uint32_t k);
 
 /* --- tape_disk.c ----------------------------------------------------------------------------- */
 

@@ -1,11 +1,12 @@
 /*
- * Owns what every instruction of a tape goes through: its cost, and the ranges that it reads and
- * writes. Refuses to know an order: tape.c and tape_disk.c do.
+ * Owns what every instruction of a tape goes through: its device, its cost, and the ranges that it
+ * reads and writes. Refuses to know an order: tape.c and tape_disk.c do.
  */
 #include "codegen/tape_inner.h"
 
 atom_status gen_write(gen_writer *w, swap_instr *in)
 {
+    in->device = dev_stream_is_own(in->stream) ? (uint8_t)w->device : 0;
     gen_cost_fill(w->layout, w->profile, in);
     return swap_tape_add(w->tape, in);
 }

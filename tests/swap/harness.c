@@ -295,12 +295,20 @@ static atom_status open_disk(const harness_run *run, const gen_lowered *low, swa
     return st;
 }
 
+static atom_status open_device(const harness_run *run, uint64_t budget, atom_threads *threads,
+                               dev **out)
+{
+    if (run->cuda)
+        return dev_cuda_open(&(dev_cuda_config){.budget_bytes = budget}, threads, out);
+    return dev_cpu_open(&(dev_cpu_config){.budget_bytes = budget}, threads, out);
+}
+
 atom_status harness_do(const harness_run *run, harness_result *out)
 {
     atom_status st;
     gen_lowered *low = NULL;
     atom_threads *threads = NULL;
-    dev *device = NULL;
+    dev *devices[SWAP_DEVICES_MAX] = {NULL};
     swap_exec *exec = NULL;
     swap_disk *disk = NULL;
     gen_module *module = NULL;
@@ -310,12 +318,11 @@ atom_status harness_do(const harness_run *run, harness_result *out)
     ATOM_TRY_CLEAN(prove(low));
     ATOM_TRY_CLEAN(atom_threads_open(run->threads, &threads));
     uint64_t budget = run->budget_bytes ? run->budget_bytes : low->device_bytes;
-    if (run->cuda)
-        ATOM_TRY_CLEAN(dev_cuda_open(&(dev_cuda_config){.budget_bytes = budget}, threads, &device));
-    else
-        ATOM_TRY_CLEAN(dev_cpu_open(&(dev_cpu_config){.budget_bytes = budget}, threads, &device));
     swap_exec_config config = gen_exec_config(low);
-    config.devices[0] = device;
+    for (uint32_t d = 0; d < low->n_devices; d++) {
+        ATOM_TRY_CLEAN(open_device(run, budget, threads, &devices[d]));
+        config.devices[d] = devices[d];
+    }
     config.threads = threads;
     config.table = run->table;
     config.host = run->host;
@@ -332,12 +339,13 @@ atom_status harness_do(const harness_run *run, harness_result *out)
     }
     ATOM_TRY_CLEAN(open_disk(run, low, exec, &disk));
     ATOM_TRY_CLEAN(run_steps(run, low, exec, disk, out));
-    out->device_peak_bytes = device->peak_bytes;
+    out->device_peak_bytes = devices[0]->peak_bytes;
 cleanup:
     swap_disk_close(&disk);
     swap_exec_close(&exec);
     gen_module_close(&module);
-    dev_close(&device);
+    for (uint32_t d = 0; d < SWAP_DEVICES_MAX; d++)
+        dev_close(&devices[d]);
     atom_threads_close(&threads);
     gen_lowered_close(&low);
     if (st != ATOM_OK)

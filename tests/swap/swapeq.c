@@ -1,6 +1,7 @@
 /*
- * Swapping never changes the maths: random models, plans, C, threads, budgets, backends and
- * execution modes against the resident run, compared bit for bit.
+ * Swapping never changes the maths, and neither do several devices: random models, plans, C,
+ * threads, budgets, backends and execution modes against the resident run on one device, compared
+ * bit for bit.
  *
  *   swapeq [--first S] [--seeds N] [--device cpu|cuda]
  *
@@ -103,7 +104,7 @@ static atom_status run_plan(const trial *t, const part_plan *plan, bool swapped,
 }
 
 typedef struct totals {
-    uint64_t sub_models, disks, muons, muon_disks, right, wrong;
+    uint64_t sub_models, shared, disks, muons, muon_disks, right, wrong;
 } totals;
 
 /* The state on disk, and guesses that gradients are not clipped: longer, and with a limit that is
@@ -139,6 +140,27 @@ cleanup:
     return st;
 }
 
+/* Both plans on two to four devices. */
+static atom_status run_devices(const trial *t, part_plan *plan, part_plan *single,
+                               const harness_result *want, totals *sum, char text[256],
+                               const char **wrong)
+{
+    part_plan *const plans[] = {plan, single};
+    uint32_t devices = 2 + (uint32_t)(t->seed % 3);
+    devices = devices < t->C ? devices : t->C;
+    for (int p = 0; p < 2 && devices > 1 && !*wrong; p++) {
+        harness_result got = {0};
+        plans[p]->devices = devices;
+        atom_status st = run_plan(t, plans[p], true, &got);
+        plans[p]->devices = 1;
+        ATOM_TRY(st);
+        *wrong = harness_compare(t->g, want, &got, text);
+        sum->shared++;
+        harness_free(&got);
+    }
+    return ATOM_OK;
+}
+
 /* 0: equal */
 static int run_trial(uint64_t seed, bool cuda, totals *sum)
 {
@@ -164,7 +186,10 @@ static int run_trial(uint64_t seed, bool cuda, totals *sum)
         ATOM_TRY_CLEAN(run_plan(&t, single, true, &c));
         wrong = harness_compare(t.g, &a, &c, text);
     }
+    if (!wrong)
+        ATOM_TRY_CLEAN(run_devices(&t, plan, single, &a, sum, text, &wrong));
     if (!wrong && t.clip && plan->disk && !cuda) {
+        plan->devices = 1 + (uint32_t)(seed / 2) % (t.C < 3 ? t.C : 3);
         plan->block_elements = swap_block_align(t.g->moments); /* many, of which few are held */
         plan->ring_blocks = 2 + (uint32_t)seed % 6;
         ATOM_TRY_CLEAN(run_ahead(&t, resident, plan, a.norms, sum, text, &wrong));
@@ -215,14 +240,16 @@ int main(int argc, char **argv)
     }
     for (uint64_t s = first; s < first + seeds; s++)
         bad += (uint64_t)run_trial(s, cuda, &sum);
-    printf("%llu trials, %llu sub-models, %llu on disk, %llu of them with Muon, %llu parameters by "
+    printf("%llu trials, %llu sub-models, %llu runs on several devices, %llu on disk, %llu of them "
+           "with Muon, %llu parameters by "
            "Muon, %llu guesses right, %llu wrong, %llu differ\n",
            (unsigned long long)seeds, (unsigned long long)sum.sub_models,
-           (unsigned long long)sum.disks, (unsigned long long)sum.muon_disks,
-           (unsigned long long)sum.muons, (unsigned long long)sum.right,
-           (unsigned long long)sum.wrong, (unsigned long long)bad);
+           (unsigned long long)sum.shared, (unsigned long long)sum.disks,
+           (unsigned long long)sum.muon_disks, (unsigned long long)sum.muons,
+           (unsigned long long)sum.right, (unsigned long long)sum.wrong, (unsigned long long)bad);
     bool idle = seeds >= 24 && !cuda &&
-                (sum.right < seeds / 4 || sum.wrong < seeds / 8 || sum.muon_disks < seeds / 12);
+                (sum.shared < seeds || sum.right < seeds / 4 || sum.wrong < seeds / 8 ||
+                 sum.muon_disks < seeds / 12);
     if (idle)
         fprintf(stderr,
                 "FAILED: too few guesses, or too little of Muon on disk, to prove anything\n");

@@ -99,6 +99,7 @@ static void every_wait_is_needed(void **state)
         part_plan *plan = strided_plan(g, profile, 1 + (int)(seed % 4), 1 + (uint32_t)(seed % 3));
         plan->boundaries = seed % 2 ? PART_ON_HOST : PART_ON_DEVICE;
         plan->sub_models[0].keep = (part_keep)(seed % 3);
+        plan->devices = 1 + (uint32_t)(seed / 2) % plan->micro_batches;
         plan->disk = seed % 4 == 0;
         plan->ring_blocks = plan->disk ? 2 + (uint32_t)seed / 2 : 0;
         plan->block_elements = plan->disk ? BLOCK : 0;
