@@ -10,7 +10,9 @@
 static const uint64_t PACE_NS = 50000000u, METER_NS = 20000000u;
 /* Of a rate of payload; the rest is left to acknowledgements of what comes in, and to records. */
 static const double FULL = 0.998;
-static const double EQUAL = 0.25; /* of all: what is shared equally, not by what waits */
+/* Of all: what is shared equally, not by what waits. It goes to a link that is said to be slower, too:
+ * what a peer says of its link is learnt from what came over it, and must be able to rise again. */
+static const double EQUAL = 0.25;
 static const uint64_t HIDDEN_MAX = 1024 * 1024; /* what the buffers of a link can hold */
 
 static uint64_t waiting_in(const gsp_terms *terms, const gsp_queue *q)
@@ -106,21 +108,21 @@ void gsp_pace_turn(gsp_pace *p, gsp_friends *fs, const gsp_donor *donor, const g
         if (!f->up || gsp_roster_find_key(roster, &f->key) == GSP_NOBODY)
             continue;
         uint64_t bytes = coming + waits_for(p, fs, i, donor, terms, now);
-        double bound = FULL * of_many * (double)rate_down(agree, &f->key);
         f->waits = bytes > 0;
         if (!f->waits) {
-            ask_link(fs->net, f, (uint64_t)(bound > 0 && up / all > bound ? bound : up / all));
+            ask_link(fs->net, f, (uint64_t)(up / all));
             continue;
         }
         to[n] = f;
         left[n] = (double)bytes;
-        most[n++] = bound;
+        most[n++] = FULL * of_many * (double)rate_down(agree, &f->key);
     }
     p->turn_ns = now;
     gsp_shares_pace(left, most, n, (1 - EQUAL) * up, pace);
     for (uint32_t i = 0; i < n; i++) {
-        double asked = pace[i] + EQUAL * up / n;
-        ask_link(fs->net, to[i], (uint64_t)(most[i] > 0 && asked > most[i] ? most[i] : asked));
+        double least = EQUAL * up / n, asked = pace[i] + least;
+        double bound = most[i] > least ? most[i] : least;
+        ask_link(fs->net, to[i], (uint64_t)(most[i] > 0 && asked > bound ? bound : asked));
     }
 }
 
