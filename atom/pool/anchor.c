@@ -53,7 +53,9 @@ cleanup:
 
 static pool_sync mode(const pool_anchor *p)
 {
-    return p->g ? POOL_SYNC_GRADIENTS : p->c.slices ? POOL_SYNC_SLICES : POOL_SYNC_PARAMETERS;
+    if (p->g)
+        return p->c.dense_samples ? POOL_SYNC_DENSE_FIRST : POOL_SYNC_GRADIENTS;
+    return p->c.slices ? POOL_SYNC_SLICES : POOL_SYNC_PARAMETERS;
 }
 
 /* Floats of a fragment's state behind its anchor of n. */
@@ -62,6 +64,12 @@ static uint64_t outer_of(const pool_anchor *p, uint64_t n)
     if (p->c.slices)
         return 0;
     return p->g ? pool_gradients_outer(p, n) : n;
+}
+
+/* Steps alone are made in place: what needs the old weights waits. */
+static bool in_place(const pool_anchor *p)
+{
+    return p->g && !p->c.dense_samples;
 }
 
 /* What a version needs while it is made. */
@@ -73,9 +81,8 @@ static atom_status take_rooms(pool_anchor *p)
         float **at;
         uint64_t floats;
     } all[] = {{&p->x, p->longest},
-               /* A step is made in place: what needs the old weights waits. */
-               {&p->new_anchor, p->g || c->on_disk ? 0 : p->longest},
-               {&p->new_momentum, p->g || c->slices || c->on_disk ? 0 : p->longest},
+               {&p->new_anchor, in_place(p) || c->on_disk ? 0 : p->longest},
+               {&p->new_momentum, in_place(p) || c->slices || c->on_disk ? 0 : p->longest},
                {&p->room.at, c->on_disk ? POOL_ROOMS * piece : 0},
                {&p->pass_room, c->on_disk ? piece : 0}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -106,10 +113,8 @@ static atom_status take_memory(pool_anchor *p)
                 "the pool's anchor",
                 pool_anchor_host_bytes(c->n_floats, c->n_fragments, mode(p), false));
     }
-    if (p->g) {
+    if (in_place(p))
         p->new_anchor = p->fragment[0].anchor;
-        p->new_momentum = p->fragment[0].momentum;
-    }
     return ATOM_OK;
 }
 
@@ -118,7 +123,8 @@ atom_status pool_anchor_open(const pool_anchor_config *config, pool_anchor **out
     atom_status st;
     if (config->n_floats == 0 || config->n_fragments == 0 ||
         config->n_fragments != pool_fragments(config->n_floats, config->n_fragments) ||
-        config->batch == 0 || ((config->slices || config->on_disk) && config->update))
+        config->batch == 0 || ((config->slices || config->on_disk) && config->update) ||
+        (config->dense_samples && !config->update))
         return atom_fail(ATOM_E_USAGE, "a pool of %llu floats cannot have %u fragments",
                          (unsigned long long)config->n_floats, config->n_fragments);
     pool_anchor *p = atom_alloc(1, sizeof *p);
@@ -158,10 +164,9 @@ void pool_anchor_close(pool_anchor **pool)
     pool_floats_close(&p->sent);
     atom_free(p->room.at);
     atom_free(p->pass_room);
-    if (!p->g) {
+    if (!in_place(p))
         atom_free(p->new_anchor);
-        atom_free(p->new_momentum);
-    }
+    atom_free(p->new_momentum);
     pool_gradients_close(p);
     atom_free(p->store.directory);
     pthread_mutex_destroy(&p->lock);
@@ -334,6 +339,8 @@ atom_status pool_anchor_attach(pool_anchor *p, file_vector live, const char *tex
     }
     if (!fresh && marks.samples_included < samples)
         p->samples_included = marks.samples_included;
+    if (p->g && marks.own_steps && !pool_anchor_sums(p))
+        pool_gradients_own_again(p);
     if (!text && p->applied > 0)
         p->rewarm_to = p->steps + p->c.rewarm_steps;
     pthread_mutex_unlock(&p->lock);
@@ -443,9 +450,10 @@ static void stepped(void *context, uint64_t samples, uint64_t tokens)
 /* The lock is held: of the whole pool, with what this member has not brought yet. */
 static uint64_t samples_of_pool(const pool_anchor *p)
 {
-    if (p->g)
+    if (p->g && !p->c.dense_samples)
         return pool_gradients_samples(p);
-    return p->certified_samples + (p->samples - p->samples_included);
+    bool own = !p->g || pool_gradients_own(p);
+    return p->certified_samples + (own ? p->samples - p->samples_included : 0);
 }
 
 static double rate(void *context, const train_schedule *schedule)
@@ -466,7 +474,7 @@ static bool done(void *context)
     pthread_mutex_lock(&p->lock);
     bool over = (p->c.max_steps > 0 && p->steps >= p->c.max_steps) ||
                 (p->c.max_samples > 0 && samples_of_pool(p) >= p->c.max_samples);
-    if (p->g)
+    if (pool_anchor_sums(p))
         over = over && pool_gradients_over(p);
     pthread_mutex_unlock(&p->lock);
     return over;
@@ -479,6 +487,7 @@ char *pool_anchor_marks(pool_anchor *p)
     pool_mark m = {.lineage = p->lineage,
                    .applied = p->applied,
                    .samples_included = p->samples_included,
+                   .own_steps = p->g && pool_gradients_own(p),
                    .n_fragments = p->c.n_fragments};
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
         const pool_fragment *f = &p->fragment[i];
@@ -509,7 +518,7 @@ train_seam pool_anchor_seam(pool_anchor *p)
                        .done = done,
                        .marks = marks};
     if (p->g)
-        pool_gradients_seam(&seam);
+        pool_gradients_seam(p, &seam);
     return seam;
 }
 
@@ -520,7 +529,8 @@ void pool_anchor_read_status(pool_anchor *p, bool with_hash, pool_anchor_status 
     *out = p->status;
     out->ready = p->ready;
     out->applied = p->applied;
-    out->certified_samples = p->g ? pool_gradients_samples(p) : p->certified_samples;
+    out->certified_samples =
+        mode(p) == POOL_SYNC_GRADIENTS ? pool_gradients_samples(p) : p->certified_samples;
     out->own_samples = p->samples - p->samples_included;
     out->pool_step = samples_of_pool(p) / p->c.batch;
     out->max_steps = p->c.max_samples / p->c.batch;

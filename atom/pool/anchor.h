@@ -49,7 +49,13 @@
 
 typedef struct pool_anchor pool_anchor;
 
-typedef enum pool_sync { POOL_SYNC_PARAMETERS, POOL_SYNC_GRADIENTS, POOL_SYNC_SLICES } pool_sync;
+/* The last is no choice of its own: parameters after steps with summed gradients (dense_samples). */
+typedef enum pool_sync {
+    POOL_SYNC_PARAMETERS,
+    POOL_SYNC_GRADIENTS,
+    POOL_SYNC_SLICES,
+    POOL_SYNC_DENSE_FIRST
+} pool_sync;
 
 /*
  * What makes a step of the members' gradients (`--sync gradients`,
@@ -73,9 +79,10 @@ typedef enum pool_sync { POOL_SYNC_PARAMETERS, POOL_SYNC_GRADIENTS, POOL_SYNC_SL
 typedef struct pool_update {
     train_schedule schedule;
     double beta1, beta2, epsilon, weight_decay, max_grad_norm; /* the last 0: not clipped */
-    double muon_momentum;     /* of params with matrices */
-    uint32_t micro_batches;   /* C, of all members together */
-    uint64_t micro_batch;     /* samples */
+    double muon_momentum;                                      /* of params with matrices */
+    uint32_t micro_batches;                                    /* C, of all members together */
+    uint64_t micro_batch;                                      /* samples */
+    uint64_t schedule_batch;  /* samples of a step of the schedule; 0: of one of these */
     const swap_param *params; /* borrowed, while a member runs */
     uint32_t n_params;
     const krn_host_table *host; /* what computes; borrowed likewise */
@@ -96,6 +103,9 @@ typedef struct pool_anchor_config {
     int64_t max_steps;         /* of this member, in this process; 0: as long as the pool */
     int64_t rewarm_steps;      /* of a member whose moments start at zero in a pool that trains */
     const pool_update *update; /* gradients are summed; NULL: parameters. Copied */
+    /* With update: gradients are summed until so many samples are certified, then parameters are
+     * averaged (docs/design/pool.md#dense-steps). 0: gradients to the end. */
+    uint64_t dense_samples;
     bool slices;  /* parameters' averages are written over live; outer_* are of no meaning */
     bool on_disk; /* anchor and momentum are not held in memory; not with update */
     uint64_t piece_floats; /* that are read from it at once; 0: POOL_PIECE_FLOATS */

@@ -64,6 +64,12 @@ struct pool_anchor {
 
 enum { POOL_ROOMS = 4 };
 
+/* Gradients are summed now, or from the next version on. The lock is held, or it is the member's thread. */
+static inline bool pool_anchor_sums(const pool_anchor *p)
+{
+    return p->g && (!p->c.dense_samples || p->certified_samples < p->c.dense_samples);
+}
+
 /* anchor_size.c: floats of the longest fragment. */
 uint64_t pool_longest(uint64_t n_floats, uint32_t n_fragments);
 

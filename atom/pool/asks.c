@@ -76,6 +76,12 @@ atom_status pool_asks_settings(const gsp_manifest *m, pool_settings *s)
                          "%s: %lld steps of a batch of %lld samples are not a schedule; only the "
                          "pool's owner can mend that",
                          WHERE, (long long)s->steps, (long long)s->batch);
+    if (s->dense_steps && (s->global_batch_size < 1 || pool_settings_dense(s) == 0 ||
+                           pool_settings_dense(s) >= (uint64_t)(s->steps * s->batch)))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: dense_steps \"%.40s\" with a global_batch_size of %lld leave nothing "
+                         "to average; only the pool's owner can mend that",
+                         WHERE, s->dense_steps, (long long)s->global_batch_size);
     return ATOM_OK;
 }
 

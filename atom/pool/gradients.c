@@ -32,6 +32,7 @@ typedef struct pool_gradients {
     uint64_t space_bytes;
     uint32_t *list, *mine; /* room for a lease; the lease of x */
     uint32_t n_mine;
+    bool own;       /* the trainer makes steps of its own */
     uint64_t steps; /* that x is for */
     bool have;      /* x is whole */
     uint64_t x_tokens;
@@ -129,6 +130,21 @@ uint64_t pool_gradients_samples(const pool_anchor *p)
     return pool_batch_samples(&p->g->batch);
 }
 
+float *pool_gradients_momentum(const pool_anchor *p)
+{
+    return sum_of(p);
+}
+
+bool pool_gradients_own(const pool_anchor *p)
+{
+    return p->g->own;
+}
+
+void pool_gradients_own_again(pool_anchor *p)
+{
+    p->g->own = true;
+}
+
 bool pool_gradients_over(const pool_anchor *p)
 {
     return p->g->taken == p->g->changes && !p->g->applying;
@@ -139,7 +155,7 @@ bool pool_gradients_over(const pool_anchor *p)
 /* The lock is held: mine, now. */
 static uint32_t lease_now(const pool_anchor *p, uint32_t *list)
 {
-    for (uint32_t i = 0; p->ready && i < p->roster.n; i++)
+    for (uint32_t i = 0; p->ready && pool_anchor_sums(p) && i < p->roster.n; i++)
         if (gsp_key_compare(&p->roster.member[i].key, &p->c.self) == 0)
             return pool_batch_lease(&p->g->batch, &p->roster, i, list);
     return 0;
@@ -178,7 +194,7 @@ uint64_t pool_gradients_lease(void *context, uint64_t version, uint32_t n, uint3
     pool_anchor *p = context;
     uint64_t samples = UINT64_MAX;
     pthread_mutex_lock(&p->lock);
-    if (p->ready && p->applied + 1 == version && p->roster.n == n)
+    if (p->ready && pool_anchor_sums(p) && p->applied + 1 == version && p->roster.n == n)
         samples = (uint64_t)pool_batch_leased(&p->g->batch, &p->roster, i) * p->g->u.micro_batch;
     pthread_mutex_unlock(&p->lock);
     return samples;
@@ -241,6 +257,13 @@ static atom_status add(pool_anchor *p, const gsp_proposal *c, const pool_verdict
     return b->n_open ? ATOM_OK : step(p);
 }
 
+/* No more sums: a batch that void versions left unfinished is no step, and momentum begins at zero. */
+static void give_up_rest(pool_anchor *p)
+{
+    memset(sum_of(p), 0, p->fragment[0].n * sizeof(float));
+    pool_batch_begin(&p->g->next);
+}
+
 /* What was made is on disk: others may see it. */
 static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *header,
                    const pool_verdict *v)
@@ -264,6 +287,7 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
     f->hash = header->anchor;
     f->slot ^= 1;
     p->applied = c->version;
+    p->certified_samples = c->samples;
     p->lineage = c->lineage;
     p->roster = c->next;
     g->applying = false;
@@ -286,6 +310,8 @@ atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
     atom_status st = add(p, c, &v);
     p->ranges.n = 0;
     ATOM_TRY(st);
+    if (p->c.dense_samples && c->samples >= p->c.dense_samples)
+        give_up_rest(p);
     pool_batch_write(&p->g->next, words_of(p));
     ATOM_TRY(pool_file_write(&p->store, 0, f->slot ^ 1, &header, f->anchor, f->momentum));
     commit(p, c, &header, &v);
@@ -296,8 +322,14 @@ atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
 
 uint32_t pool_gradients_counted(void *context, const gsp_certificate *certificate)
 {
-    const pool_gradients *g = ((const pool_anchor *)context)->g;
-    return g->counted_version == certificate->proposal.version ? g->counted : 0;
+    const pool_anchor *p = context;
+    const gsp_proposal *c = &certificate->proposal;
+    uint32_t anywhere = 0;
+    if (p->g->counted_version == c->version)
+        return p->g->counted;
+    for (uint32_t k = 0; p->c.dense_samples && k < c->n_parts; k++)
+        anywhere |= c->part[k].included;
+    return anywhere;
 }
 
 void pool_gradients_hold(pool_anchor *p, bool hold)
@@ -315,10 +347,12 @@ void pool_gradients_hold(pool_anchor *p, bool hold)
 /* The lock is held: weights and moments of the newest step, into the trainer's memory. */
 static atom_status put_state(pool_anchor *p, const file_vector state[3])
 {
-    const pool_fragment *f = &p->fragment[0];
+    pool_fragment *f = &p->fragment[0];
     const float *from[3] = {f->anchor, f->momentum, f->momentum + f->n};
     for (int k = 0; k < 3; k++)
         ATOM_TRY(state[k].put(state[k].ctx, 0, f->n, from[k]));
+    pool_fragment_forget(f); /* live is the anchor */
+    f->merged = f->version;
     p->g->taken = p->g->changes;
     p->status.merged++;
     return ATOM_OK;
@@ -422,10 +456,29 @@ static void bring(void *context, const train_lease *lease, uint64_t tokens)
     pthread_mutex_unlock(&p->lock);
 }
 
-void pool_gradients_seam(train_seam *seam)
+/* Whoever begins with steps of its own has the anchor and the moments of the last common step first. */
+static bool own(void *context, uint64_t samples, uint64_t tokens)
+{
+    pool_anchor *p = context;
+    pool_gradients *g = p->g;
+    pthread_mutex_lock(&p->lock);
+    bool sums = pool_anchor_sums(p) || !p->ready;
+    bool begins = !sums && !g->own && !g->applying && g->taken == g->changes;
+    if (begins) {
+        p->samples = p->samples_included = samples;
+        p->tokens = p->fragment[0].tokens_included = tokens;
+    }
+    g->own = !sums && (g->own || begins);
+    bool is = g->own;
+    pthread_mutex_unlock(&p->lock);
+    return is;
+}
+
+void pool_gradients_seam(const pool_anchor *p, train_seam *seam)
 {
     seam->shared = true;
     seam->take = take;
     seam->current = current;
     seam->bring = bring;
+    seam->own = p->c.dense_samples ? own : NULL;
 }

@@ -17,6 +17,12 @@ void pool_gradients_begin(pool_anchor *p);
 /* The state was replaced: reads the batch from it. ATOM_E_FORMAT where that is of another run. */
 ATOM_MUST atom_status pool_gradients_read(pool_anchor *p);
 uint64_t pool_gradients_samples(const pool_anchor *p);
+/* Where the outer momentum is once parameters are averaged: where the sum was. */
+float *pool_gradients_momentum(const pool_anchor *p);
+/* The lock is held. The trainer makes steps of its own; and from now on it does: its weights and moments
+ * are those of a checkpoint that did. */
+bool pool_gradients_own(const pool_anchor *p);
+void pool_gradients_own_again(pool_anchor *p);
 /* The lock is held. The run is at its end, and the trainer has its weights. */
 bool pool_gradients_over(const pool_anchor *p);
 /* All member's thread. */
@@ -31,6 +37,6 @@ ATOM_MUST atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c
 void pool_gradients_hold(pool_anchor *p, bool hold);
 /* gsp_work.counted: whoever is in a version that counted, the newest. */
 uint32_t pool_gradients_counted(void *context, const gsp_certificate *certificate);
-void pool_gradients_seam(train_seam *seam);
+void pool_gradients_seam(const pool_anchor *p, train_seam *seam);
 
 #endif

@@ -4,6 +4,7 @@
  * the same bits. Refuses to say when it happens: versions.c does.
  */
 #include "atom/pool/anchor_inner.h"
+#include "atom/pool/gradients.h"
 
 #include <string.h>
 
@@ -31,9 +32,12 @@ static uint32_t number_of(const pool_anchor *p, const pool_fragment *f)
     return (uint32_t)(f - p->fragment);
 }
 
-/* What lies behind the anchor of the fragment, and of its next version. With slices nothing does. */
+/* What lies behind the anchor of the fragment, and of its next version. With slices nothing does;
+ * behind moments it is where the sum was. */
 static pool_floats momentum_of(const pool_anchor *p, const pool_fragment *f)
 {
+    if (p->g)
+        return (pool_floats){.at = pool_gradients_momentum(p)};
     return f->momentum ? (pool_floats){.at = f->momentum}
                        : pool_file_outer(&p->store, number_of(p, f), f->file);
 }

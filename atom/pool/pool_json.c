@@ -34,6 +34,8 @@ char *pool_json_text(const pool_mark *m)
         json_pack("{s:i, s:s, s:I, s:I, s:o}", "pool_state", MARKS_VERSION, "lineage",
                   hex(&m->lineage, text), "applied", (json_int_t)m->applied, "samples_included",
                   (json_int_t)m->samples_included, "fragments", fragments);
+    if (m->own_steps)
+        json_object_set_new(root, "own_steps", json_true());
     return atom_json_text(root, JSON_INDENT(2), "", &out) == ATOM_OK ? out : NULL;
 }
 
@@ -57,6 +59,7 @@ static bool parse(const json_t *root, pool_mark *m)
         n > GSP_FRAGMENTS_MAX)
         return false;
     m->n_fragments = (uint32_t)n;
+    m->own_steps = json_is_true(json_object_get(root, "own_steps"));
     for (size_t i = 0; i < n; i++) {
         const json_t *f = json_array_get(fragments, i);
         if (!get_count(f, "version", &m->version[i]) ||

@@ -8,11 +8,13 @@
 #include "atom/base/status.h"
 #include "gossip/agree/types.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct pool_mark {
     gsp_hash lineage;
     uint64_t applied, samples_included;
+    bool own_steps; /* after steps of summed gradients, steps of its own are in live */
     uint32_t n_fragments;
     uint64_t version[GSP_FRAGMENTS_MAX], tokens_included[GSP_FRAGMENTS_MAX];
     gsp_hash anchor[GSP_FRAGMENTS_MAX]; /* zeros: live is not of that version alone */

@@ -10,6 +10,7 @@
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "gossip/member/votes.h"
+#include "gossip/trust/seals.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -79,7 +80,24 @@ char *pool_run_path(const pool_run *r, const char *name)
 
 bool pool_run_sums(const pool_run *r)
 {
-    return r->settings.sync == POOL_SYNC_GRADIENTS;
+    return pool_settings_sums(&r->settings);
+}
+
+uint64_t pool_run_own_seed(const pool_run *r)
+{
+    uint8_t text[GSP_PUBLIC_BYTES + 8];
+    gsp_seals seals = gsp_seals_real(NULL);
+    gsp_hash hash;
+    uint64_t seed = 0;
+    if (gsp_pool_is_founder(r->life))
+        return (uint64_t)r->config.seed;
+    memcpy(text, gsp_pool_key(r->life), GSP_PUBLIC_BYTES);
+    for (int i = 0; i < 8; i++)
+        text[GSP_PUBLIC_BYTES + i] = (uint8_t)((uint64_t)r->config.seed >> 8 * i);
+    seals.hash(NULL, text, sizeof text, &hash);
+    for (int i = 0; i < 8; i++)
+        seed |= (uint64_t)hash.byte[i] << 8 * i;
+    return seed >> 2;
 }
 
 const char *pool_run_ticket(const pool_run *r)
@@ -295,7 +313,10 @@ static atom_status open_anchor(pool_run *r, const gsp_manifest *m)
     pool_update update;
     if (!directory)
         return atom_fail_memory("a path", 256);
-    pool_update_of(r->t, (uint32_t)(r->settings.batch / r->config.micro_batch_size), &update);
+    pool_update_of(r->t,
+                   (uint32_t)(pool_settings_together(&r->settings) / r->config.micro_batch_size),
+                   &update);
+    update.schedule_batch = (uint64_t)r->settings.batch;
     pool_anchor_config c = {.directory = directory,
                             .n_floats = trainer_floats(r->t),
                             .n_fragments = m->n_fragments,
@@ -308,12 +329,14 @@ static atom_status open_anchor(pool_run *r, const gsp_manifest *m)
                             .max_steps = r->max_steps,
                             .rewarm_steps = r->settings.rewarm_steps,
                             .update = pool_run_sums(r) ? &update : NULL,
+                            .dense_samples = pool_settings_dense(&r->settings),
                             .slices = r->settings.sync == POOL_SYNC_SLICES,
                             .on_disk = trainer_seam_on_disk(r->t)};
     memcpy(c.self.byte, gsp_pool_key(r->life), sizeof c.self.byte);
     atom_status st = pool_anchor_open(&c, &r->anchor);
     if (st == ATOM_OK)
         r->seam = pool_anchor_seam(r->anchor);
+    r->seam.own_seed = pool_run_own_seed(r);
     atom_free(directory);
     return st;
 }
@@ -431,7 +454,7 @@ static void say_goodbye(pool_run *r)
         return;
     pool_anchor_status s;
     pool_anchor_read_status(r->anchor, false, &s);
-    if (pool_run_sums(r) && s.pool_step >= s.max_steps)
+    if (r->settings.sync == POOL_SYNC_GRADIENTS && s.pool_step >= s.max_steps)
         wait_for_the_last(r);
     else if (gsp_pool_leave(r->life, GOODBYE_SECONDS) != ATOM_OK)
         pool_note(&r->hooks, "%s", atom_fail_message());

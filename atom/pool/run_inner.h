@@ -51,6 +51,8 @@ ATOM_MUST atom_status pool_run_begin(const pool_run_config *config, pool_run **o
 char *pool_run_path(const pool_run *r, const char *name);
 /* The pool sums gradients. */
 bool pool_run_sums(const pool_run *r);
+/* Of this member's own order of samples and dropout; the founder keeps the run's. */
+uint64_t pool_run_own_seed(const pool_run *r);
 ATOM_MUST atom_status pool_run_open_trainer(pool_run *r);
 /* What the mode is, and what it takes here: notes, before anything large is fetched. */
 void pool_run_say_mode(const pool_run *r, uint64_t n_floats);

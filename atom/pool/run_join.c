@@ -57,24 +57,6 @@ static atom_status check_manifest(pool_run *r, const pool_run_config *c)
     return pool_run_check_manifest_disk(r, m, with_data);
 }
 
-/* The seed of a member: its data order and dropout are its own; the founder keeps the run's. */
-static void own_seed(pool_run *r)
-{
-    uint8_t text[GSP_PUBLIC_BYTES + 8];
-    gsp_seals seals = gsp_seals_real(NULL);
-    gsp_hash hash;
-    uint64_t seed = 0;
-    if (gsp_pool_is_founder(r->life) || pool_run_sums(r))
-        return; /* with gradients there is one order, and a place in it for everybody */
-    memcpy(text, gsp_pool_key(r->life), GSP_PUBLIC_BYTES);
-    for (int i = 0; i < 8; i++)
-        text[GSP_PUBLIC_BYTES + i] = (uint8_t)((uint64_t)r->config.seed >> 8 * i);
-    seals.hash(NULL, text, sizeof text, &hash);
-    for (int i = 0; i < 8; i++)
-        seed |= (uint64_t)hash.byte[i] << 8 * i;
-    r->config.seed = (int64_t)(seed >> 2);
-}
-
 static atom_status check_tokenizer(const pool_run *r, const char *path)
 {
     text_tokenizer *ours = NULL, *theirs = NULL;
@@ -250,7 +232,9 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     ATOM_TRY_CLEAN(check_manifest(r, config));
     ATOM_TRY_CLEAN(fetch_small(r, &small));
     ATOM_TRY_CLEAN(configure(r, config, join, &small));
-    own_seed(r);
+    if (!pool_run_sums(
+            r)) /* where gradients are summed, all have one order, and a place in it each */
+        r->config.seed = (int64_t)pool_run_own_seed(r);
     pool_run_say_mode(r, floats_of(m));
     ATOM_TRY_CLEAN(pool_run_check_disk_early(r, floats_of(m)));
     ATOM_TRY_CLEAN(pool_run_open_trainer(r));

@@ -27,7 +27,7 @@ uint64_t pool_run_host_bytes(const pool_run *r, uint64_t n_floats, bool on_disk)
 {
     uint32_t fragments = pool_fragments(n_floats, (uint32_t)r->settings.fragments);
     const gsp_member_facts facts = facts_of(r, n_floats, fragments, on_disk);
-    return pool_anchor_host_bytes(n_floats, fragments, (pool_sync)r->settings.sync, on_disk) +
+    return pool_anchor_host_bytes(n_floats, fragments, pool_settings_sync(&r->settings), on_disk) +
            gsp_member_host_bytes(&facts);
 }
 
@@ -35,7 +35,7 @@ uint64_t pool_run_disk_bytes(const pool_run *r, uint64_t n_floats, bool on_disk)
 {
     uint32_t fragments = pool_fragments(n_floats, (uint32_t)r->settings.fragments);
     const gsp_member_facts facts = facts_of(r, n_floats, fragments, on_disk);
-    return pool_anchor_disk_bytes(n_floats, fragments, (pool_sync)r->settings.sync, on_disk) +
+    return pool_anchor_disk_bytes(n_floats, fragments, pool_settings_sync(&r->settings), on_disk) +
            gsp_member_disk_bytes(&facts);
 }
 
@@ -48,7 +48,7 @@ void pool_run_seam(const pool_run *r, train_seam *seam)
     for (uint32_t f = 0; m && f < m->n_fragments; f++)
         floats += m->n_floats[f];
     floats = floats ? floats : LONG;
-    bool sums = r->settings.sync == POOL_SYNC_GRADIENTS;
+    bool sums = pool_settings_sums(&r->settings);
     seam->host_bytes_per_float = (double)pool_run_host_bytes(r, floats, false) / (double)floats;
     seam->least_bytes_per_float =
         sums ? 0 : (double)pool_run_host_bytes(r, floats, true) / (double)floats;
@@ -58,22 +58,22 @@ void pool_run_seam(const pool_run *r, train_seam *seam)
 void pool_run_read_room(const pool_run *r, pool_run_room *out)
 {
     uint64_t n = trainer_floats(r->t);
-    bool sums = r->settings.sync == POOL_SYNC_GRADIENTS;
+    bool sums = pool_settings_sums(&r->settings);
     out->on_disk = trainer_seam_on_disk(r->t);
     out->host_bytes = pool_run_host_bytes(r, n, false);
     out->least_host_bytes = sums ? out->host_bytes : pool_run_host_bytes(r, n, true);
     out->disk_bytes = pool_run_disk_bytes(r, n, out->on_disk);
-    out->joiner_bytes = pool_anchor_state_bytes(n, (pool_sync)r->settings.sync);
+    out->joiner_bytes = pool_anchor_state_bytes(n, pool_settings_sync(&r->settings));
 }
 
 void pool_run_say_memory(const pool_run *r, uint64_t n_floats)
 {
     char host[24], least[24], disk[24], state[24];
-    uint64_t joins = pool_anchor_state_bytes(n_floats, (pool_sync)r->settings.sync);
+    uint64_t joins = pool_anchor_state_bytes(n_floats, pool_settings_sync(&r->settings));
     atom_size_text(pool_run_host_bytes(r, n_floats, false), host);
     atom_size_text(pool_run_disk_bytes(r, n_floats, false), disk);
     atom_size_text(joins, state);
-    if (r->settings.sync == POOL_SYNC_GRADIENTS)
+    if (pool_settings_sums(&r->settings))
         pool_note(
             &r->hooks,
             "the pool takes %s of this host's memory beside the trainer, and %s of its disk; a "

@@ -5,6 +5,8 @@
  */
 #include "atom/pool/settings.h"
 
+#include "atom/pool/dense.h"
+
 #include "atom/base/mem.h"
 #include "gossip/agree/types.h"
 
@@ -43,7 +45,12 @@ static const opt_spec specs[] = {
      .max = 1e9,
      .help = "With gradients: samples of a step of all members together, a multiple of "
              "micro_batch_size; gradient_accumulation_steps is then what a member computes in one "
-             "go. 0: micro_batch_size x gradient_accumulation_steps, one micro-batch in a go."},
+             "go. 0: micro_batch_size x gradient_accumulation_steps, one micro-batch in a go; with "
+             "dense_steps that times min_peers."},
+    {.name = "dense_steps", .type = OPT_TEXT, AT(dense_steps), .value = "SHARE",
+     .help = "With parameters: this share of max_steps (10%), or so many of them, come first and are "
+             "made with summed gradients, as by one trainer; then every member goes on by itself. "
+             "The weights are then averaged in one piece."},
     {.name = "sync_steps", .type = OPT_INT, AT(sync_steps), .fallback = "20", .min = 1,
      .max = 100000,
      .help = "H: steps of a member between two averagings of the same weights. With slices, where "
@@ -127,6 +134,8 @@ void pool_settings_fill(pool_settings *s, const opt_parsed *parsed)
 {
     if (s->sync == POOL_SYNC_SLICES)
         fill_slices(s, parsed);
+    if (s->dense_steps && !said(parsed, "fragments"))
+        s->fragments = 1;
     if (s->sync != POOL_SYNC_GRADIENTS)
         return;
     if (!said(parsed, "fragments"))
@@ -183,10 +192,43 @@ static atom_status check_sums(const pool_settings *s, const opt_parsed *parsed, 
     return ATOM_OK;
 }
 
+/* One sum makes a dense step, of samples that all members know; its members are not held against each
+ * other, so liars are not clipped. */
+static atom_status check_dense(const pool_settings *s, const char *path, const char *text)
+{
+    int64_t unused;
+    if (s->sync != POOL_SYNC_PARAMETERS)
+        return refuse(path, text, "dense_steps",
+                      "they come before averages of parameters; with sync %s leave out the key",
+                      pool_settings_mode(s));
+    if (pool_dense_read(s->dense_steps, s->steps, &unused) != ATOM_OK)
+        return refuse(path, text, "dense_steps", "\"%.40s\" is not %s", s->dense_steps,
+                      atom_fail_message());
+    if (s->fragments != 1)
+        return refuse(path, text, "fragments",
+                      "with dense_steps there is one, whose sum makes a step; leave out the key");
+    if (s->trust == GSP_STRANGERS)
+        return refuse(
+            path, text, "dense_steps",
+            "among strangers a sum of gradients cannot be clipped to the median; leave out "
+            "the key, or trust friends");
+    if (s->data != POOL_DATA_SHARED)
+        return refuse(path, text, "dense_steps",
+                      "gradients of one batch are summed, so all members need the same data; leave "
+                      "out the key, or share the data");
+    if (!s->global_batch_size && s->min_peers == 1)
+        return refuse(path, text, "dense_steps",
+                      "how many samples shall one of them have? Say global_batch_size, the samples "
+                      "of all members together, or min_peers");
+    return ATOM_OK;
+}
+
 atom_status pool_settings_check(const pool_settings *s, const opt_parsed *parsed, const char *path,
                                 const char *text)
 {
-    if (s->sync != POOL_SYNC_GRADIENTS && s->global_batch_size)
+    if (s->dense_steps)
+        ATOM_TRY(check_dense(s, path, text));
+    if (s->sync != POOL_SYNC_GRADIENTS && !s->dense_steps && s->global_batch_size)
         return refuse(path, text, "global_batch_size",
                       "with sync %s every member makes steps of its own; leave out the key, or sum "
                       "gradients",
@@ -206,10 +248,60 @@ atom_status pool_settings_check(const pool_settings *s, const opt_parsed *parsed
     return s->sync == POOL_SYNC_GRADIENTS ? check_sums(s, parsed, path, text) : ATOM_OK;
 }
 
+int64_t pool_settings_together(const pool_settings *s)
+{
+    return s->dense_steps ? s->global_batch_size : s->batch;
+}
+
+uint64_t pool_settings_dense(const pool_settings *s)
+{
+    int64_t steps;
+    if (!s->dense_steps || s->global_batch_size < 1 ||
+        pool_dense_read(s->dense_steps, s->steps, &steps) != ATOM_OK)
+        return 0;
+    return pool_dense_samples((uint64_t)steps, (uint64_t)s->batch, (uint64_t)s->global_batch_size);
+}
+
+bool pool_settings_sums(const pool_settings *s)
+{
+    return s->sync == POOL_SYNC_GRADIENTS || s->dense_steps;
+}
+
+pool_sync pool_settings_sync(const pool_settings *s)
+{
+    return s->dense_steps ? POOL_SYNC_DENSE_FIRST : (pool_sync)s->sync;
+}
+
+/* A dense step has as many samples as all members make in one of their own, where nobody says more. */
+static atom_status settle_dense(pool_settings *s, const train_config *c)
+{
+    int64_t steps;
+    if (!s->global_batch_size)
+        s->global_batch_size = s->batch * s->min_peers;
+    int64_t most = s->global_batch_size / c->micro_batch_size;
+    if (s->global_batch_size % c->micro_batch_size || most > POOL_MICRO_BATCHES_MAX)
+        return atom_fail(ATOM_E_USAGE,
+                         "global_batch_size: %lld is not a multiple of micro_batch_size %lld, or "
+                         "more than %d times as much",
+                         (long long)s->global_batch_size, (long long)c->micro_batch_size,
+                         POOL_MICRO_BATCHES_MAX);
+    if (pool_dense_read(s->dense_steps, s->steps, &steps) != ATOM_OK)
+        return atom_fail(ATOM_E_USAGE, "dense_steps: \"%.40s\" is not %s", s->dense_steps,
+                         atom_fail_message());
+    if (pool_settings_dense(s) >= (uint64_t)(s->batch * s->steps))
+        return atom_fail(ATOM_E_USAGE,
+                         "dense_steps: in whole steps of %lld samples these are all of the %lld of "
+                         "the run; use sync: gradients, or a smaller global_batch_size",
+                         (long long)s->global_batch_size, (long long)(s->batch * s->steps));
+    return ATOM_OK;
+}
+
 atom_status pool_settings_settle(pool_settings *s, train_config *c)
 {
     s->batch = c->micro_batch_size * c->gradient_accumulation_steps;
     s->steps = c->max_steps;
+    if (s->dense_steps)
+        return settle_dense(s, c);
     if (s->sync != POOL_SYNC_GRADIENTS)
         return ATOM_OK;
     if (s->global_batch_size % c->micro_batch_size)
@@ -257,6 +349,12 @@ void pool_settings_say(const pool_settings *s, char out[POOL_SAID_BYTES])
                  "averages of %lld slices in turn, each every %lld steps, are written over what is "
                  "trained; changes travel as %s",
                  (long long)s->fragments, (long long)s->sync_steps, codec);
+    else if (s->dense_steps)
+        snprintf(out, POOL_SAID_BYTES,
+                 "%llu samples in steps of %lld together, then averages every %lld steps, outer "
+                 "rate %g, momentum %g; all travels as %s",
+                 (unsigned long long)pool_settings_dense(s), (long long)s->global_batch_size,
+                 (long long)s->sync_steps, s->outer_learning_rate, s->outer_momentum, codec);
     else
         snprintf(out, POOL_SAID_BYTES,
                  "%lld pieces in turn, each every %lld steps, outer rate %g, momentum %g; changes "

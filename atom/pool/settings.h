@@ -34,7 +34,8 @@ typedef struct pool_settings {
     /* Of the creator's run: samples of a step, steps of the schedule. 0: not known yet. */
     int64_t batch, steps;
     int64_t global_batch_size, data_hash; /* gradients */
-    char *base_hash;                      /* of what is under adapters; NULL: all is trained */
+    char *dense_steps; /* of parameters: the first ones, with summed gradients; NULL: none */
+    char *base_hash;   /* of what is under adapters; NULL: all is trained */
 } pool_settings;
 
 extern const opt_command pool_options;
@@ -55,6 +56,15 @@ ATOM_MUST atom_status pool_settings_check(const pool_settings *settings, const o
  * what does not go together.
  */
 ATOM_MUST atom_status pool_settings_settle(pool_settings *settings, train_config *config);
+/* How many samples are trained with summed gradients before parameters are averaged; 0: none. Of settings
+ * that were settled or checked. */
+uint64_t pool_settings_dense(const pool_settings *settings);
+/* Samples of a step of all members together. */
+int64_t pool_settings_together(const pool_settings *settings);
+/* Gradients are summed, to the end or at first. */
+bool pool_settings_sums(const pool_settings *settings);
+/* Of the settings' memory and state: sync, or POOL_SYNC_DENSE_FIRST. */
+pool_sync pool_settings_sync(const pool_settings *settings);
 /* What the pool's trust promises and needs, in a line. */
 const char *pool_settings_trust(const pool_settings *settings);
 /* The mode's name ("slices"), and a clause that says what it means here. */

@@ -71,7 +71,10 @@ atom_status pool_step_make(const pool_update *u, uint64_t step, uint64_t n, floa
                            float *weights, float *m, float *v, void *space, double *grad_norm,
                            double *rate)
 {
-    double norm = gsp_norm(x, n), lr = train_schedule_rate(&u->schedule, (int64_t)step);
+    uint64_t of = u->schedule_batch ? u->schedule_batch : 1;
+    uint64_t each = u->schedule_batch ? u->micro_batches * u->micro_batch : 1;
+    double norm = gsp_norm(x, n);
+    double lr = train_schedule_rate(&u->schedule, (int64_t)((step - 1) * each / of) + 1);
     if (!isfinite(norm))
         return atom_fail(ATOM_E_DIVERGED,
                          "step %llu: the pool's gradient is not finite; nothing was updated. "

@@ -18,7 +18,8 @@ void pool_anchor_drop_next(pool_anchor *p)
 void pool_anchor_turn(pool_anchor *p, pool_fragment *f, const pool_header *header)
 {
     if (!p->c.on_disk) {
-        pool_fragment_turn(f, header, &p->new_anchor, &p->new_momentum);
+        float *same = f->momentum; /* it is made in place */
+        pool_fragment_turn(f, header, &p->new_anchor, p->g ? &same : &p->new_momentum);
         return;
     }
     pool_fragment_turn_file(f, header, p->next);

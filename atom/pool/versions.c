@@ -54,7 +54,7 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
 {
     pool_anchor *p = context;
     gsp_freeze answer = GSP_FREEZE_LATER;
-    if (p->g)
+    if (pool_anchor_sums(p))
         return pool_gradients_freeze(p, version, x, tokens, samples);
     pthread_mutex_lock(&p->lock);
     if (p->ask == POOL_ASK_COPIED && p->ask_version == version && p->applied + 1 == version)
@@ -101,7 +101,7 @@ static void part(void *context, uint64_t version, uint64_t first, const float *x
 {
     pool_anchor *p = context;
     const pool_fragment *f = &p->fragment[fragment_of(p, version)];
-    if (p->g) {
+    if (pool_anchor_sums(p)) {
         pool_gradients_part(p, first, x, n);
         return;
     }
@@ -175,7 +175,11 @@ static atom_status write_version(const pool_anchor *p, uint32_t number, pool_hea
     uint32_t slot = p->fragment[number].slot ^ 1;
     if (p->c.on_disk)
         return pool_next_end(&p->store, number, slot, p->next, header, p->room.at, p->room.floats);
-    return pool_file_write(&p->store, number, slot, header, p->new_anchor, p->new_momentum);
+    if (!p->g)
+        return pool_file_write(&p->store, number, slot, header, p->new_anchor, p->new_momentum);
+    memcpy(pool_gradients_momentum(p), p->new_momentum, header->n * sizeof(float));
+    return pool_file_write(&p->store, number, slot, header, p->new_anchor,
+                           p->fragment[number].momentum);
 }
 
 static atom_status apply(void *context, const gsp_certificate *certificate, const gsp_hash *result)
@@ -188,7 +192,7 @@ static atom_status apply(void *context, const gsp_certificate *certificate, cons
         .epoch = p->epoch, .version = c->version, .n = f->n, .lineage = c->lineage};
     pool_floats *merge = NULL;
     (void)result;
-    if (p->g)
+    if (pool_anchor_sums(p))
         return pool_gradients_apply(p, c);
     ATOM_TRY(broken(p, stage(p, c->version)));
     ATOM_TRY(pool_outer_gaps(p, f));
@@ -277,7 +281,8 @@ static atom_status seal(pool_anchor *p, uint32_t i, pool_header *header)
 {
     uint32_t slot = p->fragment[i].slot ^ 1;
     if (!p->c.on_disk)
-        return pool_file_seal(&p->store, i, slot, header, p->new_anchor, p->new_momentum);
+        return pool_file_seal(&p->store, i, slot, header, p->new_anchor,
+                              p->g ? p->fragment[i].momentum : p->new_momentum);
     pool_anchor_drop_next(p);
     return pool_slot_seal(&p->store, i, slot, header, p->room.at, p->room.floats, &p->next);
 }
@@ -333,6 +338,7 @@ void pool_anchor_work(pool_anchor *p, gsp_work *work)
         work->ready = pool_gradients_ready;
         work->lease = pool_gradients_lease;
         work->counted = pool_gradients_counted;
+        work->summed_samples = p->c.dense_samples;
     }
     for (uint32_t f = 0; f < p->c.n_fragments; f++)
         work->n_state[f] = p->store.n[f] + p->store.outer[f];

@@ -121,6 +121,8 @@ ATOM_MUST atom_status train_engine_step(train_engine *e, uint32_t step, double l
  */
 ATOM_MUST atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first,
                                             float *sum, train_step_result *result);
+/* Random numbers of later steps are drawn by this seed. */
+void train_engine_reseed(train_engine *e, uint64_t seed);
 /* Runs pending updates; afterwards master, m, v and the wire copy are those of the last step. */
 ATOM_MUST atom_status train_engine_drain(train_engine *e);
 /* Sum of losses and number of target tokens over the batch places; drained first. */

@@ -189,6 +189,11 @@ atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first
     return st;
 }
 
+void train_engine_reseed(train_engine *e, uint64_t seed)
+{
+    e->c.seed = seed;
+}
+
 atom_status train_engine_drain(train_engine *e)
 {
     if (e->pending_step == 0)

@@ -76,6 +76,10 @@ typedef struct train_seam {
     bool shared;
     atom_status (*take)(void *ctx, const file_vector state[3], const train_reader *reader,
                         train_lease *out);
+    /* Asked before each turn of a shared run: true: the next step is one of the trainer's own, as if the
+     * run were not shared; the counts are those of the run. NULL: none is. */
+    bool (*own)(void *ctx, uint64_t samples, uint64_t tokens);
+    uint64_t own_seed; /* of the order of samples and the dropout of those */
     bool (*current)(void *ctx, const train_lease *lease);
     void (*bring)(void *ctx, const train_lease *lease, uint64_t tokens);
 } train_seam;

@@ -19,8 +19,8 @@ static atom_status open_model(trainer *t)
     const train_config *c = t->config;
     if (trainer_is_shared(t) && c->moments_dtype == ATOM_BF16)
         return atom_fail(ATOM_E_USAGE,
-                         "moments_dtype: with sync: gradients the pool keeps the moments of its "
-                         "steps itself, in fp32; leave moments_dtype out");
+                         "moments_dtype: with sync: gradients or dense_steps the pool keeps the "
+                         "moments of its steps itself, in fp32; leave moments_dtype out");
     plan_workbench_config bench = {.model = c->model,
                                    .micro_batch = c->micro_batch_size,
                                    .sequence = c->sequence_len,
@@ -87,7 +87,8 @@ static void note_idle(trainer *t)
                                                             : NULL;
     if (key && !t->plan->disk)
         trainer_note(t, "note: %s is not used, because the optimizer's state fits in memory%s", key,
-                     trainer_is_shared(t) || c->plan ? "" : "; optimizer_state: disk puts it on disk");
+                     trainer_is_shared(t) || c->plan ? ""
+                                                     : "; optimizer_state: disk puts it on disk");
     char *models = atom_path_join(t->bench->model.dir ? t->bench->model.dir : "", "tokenizer.json");
     if (!t->vocab.tokens && models && !(t->bench->model.dir && atom_path_exists(models)))
         trainer_note(t,
@@ -298,10 +299,11 @@ static atom_status check_seam(const trainer *t)
 {
     const train_config *c = t->config;
     if (trainer_is_shared(t) && c->optimizer_state == PLAN_STATE_ON_DISK)
-        return atom_fail(ATOM_E_USAGE,
-                         "optimizer_state: in a pool with sync: gradients it stays in memory; leave "
-                         "the key out, or make a pool with sync: parameters, where it may be on "
-                         "disk");
+        return atom_fail(
+            ATOM_E_USAGE,
+            "optimizer_state: in a pool with sync: gradients or dense_steps it stays in "
+            "memory; leave the key out, or make a pool with sync: parameters alone, "
+            "where it may be on disk");
     if (t->hooks.seam && c->update_ahead == TRAIN_AHEAD_ALWAYS)
         return atom_fail(ATOM_E_USAGE, "update_ahead: in a pool no update runs ahead of the clip "
                                        "factor; leave the key out");

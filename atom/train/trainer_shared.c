@@ -91,9 +91,24 @@ static atom_status arrive(trainer *t, const train_lease *l)
     return trainer_log_step(t, &r, l->rate);
 }
 
+/* Steps of its own have an order of samples of their own, that all do not read the same ones. */
+static atom_status follow(trainer *t, uint64_t seed)
+{
+    if (t->sampler.seed == seed)
+        return ATOM_OK;
+    train_engine_reseed(t->engine, seed);
+    return text_sampler_make(t->train, (uint32_t)t->bench->g->sequence, seed, &t->sampler);
+}
+
 atom_status trainer_shared_turn(trainer *t, bool *stepped)
 {
     const train_seam *seam = t->hooks.seam;
+    bool own = seam->own &&
+               seam->own(seam->ctx, (uint64_t)t->state.samples, (uint64_t)t->state.tokens_seen);
+    ATOM_TRY(follow(t, own ? seam->own_seed : (uint64_t)t->config->seed));
+    if (own)
+        return trainer_step(t);
+    ATOM_TRY(train_engine_drain(t->engine));
     const file_vector state[3] = {train_engine_vector(t->engine, SWAP_STATE_MASTER),
                                   train_engine_vector(t->engine, SWAP_STATE_M),
                                   train_engine_vector(t->engine, SWAP_STATE_V)};

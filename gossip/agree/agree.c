@@ -493,7 +493,7 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
         a->now_ns = e->now_ns;
     switch (e->kind) {
     case GSP_ON_TICK:
-        if (a->rules.summed && e->samples > a->samples)
+        if (gsp_agree_sums(a) && e->samples > a->samples)
             a->beat_ns = a->now_ns; /* the others wait for this word */
         a->samples = e->samples;
         a->tokens_live = e->tokens;
@@ -501,7 +501,7 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
         break;
     case GSP_ON_MESSAGE:
         on_message(a, e->message);
-        if (a->rules.summed && e->message->kind == GSP_HEARTBEAT)
+        if (gsp_agree_sums(a) && e->message->kind == GSP_HEARTBEAT)
             tick(a); /* it may have been the last one */
         break;
     case GSP_ON_UP:

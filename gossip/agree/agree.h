@@ -97,6 +97,9 @@ typedef struct gsp_rules {
      * is due without the others once a quarter as long again has passed, and two heartbeats
      * (docs/design/pool.md#leases-by-speed). S has no meaning. */
     bool summed;
+    /* With `summed`: as soon as the totals have so many samples, contributions are changes of members'
+     * own work, by the rules for those, from the next version on. 0: that never happens. */
+    uint64_t summed_samples;
     /* Where contributions are summed: how many samples member i of n brings to `version`, by the
      * state that the version before left; UINT64_MAX: not known now. NULL: nobody is told how much
      * to bring. A function of its context and of what is agreed, the same at all members. */
@@ -115,6 +118,12 @@ typedef struct gsp_rules {
                    uint32_t n_parts, uint8_t *owner);
     void *context; /* of these functions */
 } gsp_rules;
+
+/* Whether contributions to a version are pieces of one sum, by the samples of the totals before it. */
+static inline bool gsp_rules_sums(const gsp_rules *rules, uint64_t samples)
+{
+    return rules->summed && (!rules->summed_samples || samples < rules->summed_samples);
+}
 
 /* What a member must not forget of the version in progress: promise, echo and vote. It is on disk
  * before anything is said that follows from it. */
@@ -444,6 +453,11 @@ uint32_t gsp_view_late_learn(uint32_t patience, bool late);
 
 /* R(certified + 1). */
 const gsp_roster *gsp_agree_roster(const gsp_agree *agree);
+/* Contributions to the version in progress are pieces of one sum. */
+static inline bool gsp_agree_sums(const gsp_agree *a)
+{
+    return gsp_rules_sums(&a->rules, a->certificate.proposal.samples);
+}
 bool gsp_agree_is_member(const gsp_agree *agree);
 /* True for a member that has not reached a quorum for `least_ns`; *fork_in_ns then says in how long
  * it goes on by itself if none comes. */

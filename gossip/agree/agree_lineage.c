@@ -271,8 +271,11 @@ static void continue_from_here(const gsp_agree *a, uint32_t reset, gsp_genesis *
                          .samples = a->certificate.proposal.samples,
                          .founder = a->self};
     if (a->applied < a->certified) {
+        const gsp_proposal *newest = &a->certificate.proposal;
         uint64_t tokens, samples;
-        gsp_proposal_adds(&a->rules, &a->certificate.proposal, &tokens, &samples);
+        gsp_proposal_adds(true, newest, &tokens, &samples);
+        if (!gsp_rules_sums(&a->rules, newest->samples - samples))
+            gsp_proposal_adds(false, newest, &tokens, &samples);
         out->tokens -= tokens < out->tokens ? tokens : out->tokens;
         out->samples -= samples < out->samples ? samples : out->samples;
     }

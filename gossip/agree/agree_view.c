@@ -240,7 +240,7 @@ bool gsp_view_due(const gsp_agree *a)
     /* A member that leaves waits for the certificate that lets it go. */
     if (a->left && a->left != (uint32_t)(((uint64_t)1 << roster->n) - 1))
         return true;
-    if (a->rules.summed)
+    if (gsp_agree_sums(a))
         return all_brought(a);
     /* Joiners do not wait for T either, where nobody computes. */
     if (a->now_ns - a->certified_ns >= JOIN_BEATS * a->rules.heartbeat_ns &&
@@ -279,7 +279,7 @@ void gsp_view_tick(gsp_agree *a)
     bool quorum = gsp_quorum(a->rules.trust, gsp_agree_roster(a)->n, voters(a));
     if (quorum)
         a->quorum_ns = a->now_ns;
-    if (a->rules.summed && a->view == 0)
+    if (gsp_agree_sums(a) && a->view == 0)
         look_at_half(a);
     if (!gsp_agree_is_member(a) || !quorum || (a->view == 0 && !gsp_view_due(a)))
         return;

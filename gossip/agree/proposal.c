@@ -47,8 +47,9 @@ void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
 {
     uint32_t limit = rules->against_rounds, backwards = 0;
     const uint8_t *against = before->against;
+    bool sums = gsp_rules_sums(rules, before->samples);
     gsp_weigh(contributor, n);
-    for (uint32_t i = 0; rules->summed && i < n; i++)
+    for (uint32_t i = 0; sums && i < n; i++)
         contributor[i].weight = contributor[i].tokens;
     for (uint32_t i = 0; limit && i < n; i++)
         backwards += against[contributor[i].member] >= limit;
@@ -62,8 +63,7 @@ static uint64_t lesser(uint64_t x, uint64_t y)
     return x < y ? x : y;
 }
 
-void gsp_proposal_adds(const gsp_rules *rules, const gsp_proposal *p, uint64_t *tokens,
-                       uint64_t *samples)
+void gsp_proposal_adds(bool sums, const gsp_proposal *p, uint64_t *tokens, uint64_t *samples)
 {
     uint32_t anywhere = 0;
     uint64_t brought[GSP_MEMBERS_MAX] = {0};
@@ -71,8 +71,7 @@ void gsp_proposal_adds(const gsp_rules *rules, const gsp_proposal *p, uint64_t *
         anywhere |= p->part[k].included;
     for (uint32_t i = 0; i < p->n_contributors; i++)
         brought[i] = p->contributor[i].samples;
-    uint64_t limit =
-        rules->summed ? GSP_TOKENS_MAX : 2 * gsp_lower_median(brought, p->n_contributors);
+    uint64_t limit = sums ? GSP_TOKENS_MAX : 2 * gsp_lower_median(brought, p->n_contributors);
     *tokens = *samples = 0;
     for (uint32_t i = 0; i < p->n_contributors; i++) {
         if (anywhere >> i & 1) {
@@ -86,7 +85,7 @@ void gsp_proposal_adds(const gsp_rules *rules, const gsp_proposal *p, uint64_t *
 void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, const gsp_proposal *p,
                          uint64_t *tokens, uint64_t *samples)
 {
-    gsp_proposal_adds(rules, p, tokens, samples);
+    gsp_proposal_adds(gsp_rules_sums(rules, before->samples), p, tokens, samples);
     *tokens += before->tokens;
     *samples += before->samples;
 }

@@ -30,10 +30,9 @@ void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
  * Tokens and samples of the contributors that were included in any part: what a version adds to the
  * totals. Nobody moves the schedule further than it moves the anchor: tokens are weights, and samples
  * are at most twice the lower median of the contributors' (exactly theirs where they are summed), and
- * at most the weight.
+ * at most the weight. sums: gsp_rules_sums of the version.
  */
-void gsp_proposal_adds(const gsp_rules *rules, const gsp_proposal *p, uint64_t *tokens,
-                       uint64_t *samples);
+void gsp_proposal_adds(bool sums, const gsp_proposal *p, uint64_t *tokens, uint64_t *samples);
 /* C(v-1)'s totals, and what this version adds. */
 void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, const gsp_proposal *p,
                          uint64_t *tokens, uint64_t *samples);

@@ -193,9 +193,14 @@ void gsp_freezing_keep(gsp_freezing *f, uint64_t version, bool audited)
     k->version = version;
 }
 
-void gsp_freezing_forget(gsp_freezing *f)
+void gsp_freezing_drop_lost(gsp_freezing *f)
 {
     gsp_residuals_forget(&f->residuals);
+}
+
+void gsp_freezing_forget(gsp_freezing *f)
+{
+    gsp_freezing_drop_lost(f);
     f->on = f->done = f->later = false;
     f->x = NULL;
 }

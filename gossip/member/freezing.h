@@ -71,6 +71,8 @@ void gsp_freezing_included(gsp_freezing *freezing, uint32_t part);
 /* `version` is about to be applied, and with it the work's floats change: keeps my contribution to
  * it where `audited`, and forgets the one before it. */
 void gsp_freezing_keep(gsp_freezing *freezing, uint64_t version, bool audited);
+/* What encodings lost is not added to anything. */
+void gsp_freezing_drop_lost(gsp_freezing *freezing);
 /* The work has another state: contributions and residuals are worth nothing. */
 void gsp_freezing_forget(gsp_freezing *freezing);
 

@@ -40,6 +40,10 @@ static void tick(gsp_node *n)
 static void look_ready(gsp_node *n)
 {
     const gsp_work *work = &n->config.work;
+    if (!gsp_agree_sums(&n->agree)) {
+        n->samples = n->reported;
+        return;
+    }
     uint64_t samples = work->ready(work->context, n->agree.certified + 1);
     bool news = samples > n->samples;
     n->samples = samples;
@@ -164,10 +168,12 @@ static atom_status start(gsp_node *n)
     n->mono_ns = atom_clock_ns();
     n->wall_ns = gsp_votes_clock(n->votes);
     n->config.rules.summed = n->config.work.ready != NULL;
+    n->config.rules.summed_samples = n->config.work.summed_samples;
     n->config.rules.lease = n->config.work.lease;
     n->config.rules.lease_context = n->config.work.context;
     gsp_agree_open(&n->agree, &n->config.rules, &n->seals, &self, &n->config.rates,
                    saved || !newcomer ? &n->saved : NULL, n->wall_ns);
+    n->sums = gsp_agree_sums(&n->agree);
     n->version = n->agree.certified;
     n->lineage = n->agree.lineage;
     gsp_ban_files_recall(&n->bans, &n->terms, stays_banned, n);
@@ -250,8 +256,9 @@ void gsp_node_close(gsp_node **node)
 
 void gsp_node_report(gsp_node *n, uint64_t samples, uint64_t tokens)
 {
-    bool news = !n->config.work.ready && samples > n->samples;
-    if (!n->config.work.ready)
+    bool sums = gsp_agree_sums(&n->agree), news = !sums && samples > n->samples;
+    n->reported = samples;
+    if (!sums)
         n->samples = samples;
     n->tokens = tokens;
     if (news)

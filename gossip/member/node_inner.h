@@ -44,7 +44,9 @@ struct gsp_node {
     uint64_t wall_ns, mono_ns;
     uint64_t tick_ns; /* the next tick; events may bring it forward, never put it off */
     uint64_t samples, tokens;
-    atom_status dead; /* why, else ATOM_OK */
+    uint64_t reported; /* samples, by gsp_node_report */
+    bool sums;         /* of the version after the newest that was applied */
+    atom_status dead;  /* why, else ATOM_OK */
     char why[256];
     bool stepping;
     bool changed;     /* what is waited for, since the last turn */

@@ -193,7 +193,7 @@ static uint64_t samples_now(const gsp_node *n)
     const gsp_work *w = &n->config.work;
     if (gsp_donor_holds(&n->donor, gsp_node_now(n)))
         return 0;
-    return w->ready ? w->ready(w->context, n->agree.certified + 1) : n->samples;
+    return gsp_agree_sums(&n->agree) ? w->ready(w->context, n->agree.certified + 1) : n->samples;
 }
 
 void gsp_node_step(gsp_node *n, gsp_event *event)

@@ -121,6 +121,15 @@ static uint32_t counted_of(const gsp_node *n, const gsp_certificate *c)
     return anywhere;
 }
 
+/* What an encoding lost of gradients is none of a change of weights. */
+static void look_kind(gsp_node *n)
+{
+    bool sums = gsp_agree_sums(&n->agree);
+    if (sums != n->sums)
+        gsp_freezing_drop_lost(&n->freezing);
+    n->sums = sums;
+}
+
 /* All parts are given: the version is the work's. */
 static atom_status apply_end(gsp_node *n)
 {
@@ -145,6 +154,7 @@ static atom_status apply_end(gsp_node *n)
     if (*kept)
         **kept = *c;
     n->counted[version % GSP_REPLAY_MAX] = counted_of(n, c);
+    look_kind(n);
     return ATOM_OK;
 }
 

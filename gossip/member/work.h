@@ -45,6 +45,9 @@ typedef struct gsp_work {
      * with every turn.
      */
     uint64_t (*ready)(void *context, uint64_t version);
+    /* Then: gsp_rules.summed_samples. Afterwards samples are what gsp_node_report says, and what an
+     * encoding lost of pieces of the sum is not added to anything. */
+    uint64_t summed_samples;
 
     /* How many samples member i of n brings to `version` (gsp_rules.lease), where contributions are
      * pieces of one sum; UINT64_MAX: not known now. NULL: as many as it likes. */

@@ -154,9 +154,15 @@ static void residuals_follow_what_was_included(void **unused)
     (void)turns_until_done(8);
     for (uint32_t k = 0; k < PARTS; k++)
         assert_int_equal(gsp_hash_equal(&before[k], &f.leaf[k]), k != 1);
-    gsp_freezing_forget(&f);
+    gsp_freezing_drop_lost(&f);
+    assert_true(f.done);
     assert_int_equal(gsp_freezing_begin(&f, 9), ATOM_OK);
     (void)turns_until_done(9);
+    assert_true(gsp_hash_equal(&before[1], &f.leaf[1]));
+    gsp_freezing_included(&f, 1);
+    gsp_freezing_forget(&f);
+    assert_int_equal(gsp_freezing_begin(&f, 10), ATOM_OK);
+    (void)turns_until_done(10);
     assert_true(gsp_hash_equal(&before[1], &f.leaf[1]));
     gsp_freezing_close(&f);
     atom_free(p);

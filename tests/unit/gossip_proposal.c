@@ -116,6 +116,37 @@ static void nobody_makes_the_schedule_jump(void **state)
     close_pool();
 }
 
+/* The totals before a version decide by which rules it counts, for all that take its certificate. */
+static void sums_end_at_a_total(void **state)
+{
+    (void)state;
+    open_pool(3);
+    gsp_agree *a = &w.agree[1];
+    gsp_proposal p = all_bring(a), *before = &a->certificate.proposal;
+    const gsp_proposal first = p;
+    a->rules.summed = true;
+    a->rules.summed_samples = before->samples + 50;
+    for (int k = 0; k < 2; k++, before->samples += 50) {
+        bool sums = k == 0;
+        p = first;
+        for (uint32_t i = 0; i < 3; i++)
+            p.contributor[i].tokens = i < 2 ? 1000 : 7000;
+        p.contributor[2].samples = 70;
+        add_up(a, &p);
+        assert_int_equal(gsp_agree_sums(a), sums);
+        assert_int_equal(p.contributor[2].weight, sums ? 7000 : 2000);
+        assert_int_equal(p.samples, before->samples + (sums ? 90 : 40));
+        assert_null(wrong(a, &p));
+        p.contributor[2].weight = sums ? 2000 : 7000;
+        assert_non_null(wrong(a, &p));
+    }
+    before->samples = a->rules.summed_samples - 1;
+    assert_true(gsp_agree_sums(a));
+    a->rules.summed = false;
+    assert_false(gsp_agree_sums(a));
+    close_pool();
+}
+
 static uint64_t lease_of_ten(void *context, uint64_t version, uint32_t n, uint32_t i)
 {
     (void)context, (void)n;
@@ -353,6 +384,7 @@ int main(void)
         cmocka_unit_test(tokens_are_believed_within_samples),
         cmocka_unit_test(a_certificate_with_too_many_tokens_is_refused),
         cmocka_unit_test(nobody_makes_the_schedule_jump),
+        cmocka_unit_test(sums_end_at_a_total),
         cmocka_unit_test(nobody_brings_more_than_it_was_leased),
         cmocka_unit_test(a_part_of_few_decides_nothing),
         cmocka_unit_test(a_certificate_is_judged_like_a_proposal),
