@@ -57,10 +57,11 @@ static part_plan coarse(const graph *g, const part_plan *plan)
 bool gen_judge_runs(const graph *g, const part_plan *plan)
 {
     const part_plan p = coarse(g, plan);
-    /* Of a micro-batch in a sub-model: forward and backward, what they stash and bring back. */
+    /* Of a micro-batch in a sub-model: forward and backward, what they stash and bring back. Of a
+     * sub-model on a device: fetches, sums, rounding. */
     enum { EACH_VISIT = 6, EACH_SUB_MODEL = 12, EACH_BLOCK = 4 };
-    uint64_t n =
-        (uint64_t)p.n_sub_models * ((uint64_t)EACH_VISIT * p.micro_batches + EACH_SUB_MODEL);
+    uint64_t n = (uint64_t)p.n_sub_models *
+                 ((uint64_t)EACH_VISIT * p.micro_batches + (uint64_t)EACH_SUB_MODEL * p.devices);
     return n + (p.disk ? EACH_BLOCK * blocks_of(g, &p) : 0) <= GEN_INSTRS_MAX;
 }
 
@@ -139,12 +140,24 @@ static part_bound bound_of(const simulation *s)
     return host > link ? PART_BOUND_OPTIMIZER : PART_BOUND_LINK;
 }
 
+part_plan gen_judge_whole(const gen_judge *judge, const part_plan *share)
+{
+    part_plan whole = *share;
+    if (judge->devices > 1) {
+        whole.devices = judge->devices;
+        whole.micro_batches =
+            judge->micro_batches ? judge->micro_batches : share->micro_batches * judge->devices;
+    }
+    return whole;
+}
+
 /* The plan's own memory, of which a coarse simulation knows nothing. */
 atom_status gen_weigh_plan(void *ctx, const part_plan *plan, part_verdict *verdict)
 {
     const gen_judge *judge = ctx;
     gen_lowered *low = NULL;
-    ATOM_TRY(gen_lower_memory(judge->g, plan, judge->profile, judge->table, &low));
+    const part_plan whole = gen_judge_whole(judge, plan);
+    ATOM_TRY(gen_lower_memory(judge->g, &whole, judge->profile, judge->table, &low));
     *verdict = (part_verdict){.device_peak_bytes = low->device_bytes,
                               .host_peak_bytes = low->host_bytes + part_window_bytes(judge->g)};
     gen_lowered_close(&low);
@@ -158,8 +171,9 @@ atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdi
     part_verdict v = {0};
     ATOM_TRY(gen_weigh_plan(ctx, plan, &v));
     atom_status st = ATOM_OK;
-    if (gen_judge_runs(judge->g, plan)) {
-        st = simulate(judge->g, plan, judge->profile, judge->table, &s);
+    const part_plan whole = gen_judge_whole(judge, plan);
+    if (gen_judge_runs(judge->g, &whole)) {
+        st = simulate(judge->g, &whole, judge->profile, judge->table, &s);
         if (st == ATOM_OK) {
             v.step_seconds = s.seconds;
             v.compute_seconds = s.busy_seconds[DEV_COMPUTE];
@@ -194,50 +208,63 @@ static char mark_of(const swap_instr *in)
         [SWAP_UPLOAD] = 't', [SWAP_FETCH] = 'F', [SWAP_FWD] = 'f',     [SWAP_BWD] = 'b',
         [SWAP_LATE] = 'e',   [SWAP_STASH] = 's', [SWAP_UNSTASH] = 'u', [SWAP_ROUND] = 'r',
         [SWAP_SPILL] = 'S',  [SWAP_LOSS] = 'l',  [SWAP_CLIP] = 'c',    [SWAP_UPDATE] = 'U',
-        [SWAP_LOAD] = 'L',   [SWAP_STORE] = 'D', [SWAP_COMMIT] = 'C'};
+        [SWAP_CLEAR] = 'z',  [SWAP_HAND] = 'h',  [SWAP_TAKE] = 'k',    [SWAP_LOAD] = 'L',
+        [SWAP_STORE] = 'D',  [SWAP_COMMIT] = 'C'};
     return marks[in->code];
 }
 
-static void draw(const simulation *s, uint32_t width, char *rows[DEV_STREAM_N])
+/* rows: one for each lane. */
+static void draw(const simulation *s, uint32_t width, char rows[SWAP_LANES_MAX][256])
 {
     const swap_tape *tape = s->low->tapes[SWAP_TAPE_TRAIN];
     uint32_t n;
     const swap_span *spans = swap_exec_spans(s->exec, &n);
     double scale = s->seconds > 0 ? width / (s->seconds * 1e9) : 0;
     for (uint32_t i = 0; i < n; i++) {
+        uint32_t lane = swap_lane(tape->instrs[i].device, tape->instrs[i].stream);
         uint32_t from = (uint32_t)((double)spans[i].start_ns * scale);
         uint32_t to = (uint32_t)((double)spans[i].end_ns * scale);
         for (uint32_t x = from; x < to && x < width; x++)
-            rows[tape->instrs[i].stream][x] = mark_of(&tape->instrs[i]);
+            rows[lane][x] = mark_of(&tape->instrs[i]);
     }
+}
+
+/* Adds the row of a lane to the text. */
+static void add_row(char **all, uint32_t lane, const char *row)
+{
+    static const char *const names[DEV_STREAM_N] = {"compute",   "to device", "to host",
+                                                    "optimizer", "disk read", "disk write"};
+    bool other = lane >= DEV_STREAM_N;
+    const char *name = names[other ? (lane - DEV_STREAM_N) % DEV_OWN_STREAMS : lane];
+    char *more = other ? atom_format("%s%-10s |%s|  device %u\n", *all ? *all : "", name, row,
+                                     (lane - DEV_STREAM_N) / DEV_OWN_STREAMS + 1)
+                       : atom_format("%s%-10s |%s|\n", *all ? *all : "", name, row);
+    atom_free(*all);
+    *all = more;
 }
 
 atom_status gen_timeline(const graph *g, const part_plan *plan, const part_profile *profile,
                          const krn_table *table, uint32_t width, char **text)
 {
-    static const char *const names[DEV_STREAM_N] = {"compute",   "to device", "to host",
-                                                    "optimizer", "disk read", "disk write"};
-    char cells[DEV_STREAM_N][256], *rows[DEV_STREAM_N], *all = NULL;
-    int streams = plan->disk ? DEV_STREAM_N : DEV_HOST + 1;
+    char rows[SWAP_LANES_MAX][256], *all = NULL;
     simulation s = {0};
     width = width < 16 ? 16 : width > 240 ? 240 : width;
     atom_status st = simulate(g, plan, profile, table, &s);
     if (st != ATOM_OK)
         goto cleanup;
-    for (int i = 0; i < DEV_STREAM_N; i++) {
-        memset(cells[i], '.', width);
-        cells[i][width] = 0;
-        rows[i] = cells[i];
+    for (uint32_t i = 0; i < SWAP_LANES_MAX; i++) {
+        memset(rows[i], '.', width);
+        rows[i][width] = 0;
     }
     draw(&s, width, rows);
-    for (int i = 0; i < streams; i++) {
-        char *more = atom_format("%s%-10s |%s|\n", all ? all : "", names[i], rows[i]);
-        atom_free(all);
-        all = more;
+    for (uint32_t i = 0; i < swap_lanes(plan->devices); i++) {
+        if ((i != DEV_LOAD && i != DEV_STORE) || plan->disk)
+            add_row(&all, i, rows[i]);
     }
     *text = atom_format("%s%-10s  f forward  b backward  F fetch  S spill  u/s boundaries  "
-                        "U update  %s. idle   (%.3f s)\n",
-                        all ? all : "", "", plan->disk ? "L load  D store  " : "", s.seconds);
+                        "U update  %s%s. idle   (%.3f s)\n",
+                        all ? all : "", "", plan->disk ? "L load  D store  " : "",
+                        plan->devices > 1 ? "h/k sums  " : "", s.seconds);
     atom_free(all);
     if (!*text)
         st = atom_fail_memory("a timeline", width * DEV_STREAM_N);

@@ -66,7 +66,12 @@ typedef struct gen_judge {
     const graph *g;
     const part_profile *profile;
     const krn_table *table; /* may be NULL */
+    /* More than 1: a plan that is judged is for the largest share of so many devices; what is run is
+     * the step of all of them, of micro_batches, or (0) of as many shares. */
+    uint32_t devices, micro_batches;
 } gen_judge;
+/* The plan of all devices, by that plan for a share; a shallow copy. */
+part_plan gen_judge_whole(const gen_judge *judge, const part_plan *share);
 ATOM_MUST atom_status gen_judge_plan(void *judge, const part_plan *plan, part_verdict *verdict);
 
 /* The plan's memory alone, which is quick; the verdict's times are 0. */

@@ -19,6 +19,7 @@ typedef struct plan_values {
     int64_t micro_batch_size;
     int64_t sequence_len;
     int32_t dtype, moments_dtype, optimizer;
+    int64_t devices;
     uint64_t device_memory, host_memory;
     int32_t optimizer_state;
     char *store_dir;
@@ -55,8 +56,10 @@ static const opt_spec specs[] = {
                                    "for each parameter."),
     PLAN_ROW_OPTIMIZER(.help = "With --model: what trains the hidden matrices, as in 'atom "
                                "train'."),
+    PLAN_ROW_DEVICES(.help = "Devices of that kind in one machine, which share the micro-batches of a "
+                             "step."),
     PLAN_ROW_DEVICE_MEMORY(.group = "Limits",
-        .help = "Cap on all memory used on the device. auto: all of it; on the CPU no cap, and "
+        .help = "Cap on all memory used on the device, on each of several. auto: all of it; on the CPU no cap, and "
                 "nothing is swapped."),
     PLAN_ROW_HOST_MEMORY(.help = "Cap on host memory. auto: what the device's host has."),
     PLAN_ROW_OPTIMIZER_STATE(.help = "Where master weights and Adam moments live. auto: in memory "
@@ -183,7 +186,8 @@ static atom_status check_beside_pool(const opt_parsed *parsed)
         "host_memory", "store_dir",    "optimizer_state",
         "recompute",   "clip",         "lora_r",
         "lora_alpha",  "lora_dropout", "lora_target_modules",
-        "what_if",     "output",       "gradient_accumulation_steps"};
+        "what_if",     "output",       "gradient_accumulation_steps",
+        "devices"};
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
         if (opt_given(&options, parsed, theirs[i]))
             return atom_fail(ATOM_E_USAGE,
@@ -250,19 +254,19 @@ cleanup:
 
 /* What a disk costs, and what more memory or a faster disk would buy. */
 static atom_status show_disk(const graph *g, const part_profile *profile, const part_plan *plan,
-                             const part_request *asked)
+                             const plan_request *asked)
 {
     part_plan *roomy = NULL;
-    part_request request = *asked;
+    plan_request request = *asked;
     part_disk disk = part_device_disk(&profile->device);
     double bytes = (double)graph_state_bytes(g);
     double step = plan->predicted_step_seconds;
     request.disk = 0;
-    request.host_budget_bytes = (uint64_t)1 << 60;
-    request.host_hold_bytes = 0;
+    request.host_memory = (uint64_t)1 << 60;
+    request.host_hold = 0;
     request.micro_batches = plan->micro_batches;
     request.no_advice = true;
-    atom_status st = part_search(g, profile, &request, &roomy, NULL);
+    atom_status st = plan_search(g, profile, NULL, &request, &roomy, NULL);
     cli_print("disk              %s read and %s written per step, %s a day; %s while both run%s\n",
               cli_size((uint64_t)bytes), cli_size((uint64_t)bytes),
               cli_size((uint64_t)(step > 0 ? bytes * 86400 / step : 0)),
@@ -291,21 +295,11 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
 
 /* The one screen. searched: how the search ended; where nothing fits, that is still the answer. */
 static atom_status answer(const plan_values *v, const graph *g, const part_profile *profile,
-                          const part_request *r, const part_plan *plan, atom_status searched)
+                          const plan_request *asked, const part_plan *plan, atom_status searched)
 {
     char refused[1024];
-    const plan_request asked = {
-        .device_memory = r->device_budget_bytes,
-        .host_memory = r->host_budget_bytes,
-        .host_hold = r->host_hold_bytes,
-        .micro_batches = r->micro_batches,
-        .clip = r->clip,
-        .recompute = r->recompute,
-        .disk = r->disk,
-        .ahead = r->ahead,
-    };
     snprintf(refused, sizeof refused, "%s", atom_fail_message());
-    ATOM_TRY(what_if_print(g, profile, &asked, plan, refused, v->json));
+    ATOM_TRY(what_if_print(g, profile, asked, plan, refused, v->json));
     return searched == ATOM_OK ? ATOM_OK : atom_fail(searched, "%s", refused);
 }
 
@@ -339,25 +333,22 @@ static atom_status run(void *values, const opt_parsed *parsed)
     if (v->output)
         ATOM_TRY_CLEAN(part_plan_check_place(v->output));
     ATOM_TRY_CLEAN(describe(v, &g, &profile));
-    gen_judge judge = {.g = g, .profile = profile};
-    part_request request = {
-        .device_budget_bytes = v->device_memory,
-        .host_budget_bytes = v->host_memory,
-        .host_hold_bytes = v->host_memory,
+    const plan_request request = {
+        .devices = (uint32_t)v->devices,
+        .device_memory = v->device_memory,
+        .host_memory = v->host_memory,
+        .host_hold = v->host_memory,
         .micro_batches =
             v->gradient_accumulation_steps < 0 ? 0 : (uint32_t)v->gradient_accumulation_steps,
         .clip = v->clip,
         .ahead = true,
         .recompute = v->recompute,
         .disk = v->optimizer_state,
-        .evaluate = gen_judge_plan,
-        .weigh = gen_weigh_plan,
-        .evaluate_ctx = &judge,
     };
     if (v->store_dir)
         ATOM_TRY_CLEAN(plan_disk_measure(v->store_dir, STORE_AUTO, g, &profile->device));
     warn_of_limit(v, &profile->device);
-    st = part_search(g, profile, &request, &plan, &stats);
+    st = plan_search(g, profile, NULL, &request, &plan, &stats);
     if (st == ATOM_E_RESOURCE && v->what_if)
         ATOM_TRY_CLEAN(answer(v, g, profile, &request, NULL, st));
     if (st != ATOM_OK)

@@ -178,6 +178,11 @@ static void show_sub_models(const part_plan *plan, const graph *g)
 static void show_micro_batches(const part_plan *plan)
 {
     cli_print("micro-batches     %u", plan->micro_batches);
+    if (plan->devices > 1) {
+        cli_print(", shared by %u devices; %u or more are recommended\n", plan->devices,
+                  plan->recommended_micro_batches);
+        return;
+    }
     if (plan->most_tokens_per_second <= 0) {
         cli_print(plan->in_place ? "; nothing is loaded, so any number will do\n" : "\n");
         return;
@@ -208,9 +213,10 @@ static void show_prediction(const part_plan *plan, const graph *g)
             cli_seconds(plan->least_step_seconds),
             100 * (plan->predicted_step_seconds / plan->least_step_seconds - 1));
     show_micro_batches(plan);
-    cli_print("device memory     %s%s%s\n", cli_size(plan->device_peak_bytes),
+    cli_print("device memory     %s%s%s%s\n", cli_size(plan->device_peak_bytes),
               plan->device_budget_bytes ? " of a budget of " : "",
-              plan->device_budget_bytes ? cli_size(plan->device_budget_bytes) : "");
+              plan->device_budget_bytes ? cli_size(plan->device_budget_bytes) : "",
+              plan->devices > 1 ? ", on each device" : "");
     cli_print("host memory       %s%s%s\n", cli_size(plan->host_peak_bytes),
               plan->host_budget_bytes ? " of " : "",
               plan->host_budget_bytes ? cli_size(plan->host_budget_bytes) : "");
@@ -253,7 +259,8 @@ void show_memory(const gen_lowered *low, const part_plan *plan)
 {
     cli_print("memory map\n");
     if (!plan->in_place || low->device_bytes)
-        show_space(low, SWAP_DEVICE, " device", low->device_bytes);
+        show_space(low, SWAP_DEVICE, plan->devices > 1 ? " each device" : " device",
+                   low->device_bytes);
     show_space(low, SWAP_HOST, " host", low->host_bytes);
     uint64_t spare = part_spare_bytes(plan, low->layout.trained);
     if (spare)

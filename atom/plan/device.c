@@ -44,6 +44,29 @@ atom_status plan_device_choose(const char *device, int *card)
     return st == ATOM_OK ? st : atom_fail_in(st, "device: ");
 }
 
+atom_status plan_device_several(int card, int64_t n)
+{
+    dev_cuda_info first, info;
+    if (card < 0 || n <= 1)
+        return ATOM_OK;
+    ATOM_TRY(dev_cuda_describe(card, &first));
+    if (card + n > first.cards)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "devices: cuda:%d and %lld behind it were asked for, this machine has %d "
+                         "card%s; lower devices",
+                         card, (long long)n - 1, first.cards, first.cards == 1 ? "" : "s");
+    for (int i = card + 1; i < card + n; i++) {
+        ATOM_TRY(dev_cuda_describe(i, &info));
+        if (strcmp(info.name, first.name) != 0 || info.memory_bytes != first.memory_bytes)
+            return atom_fail(ATOM_E_UNSUPPORTED,
+                             "devices: cards that train together are of one kind; cuda:%d is a %s "
+                             "with %llu MiB, cuda:%d a %s with %llu MiB",
+                             card, first.name, (unsigned long long)(first.memory_bytes >> 20), i,
+                             info.name, (unsigned long long)(info.memory_bytes >> 20));
+    }
+    return ATOM_OK;
+}
+
 atom_dtype plan_dtype_settle(int32_t dtype, bool native_bf16)
 {
     bool bf16 = dtype == PLAN_DTYPE_AUTO ? native_bf16 : dtype == PLAN_DTYPE_BF16;
@@ -69,11 +92,12 @@ atom_status plan_device_table(int card, atom_dtype dtype, const krn_table **out)
     return ATOM_OK;
 }
 
-atom_status plan_device_open(const plan_workbench *bench, uint64_t budget_bytes, dev **out)
+atom_status plan_device_open(const plan_workbench *bench, uint32_t number, uint64_t budget_bytes,
+                             dev **out)
 {
     double rate = (double)bench->config.link_bandwidth;
     if (bench->card >= 0)
-        return dev_cuda_open(&(dev_cuda_config){.card = bench->card,
+        return dev_cuda_open(&(dev_cuda_config){.card = bench->card + (int)number,
                                                 .budget_bytes = budget_bytes,
                                                 .link_bytes_per_second = rate},
                              bench->threads, out);

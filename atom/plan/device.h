@@ -14,15 +14,19 @@
 /* The card of "cuda[:N]", -1 for the CPU. NULL is the CPU. */
 ATOM_MUST atom_status plan_device_choose(const char *device, int *card);
 
+/* Are there n of them, from `card` on, and all of one kind? The CPU is as many as one likes. */
+ATOM_MUST atom_status plan_device_several(int card, int64_t n);
+
 /* bf16 where the device has it natively, unless the caller says otherwise (plan_dtype). */
 atom_dtype plan_device_dtype(int card, int32_t dtype);
 
 /* The kernels of the device. */
 ATOM_MUST atom_status plan_device_table(int card, atom_dtype dtype, const krn_table **out);
 
-/* The workbench's device with a budget (0: none); link_bandwidth as configured. */
-ATOM_MUST atom_status plan_device_open(const plan_workbench *bench, uint64_t budget_bytes,
-                                       dev **out);
+/* The workbench's device, or that many behind it, with a budget (0: none); link_bandwidth as
+ * configured. */
+ATOM_MUST atom_status plan_device_open(const plan_workbench *bench, uint32_t number,
+                                       uint64_t budget_bytes, dev **out);
 
 /* Memory of the card that a plan may use; 0 on the CPU. */
 uint64_t plan_device_bytes(const plan_workbench *bench);

@@ -238,7 +238,7 @@ static atom_status measure_copies(const plan_workbench *bench, dev_copy_bench *c
                          : COPY_BYTES; /* a throttled link: about a tenth of a second per copy */
     if (limit && limit / 10 < bytes)
         bytes = limit / 10 < (1u << 16) ? 1u << 16 : atom_align(limit / 10);
-    atom_status st = plan_device_open(bench, 0, &d);
+    atom_status st = plan_device_open(bench, 0, 0, &d);
     if (st == ATOM_OK)
         st = dev_bench_copy(d, bench->threads, bytes, BENCH_ROUNDS, copies);
     dev_close(&d);

@@ -45,7 +45,7 @@ atom_status plan_measure_open(const plan_workbench *bench, plan_measure **out)
     plan_measure *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory("profiling", sizeof *m);
-    ATOM_TRY_CLEAN(plan_device_open(bench, 0, &m->d));
+    ATOM_TRY_CLEAN(plan_device_open(bench, 0, 0, &m->d));
     ATOM_TRY_CLEAN(m->d->ops->stream_open(m->d, DEV_COMPUTE, "profile", &m->compute));
     ATOM_TRY_CLEAN(m->d->ops->event_open(m->d, &m->begin));
     ATOM_TRY_CLEAN(m->d->ops->event_open(m->d, &m->end));

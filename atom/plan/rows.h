@@ -113,6 +113,11 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
         .name = "device", .type = OPT_TEXT, AT(device), .fallback = "auto",                        \
         .value = "auto|cpu|cuda[:N]", .choices = plan_devices, __VA_ARGS__                         \
     }
+#define PLAN_ROW_DEVICES(...)                                                                      \
+    {                                                                                              \
+        .name = "devices", .type = OPT_INT, AT(devices), .fallback = "1", .min = 1, .max = 8,      \
+        __VA_ARGS__                                                                                \
+    }
 #define PLAN_ROW_DEVICE_SPEC(...)                                                                  \
     {                                                                                              \
         .name = "device_spec", .type = OPT_TEXT, AT(device_spec), .value = "NAME|FILE",            \

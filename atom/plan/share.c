@@ -31,7 +31,7 @@ static void link_class(const plan_workbench *bench, char *out, size_t bytes)
         return;
     }
     snprintf(out, bytes, bench->card < 0 ? "none" : "unknown");
-    if (bench->card < 0 || plan_device_open(bench, 0, &d) != ATOM_OK)
+    if (bench->card < 0 || plan_device_open(bench, 0, 0, &d) != ATOM_OK)
         return;
     if (dev_bench_copy(d, bench->threads, LINK_BYTES, LINK_ROUNDS, &copies) == ATOM_OK &&
         copies.h2d.bytes_per_second > 0)
@@ -68,6 +68,8 @@ static atom_status check_request(const plan_workbench *bench, const plan_request
     if (plan->micro_batches != request->micro_batches)
         return atom_fail(ATOM_E_USAGE, "it is for %u micro-batches per step, not %u",
                          plan->micro_batches, request->micro_batches);
+    if (plan->devices != 1)
+        return atom_fail(ATOM_E_USAGE, "it is for %u devices, not for one", plan->devices);
     if (plan->clip != request->clip)
         return atom_fail(ATOM_E_USAGE, "it was made %s clipping", plan->clip ? "with" : "without");
     if (plan->disk || plan->update_on_device)

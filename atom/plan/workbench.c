@@ -191,6 +191,7 @@ atom_status plan_workbench_open(const plan_workbench_config *config, plan_workbe
         ATOM_TRY_CLEAN(build_graph(bench));
         ATOM_TRY_CLEAN(plan_device_table(bench->card, bench->g->dtype, &bench->table));
     }
+    ATOM_TRY_CLEAN(plan_device_several(bench->card, config->devices));
     bench->host = krn_cpu_host_table();
     ATOM_TRY_CLEAN(atom_threads_open(config->threads > 0 ? (uint32_t)config->threads : atom_cores(),
                                      &bench->threads));

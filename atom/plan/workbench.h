@@ -45,6 +45,7 @@ typedef struct plan_workbench_config {
     atom_dtype moments;  /* what Adam's moments are kept in; 0: ATOM_F32 */
     graph_optimizer optimizer; /* of the hidden matrices; 0: GRAPH_ADAMW */
     const char *device;        /* "auto", "cpu", "cuda[:N]"; NULL: cpu */
+    int64_t devices;           /* that work together: cards N, N + 1, ..; 0: 1 */
     double dropout;            /* -1: as the model says */
     int64_t vocab_size; /* presets only: replaces the preset's (plan_vocab.padded); 0: as it says */
     int64_t threads;    /* -1: all cores */
@@ -139,7 +140,8 @@ ATOM_MUST atom_status plan_profile_get(plan_workbench *bench, const char *path,
 bool plan_profile_cached(const plan_workbench *bench, part_profile **out);
 
 typedef struct plan_request {
-    uint64_t device_memory; /* 0: no budget */
+    uint32_t devices;       /* that share the micro-batches; 0: 1 */
+    uint64_t device_memory; /* of each; 0: no budget */
     uint64_t host_memory;   /* 0: what is available */
     uint64_t host_hold;     /* up to which a plan on disk may hold blocks in memory; 0: none */
     uint32_t micro_batches; /* C; 0: recommend */
@@ -156,7 +158,9 @@ typedef struct plan_request {
 ATOM_MUST atom_status plan_disk_measure(const char *dir, store_kind kind, const graph *g,
                                         part_device *device);
 
-/* Search with the null device as judge. table: NULL for a device that is not here. */
+/* Search with the null device as judge. table: NULL for a device that is not here. For several
+ * devices: cuts as they are best for the largest share alone, judged by the step of all; the
+ * recommended number of micro-batches is for all, its rates are not said. */
 ATOM_MUST atom_status plan_search(const graph *g, const part_profile *profile,
                                   const krn_table *table, const plan_request *request,
                                   part_plan **out, part_search_stats *stats);

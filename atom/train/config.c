@@ -86,6 +86,10 @@ static const opt_spec specs[] = {
      .help = "Use an output_dir that already holds a run, and replace what it holds."},
 
     PLAN_ROW_DEVICE(.group = "Machine", .help = "What computes."),
+    PLAN_ROW_DEVICES(.help = "Devices of one kind in this machine that train together, cuda:N and "
+                             "those behind it: each computes some of the micro-batches of a step. "
+                             "The result is that of one device, bit for bit. The CPU can be "
+                             "several, with device_memory for each."),
     PLAN_ROW_DEVICE_MEMORY(.help = "Cap on all memory used on the device; less than the model "
                                    "needs means swapping. auto: the device's memory, and no cap on "
                                    "the CPU."),
@@ -361,6 +365,13 @@ static atom_status check_effects(const train_config *c, const opt_parsed *parsed
 static atom_status check(const train_config *config, const opt_parsed *parsed)
 {
     ATOM_TRY(check_effects(config, parsed));
+    if (config->devices > config->gradient_accumulation_steps)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "devices: %lld devices share the micro-batches of a step, and there %s "
+            "%lld; raise gradient_accumulation_steps to %lld or more",
+            (long long)config->devices, config->gradient_accumulation_steps == 1 ? "is" : "are",
+            (long long)config->gradient_accumulation_steps, (long long)config->devices);
     if (config->warmup_steps > config->max_steps && !(config->num_train_epochs > 0))
         return atom_fail(
             ATOM_E_USAGE,

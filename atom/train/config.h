@@ -43,7 +43,8 @@ typedef struct train_config {
 
     /* where */
     char *device;            /* "auto", "cpu", "cuda", "cuda:N" */
-    uint64_t device_memory;  /* bytes; 0: no budget */
+    int64_t devices;         /* that share the micro-batches of a step: 1 .. 8 */
+    uint64_t device_memory;  /* bytes, of each; 0: no budget */
     uint64_t host_memory;    /* bytes; 0: what the machine has */
     int32_t optimizer_state; /* plan_state */
     int32_t store;           /* store_kind: how the disk is reached */

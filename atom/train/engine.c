@@ -15,6 +15,7 @@
 #include "kernels/cuda_load.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static atom_status open_code(train_engine *e)
 {
@@ -34,9 +35,20 @@ static atom_status open_code(train_engine *e)
     return ATOM_OK;
 }
 
-static atom_status open_device(train_engine *e)
+static atom_status open_devices(train_engine *e)
 {
-    return plan_device_open(e->c.bench, e->c.plan->device_budget_bytes, &e->device);
+    uint64_t budget = e->c.plan->device_budget_bytes;
+    for (uint32_t d = 0; d < e->c.plan->devices; d++) {
+        ATOM_TRY(plan_device_open(e->c.bench, d, budget, &e->devices[d]));
+        e->n_devices = d + 1;
+    }
+    return ATOM_OK;
+}
+
+/* Of host memory: the CPU's devices are that, too. */
+static uint64_t arena_bytes(const train_engine *e)
+{
+    return e->c.bench->card < 0 ? e->low->device_bytes * e->low->n_devices : 0;
 }
 
 uint64_t train_engine_host_bytes(const train_engine *e)
@@ -46,14 +58,14 @@ uint64_t train_engine_host_bytes(const train_engine *e)
 
 uint64_t train_engine_host_peak(const train_engine *e)
 {
-    return e->device->host_peak_bytes + e->files.peak;
+    return e->devices[0]->host_peak_bytes + e->files.peak;
 }
 
 /* Spare memory is what others leave: it shrinks where they need all. */
 static void choose_spare(train_engine *e)
 {
     uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
-    uint64_t need = train_engine_host_bytes(e) + (e->c.bench->card < 0 ? e->low->device_bytes : 0);
+    uint64_t need = train_engine_host_bytes(e) + arena_bytes(e);
     uint64_t left = available > need ? available - need : 0;
     bool none = e->c.plan->disk || !e->low->layout.trained;
     e->spare_bytes = none ? 0 : e->c.spare_bytes;
@@ -65,9 +77,7 @@ static atom_status check_host_memory(const train_engine *e)
 {
     uint64_t budget = e->c.plan->host_budget_bytes;
     uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
-    uint64_t host = train_engine_host_bytes(e), need = host;
-    if (e->c.bench->card < 0) /* the CPU device is host memory */
-        need += e->low->device_bytes;
+    uint64_t host = train_engine_host_bytes(e), need = host + arena_bytes(e);
     char a[24], b[24];
     if (budget && host > budget)
         return atom_fail(ATOM_E_RESOURCE,
@@ -191,10 +201,10 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
                              .limit = config->max_grad_norm};
     choose_spare(e);
     ATOM_TRY_CLEAN(check_host_memory(e));
-    ATOM_TRY_CLEAN(open_device(e));
+    ATOM_TRY_CLEAN(open_devices(e));
     ATOM_TRY_CLEAN(open_code(e));
     swap_exec_config exec = gen_exec_config(e->low);
-    exec.devices[0] = e->device;
+    memcpy(exec.devices, e->devices, sizeof e->devices);
     exec.threads = config->bench->threads;
     exec.table = config->bench->table;
     exec.host = config->bench->host;
@@ -224,7 +234,8 @@ void train_engine_close(train_engine **e_ref)
     swap_cow_close(&e->cow);
     swap_exec_close(&e->exec);
     gen_module_close(&module);
-    dev_close(&e->device);
+    for (uint32_t d = 0; d < e->n_devices; d++)
+        dev_close(&e->devices[d]);
     atom_free(e->starts);
     gen_lowered_close(&e->low);
     atom_free(e);

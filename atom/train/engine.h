@@ -52,7 +52,8 @@ typedef struct train_engine {
     file_source source; /* of what fills it */
     file_sink sink;     /* of what is saved of it */
     gen_lowered *low;
-    dev *device;
+    uint32_t n_devices;
+    dev *devices[SWAP_DEVICES_MAX];
     swap_exec *exec;
     void *module;          /* gen_module, or NULL */
     const char *execute;   /* "generated" or "interpreted" */

@@ -165,6 +165,17 @@ static double median_seconds(trainer *t)
     return t->step_seconds[skip + n / 2];
 }
 
+/* Busy times: where each device has such a stream, the mean. */
+static void add_stats(const trainer *t, dev_stream_kind stream, train_summary *s)
+{
+    uint32_t n = dev_stream_is_own(stream) ? t->engine->n_devices : 1;
+    for (uint32_t d = 0; d < n; d++) {
+        dev_stats stats = swap_exec_stats(t->engine->exec, d, stream);
+        s->busy_seconds[stream] += stats.busy_seconds / n;
+        s->bytes_copied[stream] += stats.bytes_copied;
+    }
+}
+
 static void fill_summary(trainer *t)
 {
     train_summary *s = &t->summary;
@@ -181,7 +192,7 @@ static void fill_summary(trainer *t)
     s->ahead_wrong = (int64_t)t->engine->ahead.wrong;
     double tokens = (double)(g->micro_batch * g->sequence * t->plan->micro_batches);
     s->tokens_per_second = s->median_step_seconds > 0 ? tokens / s->median_step_seconds : 0;
-    s->device_peak_bytes = t->engine->device->peak_bytes;
+    s->device_peak_bytes = t->engine->devices[0]->peak_bytes;
     s->device_budget_bytes = t->plan->device_budget_bytes;
     s->host_plan_bytes = train_engine_host_bytes(t->engine);
     s->host_peak_bytes = train_engine_host_peak(t->engine);
@@ -195,11 +206,9 @@ static void fill_summary(trainer *t)
     s->sub_models = t->plan->n_sub_models;
     s->execute = t->engine->execute;
     s->boundaries = t->bench->boundaries;
-    for (int i = 0; i < DEV_STREAM_N; i++) {
-        dev_stats stats = swap_exec_stats(t->engine->exec, 0, (dev_stream_kind)i);
-        s->busy_seconds[i] = stats.busy_seconds;
-        s->bytes_copied[i] = stats.bytes_copied;
-    }
+    s->devices = t->engine->n_devices;
+    for (int i = 0; i < DEV_STREAM_N; i++)
+        add_stats(t, (dev_stream_kind)i, s);
 }
 
 atom_status trainer_run(trainer *t, train_summary *summary)

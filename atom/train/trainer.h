@@ -32,7 +32,8 @@ typedef struct train_summary {
     uint64_t device_peak_bytes, device_budget_bytes, host_peak_bytes;
     uint64_t host_plan_bytes, model_state_bytes, param_bytes, largest_visit_bytes;
     uint32_t sub_models;
-    double busy_seconds[DEV_STREAM_N];
+    uint32_t devices;
+    double busy_seconds[DEV_STREAM_N]; /* of several devices the mean */
     uint64_t bytes_copied[DEV_STREAM_N];
     double
         waited_seconds[DEV_STREAM_N]; /* compute idle, by the stream it waited for (swap/stall.h) */

@@ -179,7 +179,7 @@ atom_status trainer_disk_ahead(trainer *t)
     static const double WORTH = 0.98;
     train_ahead *a = &t->engine->ahead;
     double usual = t->plan->predicted_step_seconds, ahead = 0;
-    gen_judge judge = {t->bench->g, t->profile, t->bench->table};
+    gen_judge judge = {.g = t->bench->g, .profile = t->profile, .table = t->bench->table};
     if (!a->possible || a->mode == TRAIN_AHEAD_NEVER)
         return ATOM_OK;
     if (t->hooks.seam) { /* what comes from outside is for weights that stay */

@@ -28,6 +28,7 @@ static atom_status open_model(trainer *t)
                                    .moments = (atom_dtype)c->moments_dtype,
                                    .optimizer = (graph_optimizer)c->optimizer,
                                    .device = c->device,
+                                   .devices = c->devices,
                                    .dropout = c->dropout,
                                    .vocab_size = t->vocab.padded,
                                    .threads = c->threads,
@@ -42,6 +43,10 @@ static atom_status open_model(trainer *t)
                                        t->compress_boundaries[0] ? t->compress_boundaries : NULL,
                                    .compress_at = t->compress_at[0] ? t->compress_at : NULL};
     ATOM_TRY(plan_workbench_open(&bench, &t->bench));
+    if (c->devices > 1 && t->bench->card < 0 && !c->device_memory && !c->plan)
+        return atom_fail(ATOM_E_USAGE,
+                         "devices: without device_memory the CPU uses weights where they lie, as "
+                         "one device; set device_memory, or leave devices out");
     if (t->vocab.tokens && t->bench->model.config.vocab_size < (int64_t)t->vocab.tokens)
         return atom_fail(ATOM_E_USAGE,
                          "the tokenizer of %s has %u tokens, the model only %lld; prepare the data "
@@ -298,6 +303,9 @@ static atom_status check_config(const train_config *c)
 static atom_status check_seam(const trainer *t)
 {
     const train_config *c = t->config;
+    if ((t->hooks.seam || t->hooks.plans) && c->devices > 1)
+        return atom_fail(ATOM_E_USAGE, "devices: a member of a pool trains on one device for now; "
+                                       "leave the key out");
     if (trainer_is_shared(t) && c->optimizer_state == PLAN_STATE_ON_DISK)
         return atom_fail(
             ATOM_E_USAGE,

@@ -22,7 +22,8 @@ static uint64_t free_host_bytes(const trainer *t)
 {
     uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
     uint64_t margin = available / 16;
-    uint64_t device = t->bench->card < 0 ? t->config->device_memory : 0;
+    uint64_t each = t->bench->card < 0 ? t->config->device_memory : 0;
+    uint64_t device = each * (uint64_t)t->config->devices;
     return available > margin + device ? available - margin - device : 0;
 }
 
@@ -116,6 +117,11 @@ static atom_status read_plan(trainer *t)
                          "%s is a plan for %u micro-batches per step, gradient_accumulation_steps "
                          "is %u; plan again, or use %u",
                          c->plan, t->plan->micro_batches, C, t->plan->micro_batches);
+    if (t->plan->devices != (uint32_t)c->devices)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s is a plan for %u device%s, devices is %lld; plan again, or use %u",
+                         c->plan, t->plan->devices, t->plan->devices == 1 ? "" : "s",
+                         (long long)c->devices, t->plan->devices);
     if (t->plan->clip != clips(t))
         return atom_fail(ATOM_E_USAGE,
                          "%s was made %s clipping; plan again, or change max_grad_norm", c->plan,
@@ -265,7 +271,8 @@ atom_status trainer_open_plan(trainer *t)
 {
     const train_config *c = t->config;
     bool cached = false;
-    plan_request request = {.device_memory = c->device_memory,
+    plan_request request = {.devices = (uint32_t)c->devices,
+                            .device_memory = c->device_memory,
                             .host_memory = c->host_memory,
                             .micro_batches = (uint32_t)c->gradient_accumulation_steps,
                             .clip = clips(t),

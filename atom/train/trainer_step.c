@@ -32,7 +32,8 @@ static atom_status load_batch(trainer *t)
 static double peak_flops(const trainer *t)
 {
     const part_device *d = &t->profile->device;
-    return t->bench->g->dtype == ATOM_BF16 ? d->peak_flops_bf16 : d->peak_flops_fp32;
+    double one = t->bench->g->dtype == ATOM_BF16 ? d->peak_flops_bf16 : d->peak_flops_fp32;
+    return d->unified ? one : one * t->plan->devices;
 }
 
 static atom_status add_events(trainer *t, const train_step_metrics *m)
@@ -64,7 +65,7 @@ atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate
                             .step_tokens = (uint64_t)r->targets,
                             .tokens = (uint64_t)t->state.tokens_seen,
                             .mfu = mfu,
-                            .device_bytes = t->engine->device->peak_bytes,
+                            .device_bytes = t->engine->devices[0]->peak_bytes,
                             .host_bytes = train_engine_host_bytes(t->engine)};
     train_report report = {.step = t->state.step,
                            .max_steps = t->config->max_steps,

@@ -26,20 +26,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PRODUCTS_MAX = 1024, TRIED_MAX = 8, ROUNDS = 3, REPEATS_MAX = 32, MESSAGE_MAX = 256 };
+enum {
+    CARDS_MAX = 16,
+    PRODUCTS_MAX = 1024,
+    TRIED_MAX = 8,
+    ROUNDS = 3,
+    REPEATS_MAX = 32,
+    MESSAGE_MAX = 256
+};
 /* A measurement: at least so long, after the card has left its idle clock, and what is not clearly
  * faster than the library's own first choice is not chosen. */
 static const double MEASURED_MS = 0.2, WARM_MS = 50, CLEARLY = 0.98;
 static const uint64_t SUMS_BYTES = (uint64_t)1 << 20;
 
-/* One card per process; compute runs on one thread, open and close on another. */
+/* Cards of one kind; each computes on a thread of its own, open and close are on another. A handle
+ * is of one card; algorithms are the same for all of them. */
 static struct {
     pthread_mutex_t lock;
     int users;
     char identity[256];
     bool first_only, bare, plain_only, warm;
     double bytes_per_second; /* of the card's memory: what a separate pass costs */
-    cublasLtHandle_t handle;
+    cublasLtHandle_t handles[CARDS_MAX];
     krn_algos *algos;
     krn_lt_product *products;
     uint32_t n;
@@ -49,6 +57,14 @@ static struct {
 uint64_t krn_cuda_matmul_workspace(void)
 {
     return KRN_LT_BYTES + SUMS_BYTES;
+}
+
+/* Of the calling thread's card; NULL: it is not open. */
+static cublasLtHandle_t handle(void)
+{
+    int card = 0;
+    (void)cudaGetDevice(&card);
+    return card >= 0 && card < CARDS_MAX ? lib.handles[card] : NULL;
 }
 
 static void failed(const char *what, int code, const krn_lt_shape *s)
@@ -107,7 +123,7 @@ static int candidates(krn_lt_product *p, cublasLtMatmulHeuristicResult_t found[T
     for (size_t i = 0; i < sizeof set_to / sizeof set_to[0]; i++)
         ok = ok && cublasLtMatmulPreferenceSetAttribute(want, set_to[i].what, set_to[i].value,
                                                         set_to[i].bytes) == CUBLAS_STATUS_SUCCESS;
-    if (!ok || cublasLtMatmulAlgoGetHeuristic(lib.handle, p->desc, p->a, p->b, p->d, p->d, want,
+    if (!ok || cublasLtMatmulAlgoGetHeuristic(handle(), p->desc, p->a, p->b, p->d, p->d, want,
                                               TRIED_MAX, found, &n) != CUBLAS_STATUS_SUCCESS)
         n = 0;
     for (int i = 0; i < n; i++) {
@@ -127,7 +143,7 @@ static double time_once(krn_lt_product *p, const krn_matmul *mm, void *d, void *
     float ms = 0;
     bool ok = cudaEventRecord(mark[0], stream) == cudaSuccess;
     for (int i = 0; ok && i < repeats; i++)
-        ok = krn_lt_multiply(lib.handle, p, mm, d, workspace, stream) == CUBLAS_STATUS_SUCCESS;
+        ok = krn_lt_multiply(handle(), p, mm, d, workspace, stream) == CUBLAS_STATUS_SUCCESS;
     ok = ok && cudaEventRecord(mark[1], stream) == cudaSuccess &&
          cudaEventSynchronize(mark[1]) == cudaSuccess &&
          cudaEventElapsedTime(&ms, mark[0], mark[1]) == cudaSuccess;
@@ -287,7 +303,7 @@ static bool take(krn_lt_product *p, const krn_matmul *mm, float *sums, const krn
         return false;
     memcpy(&p->algo, kept->word, sizeof p->algo);
     if (krn_lt_point(p, mm, sums) &&
-        cublasLtMatmulAlgoCheck(lib.handle, p->desc, p->a, p->b, p->d, p->d, &p->algo, &result) ==
+        cublasLtMatmulAlgoCheck(handle(), p->desc, p->a, p->b, p->d, p->d, &p->algo, &result) ==
             CUBLAS_STATUS_SUCCESS &&
         result.workspaceSize <= KRN_LT_BYTES)
         return true;
@@ -345,7 +361,7 @@ static void run(krn_ctx *cx, krn_lt_product *p, const krn_matmul *mm, void *work
     if (mm->aux && (p->left & KRN_LEFT_GELU))
         call.d = mm->aux;
     bool ok = krn_lt_point(p, &call, sums);
-    cublasStatus_t status = krn_lt_multiply(lib.handle, p, &call, call.d, workspace, stream);
+    cublasStatus_t status = krn_lt_multiply(handle(), p, &call, call.d, workspace, stream);
     if (!ok || status != CUBLAS_STATUS_SUCCESS)
         failed("a matrix product", (int)status, &p->s);
     if (mm->sums && !(p->left & KRN_LEFT_SUMS))
@@ -359,8 +375,9 @@ unsigned krn_cuda_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace)
     krn_lt_shape s = krn_lt_shape_of(mm);
     unsigned left = (mm->aux ? KRN_LEFT_GELU : 0u) | (mm->sums ? KRN_LEFT_SUMS : 0u);
     pthread_mutex_lock(&lib.lock);
-    krn_lt_product *p = lib.handle ? find(&s) : NULL;
-    if (!p && lib.handle)
+    bool open = handle() != NULL;
+    krn_lt_product *p = open ? find(&s) : NULL;
+    if (!p && open)
         p = add_product(&s, mm, workspace, (cudaStream_t)cx->native_stream);
     if (p && p->plain)
         left = krn_cuda_plain_matmul(cx, mm);
@@ -402,9 +419,11 @@ static void close_all(void)
     atom_free(lib.products);
     lib.products = NULL;
     krn_algos_close(&lib.algos);
-    if (lib.handle)
-        (void)cublasLtDestroy(lib.handle);
-    lib.handle = NULL;
+    for (int card = 0; card < CARDS_MAX; card++) {
+        if (lib.handles[card])
+            (void)cublasLtDestroy(lib.handles[card]);
+        lib.handles[card] = NULL;
+    }
 }
 
 static atom_status open_all(void)
@@ -421,20 +440,31 @@ static atom_status open_all(void)
     if (atom_cache_dir(&dir) != ATOM_OK)
         dir = NULL; /* choices then live as long as the process, unmeasured */
     ATOM_TRY_CLEAN(krn_algos_open(dir, identity, &lib.algos));
-    cublasStatus_t status = cublasLtCreate(&lib.handle);
-    if (status != CUBLAS_STATUS_SUCCESS) {
-        lib.handle = NULL;
-        st = atom_fail(ATOM_E_RUNTIME,
-                       "cuBLASLt does not start (status %d); is its library the "
-                       "one of the CUDA toolkit this program was built with?",
-                       (int)status);
-    }
 cleanup:
     atom_free(dir);
     atom_free(identity);
     if (st != ATOM_OK)
         close_all();
     return st;
+}
+
+/* The calling thread's card gets its handle. */
+static atom_status open_card(void)
+{
+    int card = 0;
+    (void)cudaGetDevice(&card);
+    if (card < 0 || card >= CARDS_MAX)
+        return atom_fail(ATOM_E_UNSUPPORTED, "device: card numbers end at %d", CARDS_MAX - 1);
+    if (lib.handles[card])
+        return ATOM_OK;
+    cublasStatus_t status = cublasLtCreate(&lib.handles[card]);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return ATOM_OK;
+    lib.handles[card] = NULL;
+    return atom_fail(ATOM_E_RUNTIME,
+                     "cuBLASLt does not start (status %d); is its library the "
+                     "one of the CUDA toolkit this program was built with?",
+                     (int)status);
 }
 
 atom_status krn_cuda_blas_open(const char *identity)
@@ -448,6 +478,11 @@ atom_status krn_cuda_blas_open(const char *identity)
         snprintf(lib.identity, sizeof lib.identity, "%s", identity);
         read_doubts();
         st = open_all();
+    }
+    if (st == ATOM_OK) {
+        st = open_card();
+        if (st != ATOM_OK && !lib.users)
+            close_all();
     }
     lib.users += st == ATOM_OK;
     pthread_mutex_unlock(&lib.lock);

@@ -334,6 +334,22 @@ static atom_status host_call(dev *d, dev_stream *s, dev_host_fn fn, void *arg, d
 
 /* --- life ------------------------------------------------------------------------------------- */
 
+static void host_use(dev *base, const dev *owner, const void *at)
+{
+    cuda_dev *d = of(base);
+    const cuda_dev *from = (const cuda_dev *)owner;
+    for (uint32_t i = 0; i < from->n_slabs; i++) {
+        ATOM_ASSERT(d->n_slabs < CUDA_SLABS_MAX);
+        if (from->slabs[i].at == at) /* which it never gives back: it has not taken it */
+            d->slabs[d->n_slabs++] = from->slabs[i];
+    }
+}
+
+static bool has_failed(const dev *d)
+{
+    return atomic_load(&((const cuda_dev *)d)->fault.failed);
+}
+
 static void cuda_close(dev *base)
 {
     cuda_dev *d = of(base);
@@ -381,6 +397,8 @@ static const dev_ops OPS = {
     .stream_sync = stream_sync,
     .event_ns = event_ns,
     .stream_stats = stream_stats,
+    .host_use = host_use,
+    .has_failed = has_failed,
 };
 
 static cudaError_t start_card(cuda_dev *d)

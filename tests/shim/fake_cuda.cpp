@@ -6,6 +6,7 @@
  * instead of run.
  *
  * ATOM_FAKE_FAULT=N: copy N and everything after it fails, as after a fault of a card.
+ * ATOM_FAKE_CARDS=N: so many cards.
  */
 #include <cuda_runtime_api.h>
 #include <cuda_shim.h>
@@ -134,7 +135,8 @@ cudaError_t cudaDriverGetVersion(int *version)
 }
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
+    const char *cards = getenv("ATOM_FAKE_CARDS");
+    *count = cards ? atoi(cards) : 1;
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int)
@@ -150,8 +152,10 @@ cudaError_t cudaInitDevice(int, unsigned, unsigned)
 {
     return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int)
+static thread_local int the_card;
+cudaError_t cudaSetDevice(int card)
 {
+    the_card = card;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void)

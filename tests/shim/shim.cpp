@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <map>
+#include <mutex>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
@@ -61,7 +62,6 @@ struct engine {
     size_t home_bytes = 0;
     int current = -1, live = 0, at_sync = 0;
     uint64_t random = 88172645463325252u;
-    bool busy = false;
 } e;
 
 uint64_t next_random(void)
@@ -349,9 +349,12 @@ void *shim_shared_dynamic(void)
 void shim_launch(dim3 grid, unsigned threads, size_t shared_bytes,
                  const std::function<void()> &thread)
 {
-    if (e.busy)
-        shim_fail("a launch from inside a kernel, or from two threads at once");
-    e.busy = true;
+    static std::mutex one_at_a_time; /* each of several cards launches from a thread of its own */
+    static thread_local bool inside;
+    if (inside)
+        shim_fail("a launch from inside a kernel");
+    std::lock_guard<std::mutex> turn(one_at_a_time);
+    inside = true;
     e.thread = &thread;
     gridDim = grid;
     blockDim.x = threads;
@@ -361,5 +364,5 @@ void shim_launch(dim3 grid, unsigned threads, size_t shared_bytes,
                 run_block(threads, shared_bytes);
         }
     }
-    e.busy = false;
+    inside = false;
 }

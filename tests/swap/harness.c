@@ -295,11 +295,16 @@ static atom_status open_disk(const harness_run *run, const gen_lowered *low, swa
     return st;
 }
 
-static atom_status open_device(const harness_run *run, uint64_t budget, atom_threads *threads,
-                               dev **out)
+/* Several devices are on cards of their own where there are as many, else they share what there is. */
+static atom_status open_device(const harness_run *run, uint32_t number, uint64_t budget,
+                               atom_threads *threads, dev **out)
 {
-    if (run->cuda)
-        return dev_cuda_open(&(dev_cuda_config){.budget_bytes = budget}, threads, out);
+    dev_cuda_info info;
+    if (run->cuda) {
+        ATOM_TRY(dev_cuda_describe(0, &info));
+        dev_cuda_config config = {.card = (int)number % info.cards, .budget_bytes = budget};
+        return dev_cuda_open(&config, threads, out);
+    }
     return dev_cpu_open(&(dev_cpu_config){.budget_bytes = budget}, threads, out);
 }
 
@@ -320,7 +325,7 @@ atom_status harness_do(const harness_run *run, harness_result *out)
     uint64_t budget = run->budget_bytes ? run->budget_bytes : low->device_bytes;
     swap_exec_config config = gen_exec_config(low);
     for (uint32_t d = 0; d < low->n_devices; d++) {
-        ATOM_TRY_CLEAN(open_device(run, budget, threads, &devices[d]));
+        ATOM_TRY_CLEAN(open_device(run, d, budget, threads, &devices[d]));
         config.devices[d] = devices[d];
     }
     config.threads = threads;

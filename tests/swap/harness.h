@@ -20,7 +20,7 @@ typedef struct harness_run {
     store_kind store; /* with a plan that uses the disk */
     bool ahead;       /* some steps guess that they are not clipped, where the plan can */
     bool apart;       /* documents apart: harness_starts */
-    bool cuda;        /* on card 0; table is the card's */
+    bool cuda;        /* on cards from 0 on; table is card 0's */
 } harness_run;
 
 typedef struct harness_result {

@@ -5,7 +5,8 @@
  *
  *   swapeq [--first S] [--seeds N] [--device cpu|cuda]
  *
- * A failure prints the seed that repeats it. cuda: on card 0; exit 77 where there is none.
+ * A failure prints the seed that repeats it. cuda: on card 0, and for several devices on those behind
+ * it, if there are; exit 77 where there is none.
  */
 #include "tests/swap/harness.h"
 
