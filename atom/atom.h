@@ -15,6 +15,7 @@
  *   model  ->  other programs         export_hf() ...         atom/export/export.h
  *   many machines -> one model        pool_run_create(), pool_run_join(), pool_run_train() ...
  *                                                             atom/pool/run.h
+ *   several pools on one box          host_run()              atom/host/host.h
  *   the pool -> a model directory     pool_export()           atom/pool/export.h
  *   a running member, asked           gsp_control_ask()       gossip/pool/control.h
  *
@@ -45,6 +46,7 @@
 #include "atom/generate/evaluate.h"
 #include "atom/generate/generate.h"
 #include "atom/graph/models.h"
+#include "atom/host/host.h"
 #include "atom/plan/pool_plan.h"
 #include "atom/plan/what_if.h"
 #include "atom/plan/workbench.h"

@@ -10,6 +10,7 @@
 
 typedef enum pool_phase {
     POOL_PHASE_TRAINING, /* the weights are here, steps begin */
+    POOL_PHASE_RESTING,  /* nothing is computed for a while: limits, the user, too few members */
     POOL_PHASE_LEAVING,  /* the last step is saved; goodbyes */
 } pool_phase;
 

@@ -221,11 +221,14 @@ static bool on_stop(void *ctx)
             break;
         if (!paused) {
             pool_note(&r->hooks, "%s", why);
+            r->hooks.phase(r->hooks.ctx, POOL_PHASE_RESTING);
             pool_anchor_running(r->anchor, false);
         }
         paused = true;
         usleep(100000);
     }
+    if (paused && !stop && r->wish != GSP_POOL_STOP)
+        r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
     if (paused || pool_run_sums(r))
         pool_anchor_running(r->anchor, true);
     return stop || r->wish == GSP_POOL_STOP;

@@ -74,8 +74,9 @@ static void phase(void *ctx, pool_phase now)
 {
     (void)ctx;
     cli_progress_end();
-    notify_manager(now == POOL_PHASE_TRAINING ? "READY=1\nSTATUS=training"
-                                              : "STOPPING=1\nSTATUS=saying goodbye");
+    notify_manager(now == POOL_PHASE_TRAINING  ? "READY=1\nSTATUS=training"
+                   : now == POOL_PHASE_RESTING ? "READY=1\nSTATUS=resting"
+                                               : "STOPPING=1\nSTATUS=saying goodbye");
 }
 
 /* One line about the pool every ten seconds. */
