@@ -33,7 +33,7 @@ typedef struct part_search_state {
     const part_profile *profile;
     const part_request *request;
     part_model *model;
-    part_table *table;                 /* ranges that fit the device; made when first needed */
+    part_table *table; /* ranges that fit the device (refuse.c: and more); made when first needed */
     uint64_t device_bytes, host_bytes; /* limits; 0: none */
     uint32_t micro_batches;
     bool in_place;

@@ -569,7 +569,8 @@ atom_status part_dp(part_table *table, const part_setting *setting, part_goal go
     if (fixed >= capacity_bytes || table->n_ranges == 0)
         return ATOM_OK;
     s.room_bytes = capacity_bytes - fixed;
-    ATOM_TRY(part_table_time(table, setting));
+    if (goal == PART_GOAL_HIDDEN || goal == PART_GOAL_TIME)
+        ATOM_TRY(part_table_time(table, setting));
     ATOM_TRY(open_work(&s, table));
     ATOM_TRY(solve_all(&s, quick));
     ATOM_TRY(collect(&s, out));

@@ -7,25 +7,29 @@
 
 #include "atom/base/mem.h"
 
-static atom_status fill_row(const part_model *m, part_table *t, uint32_t i, size_t *room)
+/* Ranges that start at point i, into `out`, or only counted without it: there may be hundreds of
+ * thousands, so no more memory is taken than they need. */
+static uint32_t fill_row(const part_table *t, uint32_t i, part_range *out)
 {
+    const part_model *m = t->m;
     part_range r = part_range_begin(m, m->points[i]);
-    for (uint32_t j = i + 1; j < m->n_points; j++) {
+    uint32_t n = 0;
+    for (uint32_t j = i + 1; j < m->n_points; j++, n++) {
         while (r.last < m->points[j])
             part_range_extend(m, &r);
         if (part_alone_bytes(&r) > t->capacity_bytes)
             break;
-        ATOM_TRY(atom_grow(&t->ranges, t->n_ranges, room, sizeof *t->ranges));
+        if (!out)
+            continue;
         part_range_finish(m, &r);
-        t->ranges[t->n_ranges++] = r;
+        out[n] = r;
     }
-    return ATOM_OK;
+    return n;
 }
 
 atom_status part_table_open(const part_model *m, uint64_t capacity_bytes, part_table **out)
 {
     atom_status st = ATOM_OK;
-    size_t room = 0;
     part_table *t = atom_alloc(1, sizeof *t);
     if (!t)
         return atom_fail_memory("the table of ranges", sizeof *t);
@@ -34,11 +38,14 @@ atom_status part_table_open(const part_model *m, uint64_t capacity_bytes, part_t
     t->row = atom_alloc((size_t)m->n_points + 1, sizeof *t->row);
     if (!t->row)
         ATOM_TRY_CLEAN(atom_fail_memory("the table of ranges", m->n_points * sizeof *t->row));
-    for (uint32_t i = 0; i < m->n_points; i++) {
-        t->row[i] = t->n_ranges;
-        ATOM_TRY_CLEAN(fill_row(m, t, i, &room));
-    }
-    t->row[m->n_points] = t->n_ranges;
+    for (uint32_t i = 0; i < m->n_points; i++)
+        t->row[i + 1] = t->row[i] + fill_row(t, i, NULL);
+    t->n_ranges = t->row[m->n_points];
+    t->ranges = atom_alloc(t->n_ranges ? t->n_ranges : 1, sizeof *t->ranges);
+    if (!t->ranges)
+        ATOM_TRY_CLEAN(atom_fail_memory("the table of ranges", t->n_ranges * sizeof *t->ranges));
+    for (uint32_t i = 0; i < m->n_points; i++)
+        (void)fill_row(t, i, t->ranges + t->row[i]);
     *out = t;
     return ATOM_OK;
 cleanup:

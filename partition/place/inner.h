@@ -10,6 +10,7 @@
 #include "partition/place/place.h"
 
 enum { PLACE_PATH_EXACT = 12 }; /* stages up to which the open path is exact */
+enum { PLACE_PATH_STARTS = 16 };
 
 /* --- types.c --------------------------------------------------------------------------------- */
 
@@ -68,7 +69,8 @@ void place_match_pairs(const place_types *types, const uint16_t *a, const uint16
                        place_scratch *s);
 /*
  * The shortest open path through all of n points, edge[i * n + j] symmetric: order[n]. Exact for n
- * <= PLACE_PATH_EXACT; beyond that the best nearest-neighbour path after 2-opt.
+ * <= PLACE_PATH_EXACT; beyond that the best after 2-opt of nearest-neighbour paths from
+ * PLACE_PATH_STARTS points.
  */
 double place_path(const double *edge, uint32_t n, uint32_t *order, place_scratch *s);
 
@@ -83,6 +85,14 @@ typedef struct place_division {
     uint32_t first[PLACE_STAGES_MAX + 1];
 } place_division;
 
+/* Seconds of a micro-batch in a stage of such hosts, for all layers it could have. */
+enum { PLACE_STAGE_TABLES = 16 };
+typedef struct place_stage_table {
+    uint64_t kinds; /* 0: none yet */
+    uint32_t m;
+    double *seconds; /* (n_layers + 1) squared: [a, b); INFINITY where a host cannot hold them */
+} place_stage_table;
+
 typedef struct place_work {
     const place_problem *p;
     double *prefix;     /* n_kinds x (n_layers + 1): seconds of the layers in front */
@@ -92,6 +102,8 @@ typedef struct place_work {
     double inner_bytes; /* the usual boundary: the median of all but the first */
     place_types types;
     place_division *divisions; /* PLACE_DIVISIONS that were made before */
+    place_stage_table tables[PLACE_STAGE_TABLES];
+    double *table_seconds; /* of all tables */
     place_scratch s;
 } place_work;
 

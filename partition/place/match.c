@@ -229,8 +229,9 @@ double place_path(const double *edge, uint32_t n, uint32_t *order, place_scratch
     double best = INFINITY;
     if (n <= PLACE_PATH_EXACT)
         return path_exact(edge, n, order, s);
-    for (uint32_t start = 0; start < n; start++) {
-        path_nearest(edge, n, start, trial);
+    const uint32_t starts = n < PLACE_PATH_STARTS ? n : PLACE_PATH_STARTS;
+    for (uint32_t i = 0; i < starts; i++) {
+        path_nearest(edge, n, i * n / starts, trial);
         path_improve(edge, n, trial);
         double length = length_of(edge, n, trial);
         if (length < best) {

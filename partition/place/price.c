@@ -17,7 +17,8 @@ void place_work_close(place_work **work)
     if (!w)
         return;
     place_scratch_close(&w->s);
-    void *const blocks[] = {w->prefix, w->elements, w->best, w->edges, w->divisions, w};
+    void *const blocks[] = {w->prefix,    w->elements,      w->best, w->edges,
+                            w->divisions, w->table_seconds, w};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         atom_free(blocks[i]);
     *work = NULL;
@@ -49,7 +50,8 @@ atom_status place_work_open(const place_problem *p, place_work **out)
     w->best = atom_alloc((PLACE_STAGES_MAX + 1) * points, sizeof *w->best);
     w->edges = atom_alloc((size_t)PLACE_STAGES_MAX * PLACE_STAGES_MAX, sizeof *w->edges);
     w->divisions = atom_alloc(PLACE_DIVISIONS, sizeof *w->divisions);
-    if (!w->prefix || !w->elements || !w->best || !w->edges || !w->divisions)
+    w->table_seconds = atom_alloc(PLACE_STAGE_TABLES * points * points, sizeof(double));
+    if (!w->prefix || !w->elements || !w->best || !w->edges || !w->divisions || !w->table_seconds)
         ATOM_TRY_CLEAN(atom_fail_memory("a placement", PLACE_DIVISIONS * sizeof(place_division)));
     ATOM_TRY_CLEAN(place_scratch_open(&w->s));
     place_types_find(p, &w->types);
@@ -138,14 +140,6 @@ static uint64_t kinds_of(const place_problem *p, const place_layout *l, uint32_t
     return kinds;
 }
 
-static double widest_of(const place_work *w, uint32_t a, uint32_t b)
-{
-    double widest = 0;
-    for (uint32_t i = a; i < b; i++)
-        widest = fmax(widest, (double)w->p->layers[i].elements);
-    return widest;
-}
-
 /* The slowest of those kinds; infinite where one of them cannot hold the layers, of which the widest
  * has `widest` elements. Never less for more layers behind. */
 static double stage_computes(const place_work *w, uint64_t kinds, uint32_t m, uint32_t a,
@@ -162,20 +156,42 @@ static double stage_computes(const place_work *w, uint64_t kinds, uint32_t m, ui
     return slowest;
 }
 
+static void fill_table(const place_work *w, place_stage_table *t)
+{
+    const uint32_t n = w->p->n_layers;
+    for (uint32_t a = 0; a < n; a++) {
+        double *row = &t->seconds[a * (n + 1u)], widest = 0;
+        for (uint32_t b = a + 1; b <= n; b++) {
+            widest = fmax(widest, (double)w->p->layers[b - 1].elements);
+            row[b] = stage_computes(w, t->kinds, t->m, a, b, widest);
+        }
+    }
+}
+
+/* The table of these kinds: a search asks for the same few all the time. */
+static const double *stage_seconds(place_work *w, uint64_t kinds, uint32_t m)
+{
+    const size_t i = (kinds * 0x9e3779b97f4a7c15u ^ m) % PLACE_STAGE_TABLES;
+    const size_t points = w->p->n_layers + 1u;
+    place_stage_table *t = &w->tables[i];
+    if (t->kinds == kinds && t->m == m)
+        return t->seconds;
+    *t = (place_stage_table){kinds, m, w->table_seconds + i * points * points};
+    fill_table(w, t);
+    return t->seconds;
+}
+
 /* The slowest stage when stages s and later divide layers a and later, of which best[] knows what
- * follows s. A stage that alone takes longer than the best ends the loop. */
-static double best_from(const place_work *w, uint64_t kinds, uint32_t m, uint32_t s,
-                        uint32_t stages, uint32_t a)
+ * follows s. A stage that alone takes longer than the best ends the loop. seconds: of stage s. */
+static double best_from(const place_work *w, const double *seconds, uint32_t s, uint32_t stages,
+                        uint32_t a)
 {
     uint32_t n = w->p->n_layers, points = n + 1, last = n - (stages - 1 - s);
-    double best = INFINITY, widest = 0;
-    for (uint32_t b = a + 1; b <= last; b++) {
-        double after = w->best[(s + 1) * points + b], own;
-        widest = fmax(widest, (double)w->p->layers[b - 1].elements);
-        own = stage_computes(w, kinds, m, a, b, widest);
-        if (own >= best || isinf(own))
-            break;
-        best = fmin(best, fmax(own, after));
+    const double *own = &seconds[a * points], *after = &w->best[(s + 1) * points];
+    double best = INFINITY;
+    for (uint32_t b = a + 1; b <= last && own[b] < best; b++) {
+        double slower = own[b] > after[b] ? own[b] : after[b];
+        best = slower < best ? slower : best;
     }
     return best;
 }
@@ -188,17 +204,18 @@ static void divide(place_work *w, place_division *d)
     uint32_t m = per_pipeline(w->p, d->groups);
     for (uint32_t a = 0; a <= n; a++)
         w->best[stages * points + a] = a == n ? 0 : INFINITY;
-    for (uint32_t s = stages; s-- > 0;)
+    for (uint32_t s = stages; s-- > 0;) {
+        const double *seconds = stage_seconds(w, d->kinds[s], m);
         for (uint32_t a = 0; a <= n; a++)
-            w->best[s * points + a] = a >= s && a + stages - s <= n
-                                          ? best_from(w, d->kinds[s], m, s, stages, a)
-                                          : INFINITY;
+            w->best[s * points + a] =
+                a >= s && a + stages - s <= n ? best_from(w, seconds, s, stages, a) : INFINITY;
+    }
     d->fits = isfinite(w->best[0]);
     d->first[0] = 0;
     for (uint32_t s = 0; s < stages && d->fits; s++) {
         uint32_t a = d->first[s], b = a + 1;
-        while (w->best[(s + 1) * points + b] > w->best[0] ||
-               stage_computes(w, d->kinds[s], m, a, b, widest_of(w, a, b)) > w->best[0])
+        const double *seconds = stage_seconds(w, d->kinds[s], m);
+        while (w->best[(s + 1) * points + b] > w->best[0] || seconds[a * points + b] > w->best[0])
             b++;
         d->first[s + 1] = b;
     }
@@ -239,7 +256,7 @@ void place_work_price(place_work *w, const place_layout *l, place_cost *out)
     for (uint32_t s = 0; s < l->n_stages; s++) {
         uint32_t a = out->first_layer[s], b = out->first_layer[s + 1];
         const uint16_t *hosts = &l->host[s * d];
-        double own = stage_computes(w, cut->kinds[s], m, a, b, widest_of(w, a, b)), edge = 0;
+        double own = stage_seconds(w, cut->kinds[s], m)[a * (p->n_layers + 1u) + b], edge = 0;
         fill += own;
         slowest = fmax(slowest, own);
         if (s + 1 < l->n_stages)

@@ -30,12 +30,54 @@ static const asked grid[] = {
     {"gpt2-1558m", "rtx-4090", ATOM_BF16, 11264, 4096, 4, 1},
     {"gpt2-774m", "rtx-4090", ATOM_BF16, 4096, 4096, 4, 4},
     {"gpt2-774m", "rtx-4090", ATOM_BF16, 6144, 4096, 2, 4},
+    {"gpt2-1558m", "rtx-pro-6000", ATOM_BF16, 16384, 4096, 4, 64},
+    {"gpt2-1558m", "h100", ATOM_BF16, 22558, 5, 4, 0},
 };
 
-static atom_status plan_one(const asked *a, part_plan **plan, part_search_stats *stats)
+/* With adapters there are twice as many nodes. */
+static const asked adapters[] = {
+    {"gpt2-1558m", "rtx-4090", ATOM_BF16, 1457, 4096, 4, 0},
+    {"gpt3-13b", "rtx-4090", ATOM_BF16, 22888, 4096, 4, 64},
+    {"gpt3-175b", "h100", ATOM_BF16, 1261, 4096, 4, 1024},
+    {"gpt3-175b", "a100", ATOM_BF16, 76293, 4096, 4, 65536},
+};
+
+/* All linear layers but the head have an adapter. */
+static graph *adapted(const asked *a, int64_t sequence)
 {
-    graph *g = fused_preset(a->model, a->dtype, a->micro_batch,
-                            strncmp(a->model, "gpt2", 4) == 0 ? 1024 : 2048);
+    enum { TARGETS_MAX = 512 };
+    graph_config config;
+    graph *plain = NULL, *lora = NULL, *fused = NULL;
+    graph_target *targets = atom_alloc(TARGETS_MAX, sizeof *targets);
+    const graph_lora_config how = {.rank = 8, .scale = 2};
+    uint32_t n = 0;
+    assert_non_null(targets);
+    assert_int_equal(graph_preset_get(a->model, &config), ATOM_OK);
+    assert_int_equal(graph_gpt2_build(&config, a->dtype, a->micro_batch, sequence, &plain),
+                     ATOM_OK);
+    for (uint32_t i = 0; i < plain->n_nodes && n < TARGETS_MAX; i++) {
+        const int32_t p = plain->nodes[i].params[0];
+        if (plain->nodes[i].op != ATOM_OP_linear || plain->params[p].shared)
+            continue;
+        targets[n] = (graph_target){.param = p, .rows = plain->params[p].dims[0]};
+        snprintf(targets[n].name, sizeof targets[n].name, "%.*s",
+                 (int)(strlen(plain->params[p].name) - strlen(".weight")), plain->params[p].name);
+        n++;
+    }
+    if (graph_lora(plain, &how, targets, n, &lora) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_int_equal(graph_fuse(lora, &fused), ATOM_OK);
+    atom_free(targets);
+    graph_close(&plain);
+    graph_close(&lora);
+    return fused;
+}
+
+static atom_status plan_one(const asked *a, bool lora, part_plan **plan, part_search_stats *stats)
+{
+    const int64_t sequence = strncmp(a->model, "gpt2", 4) == 0 ? 1024 : 2048;
+    graph *g =
+        lora ? adapted(a, sequence) : fused_preset(a->model, a->dtype, a->micro_batch, sequence);
     part_profile *profile = modelled(g, a->device);
     gen_judge judge = {.g = g, .profile = profile};
     part_request request = {.device_budget_bytes = a->device_mib << 20,
@@ -54,21 +96,28 @@ static atom_status plan_one(const asked *a, part_plan **plan, part_search_stats 
     return st;
 }
 
+static void expect_little(const asked *a, bool lora)
+{
+    part_plan *plan = NULL;
+    part_search_stats stats = {0};
+    atom_status st = plan_one(a, lora, &plan, &stats);
+    uint64_t peak = atom_mem_read().peak_bytes;
+    if (st != ATOM_OK && st != ATOM_E_RESOURCE)
+        fail_msg("%s", atom_fail_message());
+    if (stats.states > 8000000 || peak > 300u << 20)
+        fail_msg("%s%s on %s in %llu MiB: %llu states, %llu bytes", a->model,
+                 lora ? " with adapters" : "", a->device, (unsigned long long)a->device_mib,
+                 (unsigned long long)stats.states, (unsigned long long)peak);
+    part_plan_close(&plan);
+}
+
 static void costs_little_to_plan(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof grid / sizeof *grid; i++) {
-        part_plan *plan = NULL;
-        part_search_stats stats = {0};
-        atom_status st = plan_one(&grid[i], &plan, &stats);
-        uint64_t peak = atom_mem_read().peak_bytes;
-        if (st != ATOM_OK && st != ATOM_E_RESOURCE)
-            fail_msg("%s", atom_fail_message());
-        if (stats.states > 20000000 || peak > 300u << 20)
-            fail_msg("%s on %s, case %zu: %llu states, %llu bytes", grid[i].model, grid[i].device,
-                     i, (unsigned long long)stats.states, (unsigned long long)peak);
-        part_plan_close(&plan);
-    }
+    for (size_t i = 0; i < sizeof grid / sizeof *grid; i++)
+        expect_little(&grid[i], false);
+    for (size_t i = 0; i < sizeof adapters / sizeof *adapters; i++)
+        expect_little(&adapters[i], true);
 }
 
 static void says_how_far_from_the_best(void **state)
@@ -77,12 +126,12 @@ static void says_how_far_from_the_best(void **state)
     const asked quick = {"gpt2-124m", "rtx-4090", ATOM_BF16, 600, 64, 1, 8};
     const asked lengthy = {"gpt2-124m", "rtx-4090", ATOM_BF16, 600, 1024, 1, 4000};
     part_plan *plan = NULL;
-    assert_int_equal(plan_one(&quick, &plan, NULL), ATOM_OK);
+    assert_int_equal(plan_one(&quick, false, &plan, NULL), ATOM_OK);
     assert_true(plan->simulated);
     assert_true(plan->least_step_seconds > 0);
     assert_true(plan->predicted_step_seconds >= plan->least_step_seconds);
     part_plan_close(&plan);
-    if (plan_one(&lengthy, &plan, NULL) != ATOM_OK)
+    if (plan_one(&lengthy, false, &plan, NULL) != ATOM_OK)
         fail_msg("%s", atom_fail_message());
     assert_false(plan->simulated);
     assert_true(plan->predicted_step_seconds >= plan->least_step_seconds);
@@ -97,7 +146,7 @@ static void judges_large_states_in_large_blocks(void **state)
     (void)state;
     const asked large = {"gpt3-6.7b", "rtx-4090", ATOM_BF16, 22888, 32, 1, 4};
     part_plan *plan = NULL;
-    assert_int_equal(plan_one(&large, &plan, NULL), ATOM_OK);
+    assert_int_equal(plan_one(&large, false, &plan, NULL), ATOM_OK);
     assert_true(plan->disk && plan->simulated);
     assert_true(plan->host_peak_bytes <= (uint64_t)32 << 30);
     graph *g = fused_preset(large.model, large.dtype, large.micro_batch, 2048);
