@@ -1,21 +1,30 @@
 /*
- * Owns codecs on boundaries as a rewrite. One idea: a model can be handed from host to host exactly
- * where one tensor crosses, so a cut is found by counting what crosses, not by names, and works for
- * every family and for one's own models. Refuses cuts that are not between two blocks.
+ * Owns what stands on boundaries between blocks as a rewrite: codecs, and bottlenecks that are
+ * learnt. One idea: a model can be handed from host to host exactly where one tensor crosses, so a
+ * cut is found by counting what crosses, not by names, and works for every family and for one's own
+ * models. Refuses cuts that are not between two blocks.
  */
 #include "atom/graph/build.h"
 
+#include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct cutting {
     const graph *from;
     graph *to;
-    int32_t *cut;    /* [n] nodes of `from` in front of which a codec stands, ascending */
-    int32_t *sent;   /* [n] tensors of `from` that cross there */
-    int32_t *tensor; /* by id of `from`: its id in `to` */
-    uint32_t rng;    /* of the next codec: behind all of `from` */
+    atom_codec codec; /* of what is put at each cut, or */
+    int64_t width;    /* the width of a bottleneck; 0: the codec */
+    const int32_t *after;
+    uint32_t n;
+    int32_t *cut;  /* [n] nodes of `from` in front of which it stands, ascending */
+    int32_t *sent; /* [n] tensors of `from` that cross there */
+    int32_t *down; /* [n] parameters of `to`: a bottleneck's first; the second is behind */
+    int32_t *tensor, *param; /* by id of `from`: its id in `to` */
+    uint32_t rng;            /* of the next node that is put: behind all of `from` */
 } cutting;
 
 static int32_t blocks_of(const graph *g)
@@ -51,47 +60,141 @@ static atom_status find_cut(const graph *g, int32_t after, int32_t *cut, int32_t
                      g->name, after);
 }
 
-static atom_status find_cuts(cutting *c, const int32_t *after, uint32_t n)
+static atom_status find_cuts(cutting *c)
 {
     int32_t blocks = blocks_of(c->from);
-    for (uint32_t i = 0; i < n; i++) {
-        if (after[i] < 1 || after[i] >= blocks)
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (c->after[i] < 1 || c->after[i] >= blocks)
             return atom_fail(ATOM_E_USAGE,
                              "there is no boundary after %d blocks of %s: it has %d, and a "
                              "boundary lies between two of them",
-                             after[i], c->from->name, blocks);
-        if (i > 0 && after[i] <= after[i - 1])
+                             c->after[i], c->from->name, blocks);
+        if (i > 0 && c->after[i] <= c->after[i - 1])
             return atom_fail(ATOM_E_USAGE,
                              "boundaries must be in ascending order, each once; %d follows %d",
-                             after[i], after[i - 1]);
-        ATOM_TRY(find_cut(c->from, after[i], &c->cut[i], &c->sent[i]));
+                             c->after[i], c->after[i - 1]);
+        ATOM_TRY(find_cut(c->from, c->after[i], &c->cut[i], &c->sent[i]));
     }
     return ATOM_OK;
 }
 
-static atom_status copy_params(const graph *from, graph *to)
+static atom_status check_width(const cutting *c)
 {
-    int32_t id;
-    for (uint32_t i = 0; i < from->n_params; i++) {
-        const graph_param *p = &from->params[i];
-        ATOM_TRY(graph_add_param(to, p->name, p->rank, p->dims, p->init, p->init_std, &id));
+    for (uint32_t i = 0; i < c->n && c->width; i++) {
+        int64_t C = c->from->tensors[c->sent[i]].dims[2];
+        if (c->width < 1 || c->width >= C)
+            return atom_fail(ATOM_E_USAGE,
+                             "a bottleneck of %lld values is none: %lld cross the boundary after "
+                             "%d blocks of %s",
+                             (long long)c->width, (long long)C, c->after[i], c->from->name);
+    }
+    return ATOM_OK;
+}
+
+/* --- parameters ------------------------------------------------------------------------------- */
+
+static const char DOWN[] = ".down.weight", UP[] = ".up.weight", BOUNDARY[] = "boundary.";
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+bool graph_is_bottleneck(const graph_param *p)
+{
+    return strncmp(p->name, BOUNDARY, strlen(BOUNDARY)) == 0 &&
+           (ends_with(p->name, DOWN) || ends_with(p->name, UP));
+}
+
+/* Drawn so that values keep their size on the way through both. */
+static atom_status add_weight(cutting *c, uint32_t i, const char *end, int64_t out, int64_t in,
+                              int32_t *id)
+{
+    char name[GRAPH_NAME_MAX];
+    snprintf(name, sizeof name, "%s%d%s", BOUNDARY, c->after[i], end);
+    return graph_add_param(c->to, name, 2, (int64_t[]){out, in}, GRAPH_INIT_NORMAL,
+                           (float)sqrt(1.0 / (double)in), id);
+}
+
+/* Parameters in the order of their first use, bottlenecks' where they stand. */
+static atom_status add_params(cutting *c)
+{
+    const graph *g = c->from;
+    uint32_t next = 0;
+    for (uint32_t i = 0; i <= g->n_params; i++) {
+        const graph_param *p = &g->params[i];
+        for (; c->width && next < c->n && (i == g->n_params || p->first_node >= c->cut[next]);
+             next++) {
+            int64_t C = g->tensors[c->sent[next]].dims[2];
+            int32_t up;
+            ATOM_TRY(add_weight(c, next, DOWN, c->width, C, &c->down[next]));
+            ATOM_TRY(add_weight(c, next, UP, C, c->width, &up));
+        }
+        if (i == g->n_params)
+            break;
+        ATOM_TRY(
+            graph_add_param(c->to, p->name, p->rank, p->dims, p->init, p->init_std, &c->param[i]));
         if (p->frozen)
-            graph_freeze(to, id);
+            graph_freeze(c->to, c->param[i]);
     }
     return ATOM_OK;
 }
 
-static atom_status add_codec(cutting *c, atom_codec codec, int32_t after, int32_t sent)
+/* What files of somebody's own model call a bottleneck's weight: as it is called here. */
+static graph_stored stored_as(const graph *g, int32_t id)
 {
-    graph_node node = {.op = ATOM_OP_compress,
-                       .in = {c->tensor[sent]},
-                       .scale = codec.share,
-                       .codec = (int32_t)codec.kind};
-    snprintf(node.name, sizeof node.name, "boundary.%d", after);
-    return graph_add_node_rng(c->to, &node, c->rng++, &c->tensor[sent]);
+    const graph_param *p = &g->params[id];
+    graph_stored s = {.rank = 2, .param = id, .step = 1, .rows = p->dims[0]};
+    memcpy(s.dims, p->dims, sizeof s.dims);
+    snprintf(s.name, sizeof s.name, "%s", p->name);
+    return s;
 }
 
-static atom_status copy(cutting *c, atom_codec codec, const int32_t *after, uint32_t n)
+static atom_status set_stored(cutting *c)
+{
+    const graph *g = c->from;
+    uint32_t more = c->width && g->n_stored ? 2 * c->n : 0, n = g->n_stored + more;
+    graph_stored *rows = atom_alloc(n ? n : 1, sizeof *rows);
+    if (!rows)
+        return atom_fail_memory("the names of tensors", (uint64_t)n * sizeof *rows);
+    for (uint32_t i = 0; i < g->n_stored; i++) {
+        rows[i] = g->stored[i];
+        rows[i].param = c->param[g->stored[i].param];
+    }
+    for (uint32_t i = 0; i < more; i++)
+        rows[g->n_stored + i] = stored_as(c->to, c->down[i / 2] + (int32_t)(i % 2));
+    atom_status st = graph_set_stored(c->to, rows, n);
+    atom_free(rows);
+    return st;
+}
+
+/* --- nodes ------------------------------------------------------------------------------------ */
+
+static atom_status add_linear(cutting *c, uint32_t i, const char *part, int32_t param)
+{
+    graph_node node = {
+        .op = ATOM_OP_linear, .n_params = 1, .in = {c->tensor[c->sent[i]]}, .params = {param}};
+    snprintf(node.name, sizeof node.name, "%s%d.%s", BOUNDARY, c->after[i], part);
+    return graph_add_node_rng(c->to, &node, c->rng++, &c->tensor[c->sent[i]]);
+}
+
+/* What stands at cut i; who reads what crossed there reads its output from here on. */
+static atom_status add_boundary(cutting *c, uint32_t i)
+{
+    if (c->width) {
+        ATOM_TRY(add_linear(c, i, "down", c->down[i]));
+        return add_linear(c, i, "up", c->down[i] + 1);
+    }
+    graph_node node = {.op = ATOM_OP_compress,
+                       .in = {c->tensor[c->sent[i]]},
+                       .scale = c->codec.share,
+                       .codec = (int32_t)c->codec.kind};
+    snprintf(node.name, sizeof node.name, "%s%d", BOUNDARY, c->after[i]);
+    return graph_add_node_rng(c->to, &node, c->rng++, &c->tensor[c->sent[i]]);
+}
+
+static atom_status copy(cutting *c)
 {
     const graph *g = c->from;
     uint32_t next = 0;
@@ -104,39 +207,61 @@ static atom_status copy(cutting *c, atom_codec codec, const int32_t *after, uint
         c->rng = g->nodes[i].rng >= c->rng ? g->nodes[i].rng + 1 : c->rng;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         graph_node node = g->nodes[i];
-        for (; next < n && c->cut[next] == (int32_t)i; next++)
-            ATOM_TRY(add_codec(c, codec, after[next], c->sent[next]));
+        for (; next < c->n && c->cut[next] == (int32_t)i; next++)
+            ATOM_TRY(add_boundary(c, next));
         for (int k = 0; k < atom_op_get(node.op)->ins; k++)
             node.in[k] = c->tensor[node.in[k]];
+        for (int k = 0; k < node.n_params; k++)
+            node.params[k] = c->param[node.params[k]];
         ATOM_TRY(graph_add_node_rng(c->to, &node, node.rng, &c->tensor[g->nodes[i].out[0]]));
     }
     return ATOM_OK;
 }
 
+static atom_status cut_apart(cutting *c, graph **out)
+{
+    const graph *g = c->from;
+    atom_status st;
+    size_t n = c->n ? c->n : 1;
+    c->cut = atom_alloc(n, sizeof *c->cut);
+    c->sent = atom_alloc(n, sizeof *c->sent);
+    c->down = atom_alloc(n, sizeof *c->down);
+    c->tensor = atom_alloc(g->n_tensors, sizeof *c->tensor);
+    c->param = atom_alloc(g->n_params, sizeof *c->param);
+    if (!c->cut || !c->sent || !c->down || !c->tensor || !c->param)
+        ATOM_TRY_CLEAN(atom_fail_memory("a graph", (uint64_t)g->n_tensors * sizeof *c->tensor));
+    ATOM_TRY_CLEAN(find_cuts(c));
+    ATOM_TRY_CLEAN(check_width(c));
+    ATOM_TRY_CLEAN(graph_open(g->name, g->dtype, g->micro_batch, g->sequence, &c->to));
+    graph_set_moments(c->to, g->moments);
+    graph_set_optimizer(c->to, g->optimizer);
+    graph_set_packed(c->to, g->packed);
+    ATOM_TRY_CLEAN(add_params(c));
+    ATOM_TRY_CLEAN(copy(c));
+    ATOM_TRY_CLEAN(set_stored(c));
+    ATOM_TRY_CLEAN(graph_seal(c->to));
+    *out = c->to;
+    c->to = NULL;
+cleanup:
+    atom_free(c->cut);
+    atom_free(c->sent);
+    atom_free(c->down);
+    atom_free(c->tensor);
+    atom_free(c->param);
+    graph_close(&c->to);
+    return st;
+}
+
 atom_status graph_compress(const graph *g, atom_codec codec, const int32_t *after, uint32_t n,
                            graph **out)
 {
-    cutting c = {.from = g};
-    atom_status st = ATOM_OK;
-    c.cut = atom_alloc(n ? n : 1, sizeof *c.cut);
-    c.sent = atom_alloc(n ? n : 1, sizeof *c.sent);
-    c.tensor = atom_alloc(g->n_tensors, sizeof *c.tensor);
-    if (!c.cut || !c.sent || !c.tensor)
-        ATOM_TRY_CLEAN(atom_fail_memory("a graph", (uint64_t)g->n_tensors * sizeof *c.tensor));
-    ATOM_TRY_CLEAN(find_cuts(&c, after, n));
-    ATOM_TRY_CLEAN(graph_open(g->name, g->dtype, g->micro_batch, g->sequence, &c.to));
-    graph_set_moments(c.to, g->moments);
-    graph_set_optimizer(c.to, g->optimizer);
-    ATOM_TRY_CLEAN(copy_params(g, c.to));
-    ATOM_TRY_CLEAN(copy(&c, codec, after, n));
-    ATOM_TRY_CLEAN(graph_set_stored(c.to, g->stored, g->n_stored));
-    ATOM_TRY_CLEAN(graph_seal(c.to));
-    *out = c.to;
-    c.to = NULL;
-cleanup:
-    atom_free(c.cut);
-    atom_free(c.sent);
-    atom_free(c.tensor);
-    graph_close(&c.to);
-    return st;
+    cutting c = {.from = g, .codec = codec, .after = after, .n = n};
+    return cut_apart(&c, out);
+}
+
+atom_status graph_bottleneck(const graph *g, const graph_bottlenecks *b, graph **out)
+{
+    cutting c = {.from = g, .width = b->width, .after = b->after, .n = b->n};
+    ATOM_ASSERT(b->n > 0 && b->n <= GRAPH_BOTTLENECKS_MAX && b->width > 0);
+    return cut_apart(&c, out);
 }

@@ -218,6 +218,23 @@ ATOM_MUST atom_status graph_lora(const graph *g, const graph_lora_config *config
 ATOM_MUST atom_status graph_compress(const graph *g, atom_codec codec, const int32_t *after,
                                      uint32_t n, graph **out);
 
+/*
+ * Bottlenecks at the same places (compress.c): what crosses is narrowed to `width` values and widened
+ * again by two linear layers without a bias, "boundary.BLOCKS.down" and "boundary.BLOCKS.up", whose
+ * weights (".weight" behind that) are parameters like all others and learn with them. Their
+ * parameters lie where they are used first; the others' names and all random numbers stay. Errors as
+ * above; also a width that is not below that of what crosses. n at least 1.
+ */
+enum { GRAPH_BOTTLENECKS_MAX = 32 };
+typedef struct graph_bottlenecks {
+    uint32_t n;                           /* 0: a model without them */
+    int64_t width;                        /* of each; below C */
+    int32_t after[GRAPH_BOTTLENECKS_MAX]; /* blocks, ascending */
+} graph_bottlenecks;
+ATOM_MUST atom_status graph_bottleneck(const graph *g, const graph_bottlenecks *b, graph **out);
+/* Is it a parameter that graph_bottleneck made? */
+bool graph_is_bottleneck(const graph_param *p);
+
 /* Text form (text.c shows it), one line per parameter, input and node; round-trips bit for bit.
  * Free text with atom_free. Parsing takes any bytes; ATOM_E_FORMAT names the line. */
 ATOM_MUST atom_status graph_print(const graph *g, char **text);

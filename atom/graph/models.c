@@ -108,8 +108,27 @@ static atom_status check_numbers(const graph_config *c)
     return ATOM_OK;
 }
 
+atom_status graph_bottlenecks_check(const graph_config *c)
+{
+    const graph_bottlenecks *b = &c->bottlenecks;
+    if (b->n == 0)
+        return ATOM_OK;
+    if (b->width < 1 || b->width >= c->width)
+        return atom_fail(ATOM_E_FORMAT,
+                         "atom_bottlenecks: width is %lld; it must be below the model's own, %lld",
+                         (long long)b->width, (long long)c->width);
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->after[i] < 1 || b->after[i] >= c->layers || (i && b->after[i] <= b->after[i - 1]))
+            return atom_fail(ATOM_E_FORMAT,
+                             "atom_bottlenecks: after_blocks has %d; bottlenecks stand after 1 to "
+                             "%lld of the %lld blocks, in ascending order",
+                             b->after[i], (long long)c->layers - 1, (long long)c->layers);
+    return ATOM_OK;
+}
+
 atom_status graph_model_check(const graph_config *c)
 {
+    ATOM_TRY(graph_bottlenecks_check(c));
     if (c->family == GRAPH_GPT2)
         return graph_gpt2_check(c);
     if (c->family == GRAPH_OWN)
@@ -147,7 +166,7 @@ atom_status graph_model_check(const graph_config *c)
     return check_numbers(c);
 }
 
-uint64_t graph_model_params(const graph_config *c)
+static uint64_t params_plain(const graph_config *c)
 {
     if (c->family == GRAPH_GPT2)
         return graph_gpt2_params(c);
@@ -168,6 +187,12 @@ uint64_t graph_model_params(const graph_config *c)
            C;
 }
 
+uint64_t graph_model_params(const graph_config *c)
+{
+    const graph_bottlenecks *b = &c->bottlenecks;
+    return params_plain(c) + 2 * (uint64_t)b->n * (uint64_t)b->width * (uint64_t)c->width;
+}
+
 int64_t graph_model_usual(const graph_config *c)
 {
     return c->positions < GRAPH_SEQUENCE_USUAL ? c->positions : GRAPH_SEQUENCE_USUAL;
@@ -179,13 +204,25 @@ int64_t graph_model_reach(const graph_config *c, int64_t T)
     return shorter && c->long_rope.original < c->positions ? c->long_rope.original : c->positions;
 }
 
-atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B, int64_t T,
-                              graph **out)
+static atom_status build_plain(const graph_config *config, atom_dtype dtype, int64_t B, int64_t T,
+                               graph **out)
 {
-    ATOM_TRY(graph_model_check(config));
     if (config->family == GRAPH_GPT2)
         return graph_gpt2_build(config, dtype, B, T, out);
     if (config->family == GRAPH_OWN)
         return graph_own_build(config, dtype, B, T, out);
     return graph_llama_build(config, dtype, B, T, out);
+}
+
+atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B, int64_t T,
+                              graph **out)
+{
+    graph *plain = NULL;
+    ATOM_TRY(graph_model_check(config));
+    if (config->bottlenecks.n == 0)
+        return build_plain(config, dtype, B, T, out);
+    ATOM_TRY(build_plain(config, dtype, B, T, &plain));
+    atom_status st = graph_bottleneck(plain, &config->bottlenecks, out);
+    graph_close(&plain);
+    return st;
 }

@@ -64,6 +64,8 @@ typedef struct graph_config {
      * divides. 0 is 1, but in attention 1/sqrt(D). */
     float embedding_scale, residual_scale, attention_scale, logits_divisor;
 
+    graph_bottlenecks bottlenecks; /* of any family: on boundaries between its blocks */
+
     graph *
         own; /* OWN: the model at some B and T, with its table of stored tensors; else NULL. Belongs
                 to who made the configuration, as copies of it do not (graph_config_free) */
@@ -138,6 +140,8 @@ void graph_family_defaults(graph_family family, graph_config *config);
 
 /* Ranges and divisibility; ATOM_E_FORMAT names the key as config.json spells it. */
 ATOM_MUST atom_status graph_model_check(const graph_config *config);
+/* The same of its bottlenecks alone. */
+ATOM_MUST atom_status graph_bottlenecks_check(const graph_config *config);
 /* Canonical count of parameters (tied head counted once). */
 uint64_t graph_model_params(const graph_config *config);
 /* What to train at by default: the longest, but at most this. Many models could take more than a
@@ -157,9 +161,10 @@ int64_t graph_model_reach(const graph_config *config, int64_t T);
  * "norm", "lm_head", "loss"; with multipliers also "embed.scale", "layers.0.self_attn.o_proj.scale",
  * "layers.0.mlp.down_proj.scale" and "norm.scale". OLMo 2 has no "layers.0.input_layernorm"; its
  * "layers.0.post_attention_layernorm" stands behind o_proj, and "layers.0.post_feedforward_layernorm"
- * behind down_proj; Gemma 3 has all three, and "layers.0.pre_feedforward_layernorm". Parameters have
- * the files' names without "model.", but q, k and v lie one after the other in one qkv_proj, and gate
- * and up in one gate_up_proj: one product each.
+ * behind down_proj; Gemma 3 has all three, and "layers.0.pre_feedforward_layernorm". Bottlenecks
+ * stand between blocks (graph_bottleneck). Parameters have the files' names without "model.", but q,
+ * k and v lie one after the other in one qkv_proj, and gate and up in one gate_up_proj: one product
+ * each.
  */
 ATOM_MUST atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B,
                                         int64_t T, graph **out);

@@ -1,4 +1,5 @@
-/* Owns initial weights. One idea: a weight is a pure function of (seed, parameter, element). */
+/* Owns initial weights. One idea: a weight is a pure function of (seed, parameter, element), and the
+ * same with bottlenecks in the model as without. */
 #include "atom/train/init.h"
 
 #include "atom/base/rng.h"
@@ -22,15 +23,21 @@ static void init_param(const graph_param *p, uint32_t index, uint64_t seed, uint
     }
 }
 
+enum { BOTTLENECKS = 1 << 20 }; /* from here on they draw; graphs have fewer parameters */
+
 static void init_elements(const graph *g, uint64_t seed, uint64_t first, uint64_t n, float *out)
 {
+    uint32_t bottlenecks = 0;
     memset(out, 0, n * sizeof *out);
     for (uint32_t i = 0; i < g->n_params; i++) {
         const graph_param *p = &g->params[i];
+        bool narrow = graph_is_bottleneck(p);
+        uint32_t index = narrow ? BOTTLENECKS + bottlenecks : i - bottlenecks;
+        bottlenecks += narrow;
         uint64_t from = p->offset > first ? p->offset : first;
         uint64_t to = p->offset + p->elements < first + n ? p->offset + p->elements : first + n;
         if (from < to)
-            init_param(p, i, seed, from - p->offset, to - p->offset, out + (from - first));
+            init_param(p, index, seed, from - p->offset, to - p->offset, out + (from - first));
     }
 }
 

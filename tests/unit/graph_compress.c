@@ -99,6 +99,7 @@ static void stands_between_blocks(void **state)
         assert_int_equal(found, 2);
         assert_int_equal(c->moments, g->moments);
         assert_int_equal(c->optimizer, g->optimizer);
+        assert_int_equal(c->packed, g->packed);
         check_rest(g, c);
         assert_int_equal(graph_print(c, &text), ATOM_OK);
         assert_int_equal(graph_parse(text, strlen(text), &again), ATOM_OK);
