@@ -253,6 +253,11 @@ atom_status export_hf(const char *dir, const char *adapter, atom_dtype dtype, ui
     ATOM_TRY_CLEAN(source_open(dir, adapter, &job.source));
     if (dtype == ATOM_DTYPE_N)
         job.dtype = file_weights_dtype(job.source.weights);
+    if (job.source.model.config.bottlenecks.n)
+        atom_log(ATOM_LOG_WARN,
+                 "the model has bottlenecks between blocks, so only atom reads %s; transformers "
+                 "knows no such model",
+                 output);
     ATOM_TRY_CLEAN(export_directory(output, fill_hf, &job));
 cleanup:
     source_close(&job.source);

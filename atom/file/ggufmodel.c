@@ -82,6 +82,10 @@ static atom_status check_model(const graph_config *c)
                          "llama.cpp has no architecture for models of type %s; GGUF cannot hold "
                          "this one",
                          graph_family_name(c->family));
+    if (c->bottlenecks.n)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "the model has bottlenecks between blocks (atom_bottlenecks), and "
+                         "llama.cpp knows no such model; GGUF cannot hold this one");
     if (graph_family_traits(c->family)->nope && c->nope_every != GGUF_NOPE_EVERY)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "llama.cpp leaves every %dth layer of a %s without a rotary embedding, "

@@ -173,7 +173,7 @@ atom_status file_config_parse(const char *path, const char *text, size_t bytes,
     atom_status st = ATOM_OK;
     ATOM_TRY(atom_json_parse(path, text, bytes, 0, &root));
     graph_family family = GRAPH_FAMILY_N;
-    ATOM_TRY_CLEAN(take_family(path, root, &family));
+    ATOM_TRY_CLEAN(take_family(path, file_bottlenecks_names(root), &family));
     ATOM_TRY_CLEAN(check_code(path, root, family));
     if (family == GRAPH_GPT2) {
         ATOM_TRY_CLEAN(check_spelling(path, root));
@@ -184,8 +184,11 @@ atom_status file_config_parse(const char *path, const char *text, size_t bytes,
     } else {
         ATOM_TRY_CLEAN(file_llama_take(path, root, family, &c));
     }
+    ATOM_TRY_CLEAN(file_bottlenecks_take(path, root, &c));
     *config = c;
+    c.own = NULL;
 cleanup:
+    graph_config_free(&c);
     json_decref(root);
     return st;
 }
@@ -305,6 +308,8 @@ static atom_status fill(json_t *root, const graph_config *config, bool kept, int
             set_token(root, "eos_token_id", source, end_token) < 0)
             return atom_fail_memory("config.json", 0);
     }
+    if (file_bottlenecks_set(root, config))
+        return atom_fail_memory("config.json", 0);
     return set_common(root, dtype);
 }
 

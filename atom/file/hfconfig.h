@@ -55,4 +55,11 @@ int file_rope_set(json_t *root, const graph_config *c);
 ATOM_MUST atom_status file_own_take(const char *path, const json_t *root, graph_config *c);
 ATOM_MUST atom_status file_own_set(json_t *root, const graph_config *c);
 
+/* Bottlenecks (hfconfig_bottlenecks.c). names: the object whose model_type is the family's, root
+ * itself for a model without them. take: after the family's own numbers. set: last, over what the
+ * family wrote; returns whether memory ran out. */
+const json_t *file_bottlenecks_names(const json_t *root);
+ATOM_MUST atom_status file_bottlenecks_take(const char *path, const json_t *root, graph_config *c);
+int file_bottlenecks_set(json_t *root, const graph_config *c);
+
 #endif

@@ -38,6 +38,11 @@ atom_status file_llmc_check(const char *what, const graph_config *c)
     if (c->family != GRAPH_GPT2)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: llm.c's model files are for gpt2, this is %s",
                          what, graph_family_name(c->family));
+    if (c->bottlenecks.n)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: the model has bottlenecks between blocks (atom_bottlenecks), which "
+                         "llm.c's model files cannot hold",
+                         what);
     if (c->inner != 4 * c->width)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: n_inner is %lld; llm.c's files do not store it; there it is always 4 "
