@@ -116,7 +116,7 @@ static atom_status inspect_plan(const char *path, bool json)
     return st;
 }
 
-static json_t *config_json(const graph_config *c)
+static json_t *numbers_json(const graph_config *c)
 {
     if (c->family == GRAPH_GPT2)
         return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "vocab_size", (json_int_t)c->vocab_size,
@@ -130,6 +130,20 @@ static json_t *config_json(const graph_config *c)
                      "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads",
                      (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim,
                      "intermediate_size", (json_int_t)c->inner);
+}
+
+static json_t *config_json(const graph_config *c)
+{
+    const graph_bottlenecks *b = &c->bottlenecks;
+    json_t *numbers = numbers_json(c), *blocks = json_array();
+    for (uint32_t i = 0; i < b->n; i++)
+        json_array_append_new(blocks, json_integer(b->after[i]));
+    if (b->n)
+        json_object_set_new(
+            numbers, "bottlenecks",
+            json_pack("{s:O, s:I}", "after_blocks", blocks, "width", (json_int_t)b->width));
+    json_decref(blocks);
+    return numbers;
 }
 
 /* A model directory: one of ours, or any of Hugging Face. */
@@ -158,6 +172,9 @@ static atom_status inspect_model(const char *path, bool json)
         cli_print("  %lld layers, width %lld, %lld heads, vocabulary %lld, %lld positions\n",
                   (long long)c->layers, (long long)c->width, (long long)c->heads,
                   (long long)c->vocab_size, (long long)c->positions);
+        if (c->bottlenecks.n)
+            cli_print("  %u bottlenecks of %lld values between blocks\n", c->bottlenecks.n,
+                      (long long)c->bottlenecks.width);
         if (state)
             cli_print("  saved after step %lld; training can resume from here\n", (long long)step);
     }

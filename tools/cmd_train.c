@@ -66,22 +66,20 @@ static json_t *streams_json(const double *seconds, const uint64_t *bytes)
 
 static json_t *boundaries_json(const plan_boundaries *b)
 {
-    char codec[ATOM_CODEC_TEXT_BYTES];
     if (!b->n)
         return json_null();
-    return json_pack("{s:s, s:s, s:i, s:I, s:I}", "codec", atom_codec_text(b->codec, codec), "at",
-                     b->at, "blocks", (int)b->blocks, "bytes_per_token", (json_int_t)b->token_bytes,
+    return json_pack("{s:s, s:s, s:i, s:I, s:I}", "codec", b->text, "at", b->at, "blocks",
+                     (int)b->blocks, "bytes_per_token", (json_int_t)b->token_bytes,
                      "bytes_per_token_bf16", (json_int_t)b->token_bytes_bf16);
 }
 
 static void boundaries_print(const plan_boundaries *b)
 {
-    char codec[ATOM_CODEC_TEXT_BYTES];
     if (b->n)
         cli_print("boundaries behind %s of %u blocks through %s: %llu bytes per token would have "
                   "crossed in each direction, %llu in bf16 (%.1f times as many)\n",
-                  b->at, b->blocks, atom_codec_text(b->codec, codec),
-                  (unsigned long long)b->token_bytes, (unsigned long long)b->token_bytes_bf16,
+                  b->at, b->blocks, b->text, (unsigned long long)b->token_bytes,
+                  (unsigned long long)b->token_bytes_bf16,
                   (double)b->token_bytes_bf16 / (double)b->token_bytes);
 }
 

@@ -1,5 +1,6 @@
 /*
- * A model as if its blocks were spread over hosts: codecs on the boundaries that a user names.
+ * A model as if its blocks were spread over hosts: codecs on the boundaries that a user names, or
+ * bottlenecks that become a part of the model.
  */
 #ifndef ATOM_PLAN_BOUNDARIES_H
 #define ATOM_PLAN_BOUNDARIES_H
@@ -7,11 +8,14 @@
 #include "atom/plan/workbench.h"
 
 /*
- * Replaces *g by graph_compress of it where config names a codec, and says in *out what crosses;
- * else only *out is set, to nothing. ATOM_E_USAGE: no codec, no such boundary, or one key without
- * the other.
+ * What stands on the model's boundaries, in *out: what config names, else the model's own
+ * bottlenecks, else nothing. New bottlenecks go into *model. ATOM_E_USAGE: no codec, one key without
+ * the other, or something else than the bottlenecks that the model has.
  */
-ATOM_MUST atom_status plan_boundaries_cut(const plan_workbench_config *config, graph **g,
-                                          plan_boundaries *out);
+ATOM_MUST atom_status plan_boundaries_choose(const plan_workbench_config *config,
+                                             graph_config *model, plan_boundaries *out);
+/* Replaces *g by graph_compress of it where there is a codec, and completes *b with what crosses.
+ * ATOM_E_USAGE: no such boundary. */
+ATOM_MUST atom_status plan_boundaries_cut(graph **g, plan_boundaries *b);
 
 #endif

@@ -97,7 +97,7 @@ static atom_status build_graph(plan_workbench *bench)
     }
     graph_set_moments(bench->g, config->moments);
     graph_set_optimizer(bench->g, config->optimizer);
-    ATOM_TRY_CLEAN(plan_boundaries_cut(config, &bench->g, &bench->boundaries));
+    ATOM_TRY_CLEAN(plan_boundaries_cut(&bench->g, &bench->boundaries));
 cleanup:
     graph_close(&plain);
     return st;
@@ -157,6 +157,17 @@ static atom_status choose_lora(plan_workbench *bench)
     return ATOM_OK;
 }
 
+static atom_status choose_boundaries(plan_workbench *bench)
+{
+    ATOM_TRY(plan_boundaries_choose(&bench->config, &bench->model.config, &bench->boundaries));
+    if (!bench->boundaries.added || bench->lora.rank == 0)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "compress_boundaries: adapters leave all of the model as it is, so that new "
+                     "bottlenecks would stay as they are drawn; train the model with them first, "
+                     "and adapters of it then");
+}
+
 static bool has_all_kernels(const plan_workbench *bench)
 {
     for (uint32_t i = 0; i < bench->g->n_nodes; i++) {
@@ -181,6 +192,7 @@ atom_status plan_workbench_open(const plan_workbench_config *config, plan_workbe
     ATOM_TRY_CLEAN(file_model_resolve(config->model, &bench->model));
     apply_overrides(config, &bench->model);
     ATOM_TRY_CLEAN(choose_lora(bench));
+    ATOM_TRY_CLEAN(choose_boundaries(bench));
     ATOM_TRY_CLEAN(build_graph(bench));
     ATOM_TRY_CLEAN(plan_device_table(bench->card, bench->g->dtype, &bench->table));
     if (bench->card >= 0 && strcmp(config->device, "auto") == 0 && !has_all_kernels(bench)) {

@@ -57,22 +57,30 @@ typedef struct plan_workbench_config {
     int64_t lora_rank;
     double lora_alpha, lora_dropout; /* alpha -1: twice the rank */
     const char *lora_targets;        /* file_lora.targets */
-    /* A codec on boundaries between blocks (graph_compress): its text, NULL or "none": none, and
-     * after how many blocks, "2,4"; to be left out without a codec. */
+    /* A codec on boundaries between blocks (graph_compress), or bottlenecks there that are learnt
+     * (graph_bottleneck): its text, NULL or "none": none, and after how many blocks, "2,4"; to be left
+     * out without a codec. */
     const char *compress_boundaries, *compress_at;
 } plan_workbench_config;
 
-enum { PLAN_AT_BYTES = 128 };
+enum { PLAN_AT_BYTES = 256 };
 
 /* Keys of LoRA without an effect are refused: those that are not at their default where there is no
  * rank to go with them, or where an adapter (NULL: none) brings its own. */
 ATOM_MUST atom_status plan_lora_check(const char *adapter, int64_t rank, double alpha,
                                       double dropout, const char *targets);
 
+/* Does the text of a codec mean bottlenecks, which are a part of the model? */
+bool plan_boundaries_learn(const char *codec);
+
 /* What crosses the boundaries of a model that is trained with a codec on them. */
 typedef struct plan_boundaries {
-    atom_codec codec;
-    uint32_t n, blocks;        /* boundaries; blocks of the model */
+    char text[ATOM_CODEC_TEXT_BYTES]; /* "int4", "bottleneck:8" */
+    atom_codec codec;                 /* not of bottlenecks: then none */
+    int64_t width;                    /* of bottlenecks; 0: there are none */
+    bool added;                       /* bottlenecks: the model that was named has none yet */
+    uint32_t n, blocks;               /* boundaries; blocks of the model */
+    int32_t after[GRAPH_BOTTLENECKS_MAX];
     uint64_t token_bytes;      /* of all of them, in one direction */
     uint64_t token_bytes_bf16; /* the same without a codec */
     char at[PLAN_AT_BYTES];    /* "2,4" */

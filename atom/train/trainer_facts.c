@@ -53,9 +53,8 @@ void trainer_fill_state(const trainer *t, train_state *state)
     snprintf(state->lr_scheduler, sizeof state->lr_scheduler, "%s", train_config_scheduler(c));
     snprintf(state->optimizer, sizeof state->optimizer, "%s", train_config_optimizer(c));
     snprintf(state->dtype, sizeof state->dtype, "%s", atom_dtype_name(g->dtype));
-    state->compress_boundaries[0] = 0;
-    if (t->bench->boundaries.n)
-        atom_codec_text(t->bench->boundaries.codec, state->compress_boundaries);
+    snprintf(state->compress_boundaries, sizeof state->compress_boundaries, "%s",
+             t->bench->boundaries.text);
     snprintf(state->at, sizeof state->at, "%s", t->bench->boundaries.at);
 }
 

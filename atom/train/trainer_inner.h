@@ -4,7 +4,7 @@
  *
  *   facts                      what can be said of a run
  *   room, lora, disk, seam     checkpoints' room, adapters, a state on disk, whoever takes part
- *   boundaries                 codecs between blocks
+ *   boundaries                 codecs and bottlenecks between blocks
  *   plan, snapshot, step       the plan, checkpoints that are written meanwhile, one step
  *   shared                     steps that many make together
  *   open, run (trainer.c)      everything up and down, and the loop
@@ -134,6 +134,10 @@ uint64_t trainer_seam_host_bytes(const trainer *t, bool least);
 /* t->compress_boundaries and t->compress_at: of the configuration, else of the checkpoint or state
  * on disk that the run goes on from. */
 ATOM_MUST atom_status trainer_boundaries_choose(trainer *t, const char *checkpoint);
+/* Weights of a model without bottlenecks into that with them, which keep the values that they were
+ * drawn with. */
+ATOM_MUST atom_status trainer_boundaries_read(const trainer *t, const char *dir,
+                                              file_vector master);
 void trainer_boundaries_note(const trainer *t);
 /* Says what of it changed since t->state was saved. */
 void trainer_boundaries_changed(const trainer *t, const train_state *now);

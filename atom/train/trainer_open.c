@@ -217,9 +217,11 @@ static atom_status fill_weights(trainer *t, const char *resume)
     ATOM_TRY(check_start(t));
     ATOM_TRY(train_engine_init(t->engine, (uint64_t)t->config->seed));
     ATOM_TRY(trainer_lora_start(t));
-    if (t->bench->model.has_weights && !t->bench->base && t->config->init != TRAIN_INIT_RANDOM)
-        ATOM_TRY(file_weights_read_to(t->bench->model.dir, t->bench->g, master));
-    return ATOM_OK;
+    if (!t->bench->model.has_weights || t->bench->base || t->config->init == TRAIN_INIT_RANDOM)
+        return ATOM_OK;
+    const char *dir = t->bench->model.dir;
+    return t->bench->boundaries.added ? trainer_boundaries_read(t, dir, master)
+                                      : file_weights_read_to(dir, t->bench->g, master);
 }
 
 static atom_status load_weights(trainer *t)

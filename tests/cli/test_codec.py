@@ -1,5 +1,7 @@
-"""Codecs on boundaries: what is said of bytes, that swapping and resuming change nothing, and what is refused."""
+"""Codecs and bottlenecks on boundaries: what is said of bytes, that swapping and resuming change nothing, what becomes of
+checkpoints, and what is refused."""
 import json
+import os
 import signal
 import struct
 import time
@@ -85,6 +87,115 @@ class Codec(TrainCase):
                            (["--compress-boundaries", "int8", "--at", "2,"], "'2,' is no list"),
                            (["--compress-boundaries", "int8", "--at", "3,2"], "2 follows 3")):
             self.fails(2, *self.args("run", *more), says=says)
+
+
+NARROW = ["--compress-boundaries", "bottleneck:5", "--at", "1,3"]  # 9.6 of 48 values: 10
+
+
+class Bottleneck(TrainCase):
+    def header(self, out, step):
+        raw = self.weights(out, step)
+        return json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
+
+    def evaluate(self, model):
+        return self.ok("eval", "--model", model, "--data", self.data, "--sequence-len", 32, "--dtype", "fp32", "--json").json()["loss"]
+
+    def test_they_are_a_part_of_the_model(self):
+        """Said, saved, found again by eval, generate, inspect and further training; and by nobody who does not know them."""
+        run = self.ok(*self.args("run", *NARROW, "--eval-steps", 6, "--json", "--no-quiet"))
+        self.assertEqual(run.json()["boundaries"], {"codec": "bottleneck:5", "at": "1,3", "blocks": 4, "bytes_per_token": 80,
+                                                    "bytes_per_token_bf16": 192})
+        self.assertIn("bottlenecks: 10 of 48 values", run.err)
+        tensors = self.header("run", 6)
+        self.assertEqual(tensors["transformer.boundary.3.down.weight"]["shape"], [10, 48])
+        self.assertEqual(tensors["transformer.boundary.1.up.weight"]["shape"], [48, 10])
+        checkpoint = self.path("run", "checkpoint-6")
+        config = json.loads(self.read("run", "checkpoint-6", "config.json"))
+        self.assertEqual(config["model_type"], "atom_bottlenecks")
+        self.assertEqual(config["atom_bottlenecks"], {"model_type": "gpt2", "after_blocks": [1, 3], "width": 10})
+        validation = [m["loss"] for m in self.metrics("run") if m.get("split") == "val"]
+        self.assertAlmostEqual(self.evaluate(checkpoint), validation[-1], delta=0.05)  # of a part of the same windows
+        self.ok("generate", "--model", checkpoint, "--prompt", "the", "--max-tokens", 4)
+        self.assertIn("2 bottlenecks of 10 values", self.ok("inspect", checkpoint).out)
+        self.assertEqual(self.ok("inspect", checkpoint, "--json").json()["config"]["bottlenecks"], {"after_blocks": [1, 3], "width": 10})
+        more = self.ok("train", "--model", checkpoint, *self.args("more", "--json", "--no-quiet", steps=2)[3:])
+        self.assertIn("boundaries: bottleneck:4.8 behind 1,3", more.err)
+        self.assertEqual(json.loads(self.read("more", "checkpoint-2", "config.json"))["atom_bottlenecks"]["width"], 10)
+
+    def test_swapped_is_resident(self):
+        self.train("swapped", *NARROW, "--threads", 2)
+        self.train("resident", *NARROW, "--threads", 1, "--execute", "interpreted", memory=None)
+        self.assertEqual(self.weights("swapped", 6), self.weights("resident", 6))
+        self.assertEqual(self.losses("swapped"), self.losses("resident"))
+
+    def test_resumed_is_uninterrupted(self):
+        constant = ["--lr-scheduler", "constant"]
+        self.train("whole", *NARROW, *constant)
+        self.train("parts", *NARROW, *constant, steps=3)
+        again = self.ok(*self.args("parts", *constant, *AUTO))
+        self.assertIn("boundaries: bottleneck:5 behind 1,3 of 4 blocks", again.err)
+        self.assertNotIn("from here", again.err)
+        self.assertEqual(self.weights("parts", 6), self.weights("whole", 6))
+        checkpoint = self.path("parts", "checkpoint-6")
+        for more in ["--compress-boundaries", "none"], ["--compress-boundaries", "int8"], ["--at", "2"]:
+            self.fails(2, *self.args("parts", *constant, *AUTO, *more, steps=8), says="they are a part of its model")
+        self.ok("train", "--model", checkpoint, *self.args("parts", *constant, *AUTO, steps=7)[3:])
+        self.train("plain", steps=1)
+        self.fails(2, *self.args("plain", *AUTO, *NARROW, steps=2), says="the run that goes on has no bottlenecks")
+
+    def test_a_trained_model_gets_them(self):
+        """With a rate of 0 all that it has stays as it was; new are the bottlenecks alone."""
+        self.train("plain", steps=2)
+        base, still = self.path("plain", "checkpoint-2"), ["--learning-rate", 0, "--weight-decay", 0]
+        self.ok("train", "--model", base, *self.args("with", *NARROW, *still, steps=1)[3:])
+        with open(self.path("with", "checkpoint-1", "model.safetensors"), "rb") as f:
+            after = f.read()
+        before = self.weights("plain", 2)
+        new = set()
+        heads = [json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]]) for raw in (before, after)]
+        for name, tensor in heads[1].items():
+            if name not in heads[0]:
+                new.add(name)
+            elif name != "__metadata__":
+                sides = []
+                for raw, head in zip((before, after), heads):
+                    start, (a, b) = 8 + struct.unpack("<Q", raw[:8])[0], head[name]["data_offsets"]
+                    sides.append(raw[start + a:start + b])
+                self.assertEqual(*sides, name)
+        self.assertEqual(new, {f"transformer.boundary.{i}.{part}.weight" for i in (1, 3) for part in ("down", "up")})
+
+    def test_adapters_of_such_a_model(self):
+        self.train("run", *NARROW, steps=2)
+        checkpoint, lora = self.path("run", "checkpoint-2"), ["--lora-r", 2, "--lora-target-modules", "c_attn"]
+        self.ok("train", "--model", checkpoint, *self.args("lora", *lora, "--learning-rate", 1e-2, steps=2)[3:])
+        adapter = self.path("lora", "checkpoint-2")
+        merged = self.ok("export", "--model", adapter, "--to", "hf", "-o", self.path("merged"))
+        self.assertIn("only atom reads", merged.err)
+        self.assertAlmostEqual(self.evaluate(adapter), self.evaluate(self.path("merged")), delta=1e-4)
+
+    def test_exports_that_cannot_hold_them(self):
+        self.train("run", *NARROW, steps=1)
+        checkpoint = self.path("run", "checkpoint-1")
+        for to, says in ("gguf", "GGUF cannot hold this one"), ("llmc", "llm.c's model files cannot hold"):
+            self.fails(2, "export", "--model", checkpoint, "--to", to, "-o", self.path("out." + to), says=("bottlenecks between blocks", says))
+        self.assertFalse([name for name in os.listdir(self.dir) if name.startswith("out.")])
+
+    def test_refusals(self):
+        for text, says in (("bottleneck", "is no bottleneck"), ("bottleneck:", "is no bottleneck"), ("bottleneck:1", "more than 1"),
+                           ("bottleneck:49", "at most 48 here"), ("bottleneck:1.001", "narrows nothing"),
+                           ("bottleneck:2x", "is no bottleneck"), ("bottleneck:nan", "is no bottleneck"),
+                           ("bottle:2", "takes bottleneck:RATIO")):
+            self.fails(2, *self.args("run", "--compress-boundaries", text, "--at", 2), says=says)
+        for at, says in ("4", "1 to 3 of them"), ("3,1", "ascending"), ("0", "is no list"):
+            self.fails(2, *self.args("run", "--compress-boundaries", "bottleneck:4", "--at", at), says=says)
+        self.fails(2, *self.args("run", "--compress-boundaries", "bottleneck:4"), says="needs at")
+        self.train("plain", steps=1)
+        self.fails(2, "train", "--model", self.path("plain", "checkpoint-1"), *self.args("run", *NARROW, "--lora-r", 2)[3:],
+                   says="train the model with them first")
+        self.train("narrow", *NARROW, steps=1)
+        for more in ["int8", "--at", "2"], ["none"], ["bottleneck:4", "--at", "1,3"], ["bottleneck:5", "--at", "1"]:
+            self.fails(2, "train", "--model", self.path("narrow", "checkpoint-1"), *self.args("run", "--compress-boundaries", *more)[3:],
+                       says=("10 values after 1,3 blocks", "leave compress_boundaries and at out"))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,25 @@
 /*
- * A codec on some of a random model's boundaries between blocks: a pure function of the seed and the
- * graph.
+ * A codec or bottlenecks on some of a random model's boundaries between blocks: a pure function of
+ * the seed and the graph.
  */
 #ifndef TESTS_LIB_RANDOM_CODEC_H
 #define TESTS_LIB_RANDOM_CODEC_H
 
 #include "atom/graph/graph.h"
 #include "tests/lib/random_gpt2.h"
+
+#include <string.h>
+
+/* Of any width that is narrower: the model's own is that of its embedding. */
+static inline atom_status random_bottleneck(uint64_t seed, const graph *g, const int32_t *after,
+                                            uint32_t n, graph **out)
+{
+    graph_bottlenecks b = {.n = n};
+    int64_t C = g->params[0].dims[1];
+    memcpy(b.after, after, n * sizeof *after);
+    b.width = random_gpt2_draw(seed, 175, 1, C - 1);
+    return graph_bottleneck(g, &b, out);
+}
 
 /* Replaces *g; a model of one block stays as it is. */
 static inline atom_status random_codec(uint64_t seed, graph **g)
@@ -25,7 +38,10 @@ static inline atom_status random_codec(uint64_t seed, graph **g)
             after[n++] = b;
     if (n == 0)
         return ATOM_OK;
-    ATOM_TRY(graph_compress(*g, codec, after, n, &cut));
+    if (random_gpt2_draw(seed, 174, 0, 2) == 0)
+        ATOM_TRY(random_bottleneck(seed, *g, after, n, &cut));
+    else
+        ATOM_TRY(graph_compress(*g, codec, after, n, &cut));
     graph_close(g);
     *g = cut;
     return ATOM_OK;

@@ -2,12 +2,13 @@
 """Codecs on boundaries of the program `atom` against their definition in float64.
 
   codec_oracle.py ATOM [--canary]     ATOM: the program
-  --canary    our backward lets the gradient pass as it is; succeeds if that is noticed
+  --canary    our backward lets the gradient pass as it is, and our bottlenecks are left out; succeeds if that is noticed
 
 One small GPT-2 of random weights, written here as a file: its loss and every gradient of the first step of `atom
 train --compress-boundaries CODEC --at 1,2` must be those of the same model in float64 PyTorch, where what crosses a
 boundary is replaced by decode(encode(x)), and its gradient by decode(encode(dy)). The codecs are written again here,
-from kernels/ref/codec.h. A codec is a staircase, so a value that lies at the edge of a step may fall to either side;
+from kernels/ref/codec.h. Last comes a model with bottlenecks in place of a codec: two more weights at each boundary, and
+every gradient is the true one. A codec is a staircase, so a value that lies at the edge of a step may fall to either side;
 the seed is one where none does. Which places randomk takes is tests/ops' question. fp32. Exit 77: torch is not installed.
 """
 import argparse
@@ -27,6 +28,7 @@ except ImportError as missing:
 
 B, T, C, HEADS, LAYERS, V = 2, 19, 156, 3, 3, 257
 CODECS = ["int8", "int4", "int2", "topk:0.2", "topk:0.02"]
+NARROW = 37  # values of a bottleneck
 LIMIT = 2e-5
 
 
@@ -72,7 +74,7 @@ class Link(torch.autograd.Function):
         return dy if ctx.straight else through(ctx.codec, dy), None, None
 
 
-def weights():
+def weights(narrow=0):
     draw = np.random.default_rng(4)
 
     def normal(*shape, mean=0.0):
@@ -84,6 +86,8 @@ def weights():
         for name in "ln_1", "ln_2":
             w[f"h.{i}.{name}.weight"], w[f"h.{i}.{name}.bias"] = normal(C, mean=1.0), normal(C)
     w["ln_f.weight"], w["ln_f.bias"] = normal(C, mean=1.0), normal(C)
+    for after in (1, 2) if narrow else ():
+        w[f"boundary.{after}.down.weight"], w[f"boundary.{after}.up.weight"] = normal(narrow, C), normal(C, narrow)
     return w
 
 
@@ -104,8 +108,10 @@ def loss_of(w, stream, codec, straight):
         u = linear(norm(x, h + "ln_2"), h + "mlp.c_fc")
         gelu = 0.5 * u * (1 + torch.tanh((2 / np.pi) ** 0.5 * (u + 0.044715 * u ** 3)))
         x = x + linear(gelu, h + "mlp.c_proj")
-        if i + 1 < LAYERS:
+        if i + 1 < LAYERS and codec:
             x = Link.apply(x, codec, straight)
+        elif i + 1 < LAYERS and not straight:
+            x = x @ w[f"boundary.{i + 1}.down.weight"].T @ w[f"boundary.{i + 1}.up.weight"].T
     logits = norm(x, "ln_f") @ w["wte.weight"].T
     return torch.nn.functional.cross_entropy(logits.reshape(-1, V), torch.from_numpy(stream[1:]))
 
@@ -132,12 +138,18 @@ def read_tensors(path):
             yield name, np.frombuffer(raw[start + first:start + end], "<f4").reshape(t["shape"]).astype("f8")
 
 
-def prepare(work, w, stream):
-    os.mkdir(os.path.join(work, "source"))
-    write_tensors(os.path.join(work, "source", "model.safetensors"), w)
-    with open(os.path.join(work, "source", "config.json"), "w", encoding="ascii") as f:
-        json.dump({"model_type": "gpt2", "vocab_size": V, "n_positions": 32, "n_embd": C, "n_layer": LAYERS, "n_head": HEADS,
-                   "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, f)
+def prepare(work, source, w, narrow=0):
+    config = {"model_type": "gpt2", "vocab_size": V, "n_positions": 32, "n_embd": C, "n_layer": LAYERS, "n_head": HEADS,
+              "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    if narrow:
+        config.update(model_type="atom_bottlenecks", atom_bottlenecks={"model_type": "gpt2", "after_blocks": [1, 2], "width": narrow})
+    os.mkdir(os.path.join(work, source))
+    write_tensors(os.path.join(work, source, "model.safetensors"), w)
+    with open(os.path.join(work, source, "config.json"), "w", encoding="ascii") as f:
+        json.dump(config, f)
+
+
+def prepare_data(work, stream):
     os.mkdir(os.path.join(work, "data"))
     head = np.zeros(256, "<i4")
     head[:3] = 20240520, 1, len(stream)
@@ -150,15 +162,15 @@ def error(a, b):
     return float(np.linalg.norm(np.subtract(a, b)) / max(np.linalg.norm(b), 1e-30))
 
 
-def compare(program, work, w, stream, codec, straight):
-    out = os.path.join(work, "out-" + codec.replace(":", "-"))
-    subprocess.run([program, "train", "--model", "source", "--data", "data", "--output-dir", out, "--dtype", "fp32", "--device", "cpu",
+def compare(program, work, source, w, stream, codec, straight):
+    out = os.path.join(work, "out-" + (codec or source).replace(":", "-"))
+    subprocess.run([program, "train", "--model", source, "--data", "data", "--output-dir", out, "--dtype", "fp32", "--device", "cpu",
                     "--micro-batch-size", str(B), "--gradient-accumulation-steps", "1", "--sequence-len", str(T), "--max-steps", "1",
                     "--max-grad-norm", "0", "--eval-steps", "0", "--threads", "1", "--execute", "interpreted", "--quiet",
-                    "--compress-boundaries", codec, "--at", "1,2"], check=True, cwd=work,
+                    *(["--compress-boundaries", codec, "--at", "1,2"] if codec else [])], check=True, cwd=work,
                    env=dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache")))
     for p in w.values():
-        p.grad = None
+        p.grad = torch.zeros_like(p)
     loss = loss_of(w, stream, codec, straight)
     loss.backward()
     with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
@@ -179,17 +191,19 @@ def main():
     parser.add_argument("--canary", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    w, failed = weights(), 0
+    failed, cases = 0, [(codec, "source", weights()) for codec in CODECS] + [("", "narrow", weights(NARROW))]
     stream = np.random.default_rng(5).integers(0, V, B * T + 1)
     with tempfile.TemporaryDirectory() as work:
-        prepare(work, w, stream)
-        for codec in CODECS:
-            errors = dict(compare(os.path.abspath(args.atom), work, w, stream, codec, args.canary))
+        prepare_data(work, stream)
+        prepare(work, "source", cases[0][2])
+        prepare(work, "narrow", cases[-1][2], NARROW)
+        for codec, source, w in cases:
+            errors = dict(compare(os.path.abspath(args.atom), work, source, w, stream, codec, args.canary))
             worst = max(errors, key=errors.get)
             bad = not errors[worst] <= LIMIT
             failed += bad
-            print(f"{'FAIL ' if bad and not args.canary else ''}{codec}: {worst} is off by {errors[worst]:.2e} of {LIMIT:.0e}")
-    return failed != len(CODECS) if args.canary else failed != 0
+            print(f"{'FAIL ' if bad and not args.canary else ''}{codec or 'bottleneck'}: {worst} is off by {errors[worst]:.2e} of {LIMIT:.0e}")
+    return failed != len(cases) if args.canary else failed != 0
 
 
 if __name__ == "__main__":
