@@ -297,10 +297,16 @@ atom_status pool_plan_print(const graph *g, const plan_pool_file *file, const ch
     plan_pool_request request = {.g = g, .file = file};
     plan_pool *p = NULL;
     atom_status st = ATOM_OK;
-    request.beside[PLACE_GRADIENTS] =
-        pool_anchor_host_bytes(g->trained_extent, FRAGMENTS, POOL_SYNC_GRADIENTS, false);
-    request.beside[PLACE_PARAMETERS] =
-        pool_anchor_host_bytes(g->trained_extent, FRAGMENTS, POOL_SYNC_PARAMETERS, false);
+    pool_host_facts facts = {.floats = g->trained_extent,
+                             .fragments = FRAGMENTS,
+                             .codec = file->codec,
+                             .sync = POOL_SYNC_PARAMETERS,
+                             .audits = true};
+    request.beside[PLACE_PARAMETERS] = pool_host_bytes(&facts, false);
+    request.least_beside[PLACE_PARAMETERS] = pool_host_bytes(&facts, true);
+    facts.sync = POOL_SYNC_GRADIENTS;
+    facts.fragments = 1;
+    request.beside[PLACE_GRADIENTS] = pool_host_bytes(&facts, false);
     if (picture)
         ATOM_TRY(pool_picture_check(picture));
     ATOM_TRY(plan_pool_open(&request, &p));

@@ -117,34 +117,56 @@ static double layer_seconds(const graph *g, const part_profile *profile, int32_t
     return sum;
 }
 
-/* What a plan says about a whole copy; a refusal is an answer. */
+/* A plan where the pool takes so much beside it; a refusal is an answer, in kind->whole_why. */
+static atom_status plan_beside(const graph *g, const part_profile *profile,
+                               const plan_host_limits *limits, uint64_t beside, int disk,
+                               place_kind *kind, part_plan **plan)
+{
+    uint64_t host = kind->host_bytes;
+    if (host <= beside) {
+        snprintf(kind->whole_why, sizeof kind->whole_why,
+                 "the pool alone takes %.1f GB of host memory beside training, and %.1f GB may be "
+                 "used",
+                 1e-9 * (double)beside, 1e-9 * (double)host);
+        return ATOM_E_RESOURCE;
+    }
+    const plan_request request = {.device_memory = limits->device_memory,
+                                  .host_memory = host - beside,
+                                  .micro_batches = limits->micro_batches,
+                                  .clip = true,
+                                  .recompute = PLAN_RECOMPUTE_FREE,
+                                  .disk = disk,
+                                  .ahead = true};
+    atom_status st = plan_search(g, profile, NULL, &request, plan, NULL);
+    if (st == ATOM_E_RESOURCE) {
+        snprintf(kind->whole_why, sizeof kind->whole_why, "%s", atom_fail_message());
+        kind->whole_why[strcspn(kind->whole_why, ";")] = 0; /* then: options of one host alone */
+    }
+    return st;
+}
+
+/* What a plan says about a whole copy, from the fastest way on, as a member chooses (trainer_plan.c). */
 static atom_status price_whole(const graph *g, const part_profile *profile,
                                const plan_host_limits *limits, place_kind *kind)
 {
     part_plan *plan = NULL;
     double state = (double)graph_state_bytes(g);
-    uint64_t host = kind->host_bytes;
-    if (host <= limits->host_beside) {
-        snprintf(kind->whole_why, sizeof kind->whole_why,
-                 "the pool alone takes %.1f GB of host memory beside training, and %.1f GB may be "
-                 "used",
-                 1e-9 * (double)limits->host_beside, 1e-9 * (double)host);
+    uint64_t least = limits->least_beside ? limits->least_beside : limits->host_beside;
+    const struct {
+        uint64_t beside;
+        int disk;
+        bool asked;
+    } ways[] = {{limits->host_beside, PLAN_STATE_IN_MEMORY, true},
+                {least, PLAN_STATE_IN_MEMORY, least != limits->host_beside},
+                {least, PLAN_STATE_FREE, limits->disk > 0}};
+    atom_status st = ATOM_E_RESOURCE;
+    uint64_t beside = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && st == ATOM_E_RESOURCE; i++)
+        if (ways[i].asked)
+            st =
+                plan_beside(g, profile, limits, beside = ways[i].beside, ways[i].disk, kind, &plan);
+    if (st == ATOM_E_RESOURCE)
         return ATOM_OK;
-    }
-    const plan_request request = {.device_memory = limits->device_memory,
-                                  .host_memory = host - limits->host_beside,
-                                  .micro_batches = limits->micro_batches,
-                                  .no_advice = true,
-                                  .clip = true,
-                                  .recompute = PLAN_RECOMPUTE_FREE,
-                                  .disk = limits->disk ? PLAN_STATE_FREE : PLAN_STATE_IN_MEMORY,
-                                  .ahead = true};
-    atom_status st = plan_search(g, profile, NULL, &request, &plan, NULL);
-    if (st == ATOM_E_RESOURCE) {
-        snprintf(kind->whole_why, sizeof kind->whole_why, "%s", atom_fail_message());
-        kind->whole_why[strcspn(kind->whole_why, ";")] = 0; /* then: options of one host alone */
-        return ATOM_OK;
-    }
     ATOM_TRY(st);
     if (plan->disk && 2 * state > (double)limits->disk) { /* two generations (swap/store) */
         snprintf(kind->whole_why, sizeof kind->whole_why,
@@ -157,7 +179,8 @@ static atom_status price_whole(const graph *g, const part_profile *profile,
         kind->whole = true;
         kind->whole_update_seconds = update;
         kind->whole_micro_seconds = (step - update) / plan->micro_batches;
-        kind->whole_bytes = plan->host_peak_bytes + limits->host_beside;
+        kind->whole_bytes = plan->host_peak_bytes + beside;
+        kind->whole_why[0] = 0;
     }
     part_plan_close(&plan);
     return ATOM_OK;

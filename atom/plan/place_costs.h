@@ -38,7 +38,8 @@ typedef struct plan_host_limits {
     uint64_t host_memory;   /* 0: what the profile's device says */
     uint64_t
         host_beside; /* of that, what a whole copy's seam with the pool takes beside training */
-    uint64_t disk;   /* for the optimizer's state; 0: none */
+    uint64_t least_beside;  /* the same with what can be on disk there; 0: it cannot */
+    uint64_t disk;          /* for the optimizer's state; 0: none */
     uint32_t micro_batches; /* of one host's step; at least 1 */
 } plan_host_limits;
 

@@ -89,6 +89,7 @@ static atom_status price_kind(plan_pool *p, const plan_pool_request *r, const pl
     ATOM_TRY_CLEAN(profile_of(p, e, &profile));
     for (int way = 0; way < 2; way++) {
         limits.host_beside = r->beside[way];
+        limits.least_beside = r->least_beside[way];
         ATOM_TRY_CLEAN(
             plan_host_price(p->g, profile, p->layers, &limits, e->name, &p->costs[way][kind]));
         p->kinds[way][kind] = p->costs[way][kind].kind;

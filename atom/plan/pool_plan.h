@@ -28,8 +28,8 @@ typedef struct plan_pool_request {
     const graph *g;
     const plan_pool_file *file;
     /* host memory of a whole copy beside training, by place_mode; stages: ignored */
-    uint64_t beside[PLACE_MODES];
-    uint64_t seed; /* of the search for stages */
+    uint64_t beside[PLACE_MODES], least_beside[PLACE_MODES]; /* the least: as in place_costs.h */
+    uint64_t seed;                                           /* of the search for stages */
 } plan_pool_request;
 
 typedef struct plan_pool {

@@ -120,6 +120,8 @@ uint64_t pool_anchor_host_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sy
                                 bool on_disk);
 uint64_t pool_anchor_disk_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync,
                                 bool on_disk);
+/* Floats of the longest fragment. */
+uint64_t pool_longest(uint64_t n_floats, uint32_t n_fragments);
 /* What a joiner fetches, nearly. */
 uint64_t pool_anchor_state_bytes(uint64_t n_floats, pool_sync sync);
 /* A hash over the vector by fragments: what the manifest says of the genesis anchor. */

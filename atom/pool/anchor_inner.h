@@ -70,9 +70,6 @@ static inline bool pool_anchor_sums(const pool_anchor *p)
     return p->g && (!p->c.dense_samples || p->certified_samples < p->c.dense_samples);
 }
 
-/* anchor_size.c: floats of the longest fragment. */
-uint64_t pool_longest(uint64_t n_floats, uint32_t n_fragments);
-
 /* tier.c. Notes the failure that atom_fail told; the lock is held. */
 void pool_anchor_break(pool_anchor *p, atom_status st);
 /* What was made, and is in the other slot's file, becomes the fragment's; the lock is held. */

@@ -88,6 +88,15 @@ ATOM_MUST atom_status pool_run_join(const pool_run_config *config, const pool_jo
 const char *pool_run_ticket(const pool_run *run);
 uint16_t pool_run_port(const pool_run *run); /* 0: accepts nobody */
 const pool_settings *pool_run_settings(const pool_run *run);
+/* Host memory that a member takes beside its trainer, with its anchor in memory or on disk. */
+typedef struct pool_host_facts {
+    uint64_t floats;
+    uint32_t fragments;
+    int32_t codec; /* gsp_codec */
+    pool_sync sync;
+    bool audits;
+} pool_host_facts;
+uint64_t pool_host_bytes(const pool_host_facts *facts, bool on_disk);
 /* What it takes of this host beside the trainer and its checkpoints. */
 typedef struct pool_run_room {
     uint64_t host_bytes, least_host_bytes; /* with the anchor in memory, and on disk */

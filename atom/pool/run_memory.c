@@ -8,35 +8,43 @@
 #include "atom/base/size.h"
 #include "gossip/member/size.h"
 
-static gsp_member_facts facts_of(const pool_run *r, uint64_t n_floats, uint32_t n_fragments,
-                                 bool on_disk)
+static gsp_member_facts member_of(const pool_host_facts *f, bool on_disk)
 {
-    uint64_t first, longest = 0;
-    for (uint32_t f = 0; f < n_fragments; f++) {
-        uint64_t n = pool_fragment_range(n_floats, n_fragments, f, &first);
-        longest = n > longest ? n : longest;
-    }
-    return (gsp_member_facts){.codec = (gsp_codec)r->settings.codec,
-                              .floats = n_floats,
-                              .longest = longest,
-                              .audits = r->settings.audit_percent > 0,
+    return (gsp_member_facts){.codec = (gsp_codec)f->codec,
+                              .floats = f->floats,
+                              .longest = pool_longest(f->floats, f->fragments),
+                              .audits = f->audits,
                               .on_disk = on_disk};
+}
+
+uint64_t pool_host_bytes(const pool_host_facts *f, bool on_disk)
+{
+    const gsp_member_facts member = member_of(f, on_disk);
+    return pool_anchor_host_bytes(f->floats, f->fragments, f->sync, on_disk) +
+           gsp_member_host_bytes(&member);
+}
+
+static pool_host_facts facts_of(const pool_run *r, uint64_t n_floats)
+{
+    return (pool_host_facts){.floats = n_floats,
+                             .fragments = pool_fragments(n_floats, (uint32_t)r->settings.fragments),
+                             .codec = r->settings.codec,
+                             .sync = pool_settings_sync(&r->settings),
+                             .audits = r->settings.audit_percent > 0};
 }
 
 uint64_t pool_run_host_bytes(const pool_run *r, uint64_t n_floats, bool on_disk)
 {
-    uint32_t fragments = pool_fragments(n_floats, (uint32_t)r->settings.fragments);
-    const gsp_member_facts facts = facts_of(r, n_floats, fragments, on_disk);
-    return pool_anchor_host_bytes(n_floats, fragments, pool_settings_sync(&r->settings), on_disk) +
-           gsp_member_host_bytes(&facts);
+    const pool_host_facts facts = facts_of(r, n_floats);
+    return pool_host_bytes(&facts, on_disk);
 }
 
 uint64_t pool_run_disk_bytes(const pool_run *r, uint64_t n_floats, bool on_disk)
 {
-    uint32_t fragments = pool_fragments(n_floats, (uint32_t)r->settings.fragments);
-    const gsp_member_facts facts = facts_of(r, n_floats, fragments, on_disk);
-    return pool_anchor_disk_bytes(n_floats, fragments, pool_settings_sync(&r->settings), on_disk) +
-           gsp_member_disk_bytes(&facts);
+    const pool_host_facts facts = facts_of(r, n_floats);
+    const gsp_member_facts member = member_of(&facts, on_disk);
+    return pool_anchor_disk_bytes(n_floats, facts.fragments, facts.sync, on_disk) +
+           gsp_member_disk_bytes(&member);
 }
 
 void pool_run_seam(const pool_run *r, train_seam *seam)

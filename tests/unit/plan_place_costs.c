@@ -163,6 +163,28 @@ static void says_why_a_host_cannot_hold_it(void **state)
     leave(&f);
 }
 
+/* What a pool takes goes to disk before the optimizer's state does, and costs no time. */
+static void the_pools_share_goes_to_disk_first(void **state)
+{
+    (void)state;
+    fixture f = arrange("gpt2-124m");
+    plan_host_limits limits = {.host_memory = 64 * GIB, .host_beside = 2 * GIB, .micro_batches = C};
+    plan_host_costs roomy, tight;
+    assert_int_equal(plan_host_price(f.g, f.profile, f.l, &limits, "box", &roomy), ATOM_OK);
+    limits.host_memory = 3 * GIB;
+    assert_int_equal(plan_host_price(f.g, f.profile, f.l, &limits, "box", &tight), ATOM_OK);
+    assert_false(tight.kind.whole);
+    plan_host_free(&tight);
+    limits.least_beside = 200 * MIB;
+    assert_int_equal(plan_host_price(f.g, f.profile, f.l, &limits, "box", &tight), ATOM_OK);
+    assert_true(tight.kind.whole && tight.kind.whole_why[0] == 0);
+    assert_true(tight.kind.whole_bytes + 2 * GIB - 200 * MIB == roomy.kind.whole_bytes);
+    assert_true(tight.kind.whole_micro_seconds == roomy.kind.whole_micro_seconds);
+    plan_host_free(&tight);
+    plan_host_free(&roomy);
+    leave(&f);
+}
+
 static void refuses_a_profile_of_another_model(void **state)
 {
     (void)state;
@@ -182,6 +204,7 @@ int main(void)
         cmocka_unit_test(seconds_are_those_of_the_profile),
         cmocka_unit_test(a_whole_copy_costs_what_its_plan_says),
         cmocka_unit_test(says_why_a_host_cannot_hold_it),
+        cmocka_unit_test(the_pools_share_goes_to_disk_first),
         cmocka_unit_test(refuses_a_profile_of_another_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
