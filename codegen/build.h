@@ -9,7 +9,7 @@
 #include "swap/calls.h"
 
 /* Version of the calling convention that generated code declares for itself. */
-enum { GEN_ABI = 5 };
+enum { GEN_ABI = 6 };
 
 typedef struct gen_module gen_module;
 

@@ -286,7 +286,8 @@ static swap_call begin_call(const builder *b, int32_t index, int backward)
                       .rng = node->rng,
                       .rope = node->rope,
                       .scale = node->scale,
-                      .lift = node->lift};
+                      .lift = node->lift,
+                      .cap = node->cap};
     snprintf(call.name, sizeof call.name, "%.47s", node->name);
     node_dims(b->g, index, call.dim);
     return call;

@@ -27,7 +27,7 @@ static void emit_declarations(FILE *f)
             "        int32_t width, yarn;\n"
             "        float divisors[%d];\n"
             "    } rope;\n"
-            "    float scale, lift;\n"
+            "    float scale, lift, cap;\n"
             "} krn_args;\n"
             "typedef void (*krn_fn)(krn_ctx *, const krn_args *);\n"
             "typedef struct krn_table {\n"
@@ -156,6 +156,8 @@ static void emit_call(FILE *f, const swap_sub_model *s, const swap_call *c)
         fprintf(f, ", .scale = %af", (double)c->scale);
     if (c->lift != 0)
         fprintf(f, ", .lift = %af", (double)c->lift);
+    if (c->cap != 0)
+        fprintf(f, ", .cap = %af", (double)c->cap);
     fprintf(f, ", .rng = %u});\n", c->rng);
 }
 

@@ -8,7 +8,8 @@
  *   entry         buffers      dim      result
  *   linear        x w b y      1 I O    as the op's forward; b may be NULL
  *   linear_gelu   x w b y u    1 I O    as the op's forward; u may be NULL
- *   logits        x w b y      1 I O    as linear, but y is f32 whatever the dtype
+ *   logits        x w b y      1 I O    as linear, but y is f32 whatever the dtype, and capped by
+ *                                       args.cap if that is not 0
  *
  * Row o of the result does not depend on O: a product may be made in pieces of rows, same bits.
  *
@@ -43,9 +44,10 @@ typedef struct krn_attend {
     const void *qkv;
     void *keys, *values, *y;
     int64_t N, past, room, H, D;
-    int64_t K; /* key heads; 0 stands for H */
+    int64_t K;   /* key heads; 0 stands for H */
     int64_t W;   /* a token sees the W up to itself; 0: all */
     float scale; /* of the scores; 0 stands for 1/sqrt(D) */
+    float cap;   /* scores are cap tanh(x / cap); 0: x */
 } krn_attend;
 
 typedef void (*krn_attend_fn)(krn_ctx *cx, const krn_attend *args);

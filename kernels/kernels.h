@@ -67,7 +67,8 @@
  *
  * Mathematics: matmul, norm, softmax and loss accumulate in f32 (ref: f64) and round once to act.
  * gelu: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Losses: loss[n] = lse(logits) -
- * logits[target], 0 where target < 0; gradient scaled by step->loss_scale. Dropout keeps element e
+ * logits[target], 0 where target < 0; gradient scaled by step->loss_scale. A cap bends scores (once
+ * they are scaled) and logits. Dropout keeps element e
  * of node `rng` when atom_rng_u32(key, e) >= atom_rng_threshold(p), scaled by 1/(1-p); only when
  * step->train. attention's element index is ((b H + h) T + t) T + s.
  *
@@ -105,6 +106,7 @@ typedef struct krn_args {
     atom_rope rope; /* rope */
     float scale;    /* lora, scale; attention: 0 stands for 1/sqrt(D); compress: share */
     float lift;     /* rmsnorm, headnorm */
+    float cap;      /* attention, cross_entropy, classifier: x is cap tanh(x / cap); 0: x */
 } krn_args;
 
 /* K of attention, headnorm and rope. */

@@ -47,7 +47,8 @@ static void run_call(krn_ctx *cx, const krn_table *table, const swap_call *call,
                      .rng = call->rng,
                      .rope = call->rope,
                      .scale = call->scale,
-                     .lift = call->lift};
+                     .lift = call->lift,
+                     .cap = call->cap};
     for (int b = 0; b < call->n_buf; b++) {
         swap_ref ref = call->buf[b];
         if (ref.base != SWAP_BASE_NONE)

@@ -53,7 +53,7 @@ typedef struct swap_call {
     float eps, p;
     uint32_t flags, rng;
     atom_rope rope;
-    float scale, lift;
+    float scale, lift, cap;
 } swap_call;
 
 typedef enum swap_list {

@@ -80,7 +80,8 @@ static void run_attention(krn_ctx *cx, const generate_decoder *d, int32_t node)
                     .D = C / nd->heads,
                     .K = nd->kv_heads,
                     .W = nd->window,
-                    .scale = nd->scale};
+                    .scale = nd->scale,
+                    .cap = nd->cap};
     d->c.decode->attend(cx, &a);
 }
 
@@ -88,12 +89,14 @@ static void run_attention(krn_ctx *cx, const generate_decoder *d, int32_t node)
 static void run_head(krn_ctx *cx, const decode_part *part)
 {
     const generate_decoder *d = part->d;
-    const graph_node *nd = &d->c.g->nodes[d->head];
+    const graph *g = d->c.g;
+    const graph_node *nd = &g->nodes[d->head];
     char *x = tensor(d, nd->in[0]);
     krn_args args = {.buf = {x + decode_bytes(d, (uint64_t)((d->n - 1) * d->C)),
                              param(part, nd->params[0], part->row * d->C), NULL,
                              d->arena + d->logits_at + (uint64_t)part->row * sizeof(float)},
-                     .dim = {1, d->C, part->rows}};
+                     .dim = {1, d->C, part->rows},
+                     .cap = g->nodes[g->tensors[g->loss].producer].cap};
     d->c.decode->logits(cx, &args);
 }
 

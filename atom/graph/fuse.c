@@ -105,6 +105,7 @@ static graph_node rewrite(const fusing *f, int32_t n, int32_t *out_of)
         node = g->nodes[other];
         node.op = ATOM_OP_classifier;
         node.in[1] = g->nodes[n].in[1];
+        node.cap = g->nodes[n].cap;
         node.rng = g->nodes[n].rng;
     } else if (node.op == ATOM_OP_add) {
         node.op = ATOM_OP_dropout_add;

@@ -78,6 +78,8 @@ uint64_t graph_node_class(const graph *g, int32_t node)
         hash = atom_hash(hash, &n->kv_heads, sizeof n->kv_heads);
     if (n->window != 0)
         hash = atom_hash(hash, &n->window, sizeof n->window);
+    if (n->cap != 0)
+        hash = atom_hash(hash, &n->cap, sizeof n->cap);
     for (int i = 0; i < op->ins; i++) {
         const graph_tensor *t = &g->tensors[n->in[i]];
         int32_t how[] = {(int32_t)t->kind, (int32_t)graph_grad_mode(g, node, i)};

@@ -285,6 +285,11 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
     if (!lifts || signbit(n->lift))
         return atom_fail(ATOM_E_FORMAT, "lift is %g; rmsnorm and headnorm take 0 or 1, other ops 0",
                          (double)n->lift);
+    bool caps = n->op == ATOM_OP_attention || (op->flags & ATOM_OP_TERMINAL);
+    if (!rope_number(n->cap) || (n->cap > 0 && !caps))
+        return atom_fail(ATOM_E_FORMAT,
+                         "cap is %g; attention and losses may have one above 0, other ops none",
+                         (double)n->cap);
     bool random = op->flags & ATOM_OP_RANDOM;
     if (!(n->p >= 0 && n->p < 1) || signbit(n->p) || (!random && n->p != 0))
         return atom_fail(ATOM_E_FORMAT,

@@ -109,6 +109,7 @@ typedef struct graph_node {
     float scale;      /* lora, scale: above 0; attention: of the scores, 0 stands for 1/sqrt(D);
                          compress: the codec's share */
     float lift;       /* rmsnorm, headnorm: added to their weights; 0 or 1 */
+    float cap;        /* attention, cross_entropy, classifier: of scores, of logits; 0: none */
     int32_t codec;    /* compress: atom_codec_kind; others 0 */
     int32_t first;    /* lora: first column */
     uint32_t rng;     /* canonical id for random numbers; survives fusion */

@@ -223,6 +223,7 @@ static atom_status parse_node(parsing *p)
     ATOM_TRY(parse_rope(p, &node.rope));
     ATOM_TRY(graph_field_float(&p->line, "scale", false, &node.scale));
     ATOM_TRY(graph_field_float(&p->line, "lift", false, &node.lift));
+    ATOM_TRY(graph_field_float(&p->line, "cap", false, &node.cap));
     ATOM_TRY(graph_field_int(&p->line, "first", false, GRAPH_DIM_MAX, &first));
     ATOM_TRY(graph_field_int(&p->line, "rng", false, UINT32_MAX, &rng));
     if (node.op == ATOM_OP_compress)

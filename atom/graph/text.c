@@ -128,6 +128,8 @@ static void put_node(line *l, const graph *g, uint32_t index)
         put_float(l, "scale", n->scale);
     if (n->lift != 0)
         put_float(l, "lift", n->lift);
+    if (n->cap != 0)
+        put_float(l, "cap", n->cap);
     if (n->codec != 0)
         put(l, " codec=%s", atom_codec_names[n->codec]);
     if (n->first != 0)

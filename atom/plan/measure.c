@@ -117,7 +117,8 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
                      .rng = call->rng,
                      .rope = call->rope,
                      .scale = call->scale,
-                     .lift = call->lift};
+                     .lift = call->lift,
+                     .cap = call->cap};
     krn_fn fn = call->backward ? table->bwd[call->op] : table->fwd[call->op];
     if (!fn)
         return atom_fail(ATOM_E_UNSUPPORTED, "the %s backend has no %s kernel for %s",

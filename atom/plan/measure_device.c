@@ -134,7 +134,8 @@ atom_status plan_measure_call(plan_measure *m, const krn_table *table, const swa
                         .rng = call->rng,
                         .rope = call->rope,
                         .scale = call->scale,
-                        .lift = call->lift},
+                        .lift = call->lift,
+                        .cap = call->cap},
                .step = {.seed = 1, .step = 1, .loss_scale = 1e-3f, .train = 1}};
     memcpy(t.args.dim, call->dim, sizeof t.args.dim);
     t.workspace_bytes =

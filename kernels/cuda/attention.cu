@@ -72,6 +72,20 @@ static __device__ __forceinline__ void fwd_scores(fwd_state<W, DROP> &s, const k
     }
 }
 
+template <int W, bool DROP>
+static __device__ __forceinline__ void fwd_cap(fwd_state<W, DROP> &s, const attend_job &job)
+{
+#pragma unroll
+    for (int m = 0; m < fwd_state<W, DROP>::M; m++) {
+#pragma unroll
+        for (int n = 0; n < fwd_state<W, DROP>::N; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s.score[m][n][e] = job.cap_out * tanhf(s.score[m][n][e] * job.cap_in);
+        }
+    }
+}
+
 /* Scores of keys that a query does not see: behind it, or (early) before its window or document,
  * which is looked up again where it is needed: no registers for it in the loop. row, key: first of
  * the warp's queries, first of the tile's keys. */
@@ -270,6 +284,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
         krn_copy_commit();
         if (near) {
             fwd_scores<W, DROP>(s, q, k, row - first);
+            if (job.cap_in != 0.0f)
+                fwd_cap<W, DROP>(s, job);
             fwd_hide<W, DROP>(s, job, line, row, key, key < late);
             fwd_softmax<W, DROP>(s, scale2);
             if (DROP && mask.on)

@@ -36,6 +36,8 @@ struct attend_job {
     int T, H, K, D;
     int window;  /* 0: all; else < T */
     float scale; /* of the scores */
+    /* x becomes cap_out tanh(cap_in x) before it is scaled; cap_in 0: it stays */
+    float cap_in, cap_out;
     bool packed; /* rows of heads are whole chunks at multiples of 16 bytes */
     bool add;    /* dqkv is added to */
     krn_dropout drop;
@@ -54,6 +56,8 @@ static inline attend_job attend_job_of(krn_ctx *cx, const krn_args *args)
     job.D = (int)dim[3];
     job.window = dim[5] < dim[1] ? (int)dim[5] : 0;
     job.scale = (float)krn_attention_scale(args->scale, dim[3]);
+    job.cap_in = args->cap > 0 ? job.scale / args->cap : 0.0f;
+    job.cap_out = args->cap / job.scale;
     job.packed = dim[3] % 8 == 0;
     job.add = args->flags & KRN_ADD_D_IN0;
     job.drop = krn_dropout_make(args);

@@ -170,6 +170,7 @@ struct bwd_place {
     uint64_t line;            /* dropout: element of query 0, key 0 of the head */
     const float *lse, *delta; /* KEYS: of the step's columns, in shared memory */
     float scale2, kept;       /* kept: 1/(1-p) */
+    float cap_in, cap_out;    /* the job's */
 };
 
 /* Scores become P with the mask, dP becomes dS. */
@@ -203,6 +204,12 @@ bwd_slopes(float p[][bwd_state<W, KEYS>::N][4], float d[][bwd_state<W, KEYS>::N]
             for (int e = 0; e < 4; e++) {
                 float under = KEYS ? (e % 2 ? lse.y : lse.x) : s.lse[KEYS ? 0 : m][e / 2];
                 float mean = KEYS ? (e % 2 ? delta.y : delta.x) : s.delta[KEYS ? 0 : m][e / 2];
+                float bend = 1.0f;
+                if (at.cap_in != 0.0f) {
+                    float t = tanhf(p[m][n][e] * at.cap_in);
+                    p[m][n][e] = at.cap_out * t;
+                    bend = krn_fma(-t, t, 1.0f);
+                }
                 float one = krn_exp2_fast(krn_fma(p[m][n][e], at.scale2, -under));
                 int r = at.row + 16 * m + g + e / 2 * 8, c = at.column + 8 * n + 2 * t + e % 2;
                 if (edge && (KEYS ? r > c : c > r))
@@ -212,7 +219,7 @@ bwd_slopes(float p[][bwd_state<W, KEYS>::N][4], float d[][bwd_state<W, KEYS>::N]
                 bool keep = !DROP || (keeps >> e & 1);
                 float slope = DROP ? (keep ? d[m][n][e] * at.kept : 0.0f) : d[m][n][e];
                 p[m][n][e] = keep ? one : 0.0f;
-                d[m][n][e] = one * (slope - mean);
+                d[m][n][e] = one * (slope - mean) * bend;
             }
         }
     }
@@ -344,6 +351,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
     bwd_place at;
     at.row = row;
     at.scale2 = job.scale * ATTEND_LOG2E;
+    at.cap_in = job.cap_in;
+    at.cap_out = job.cap_out;
     at.kept = DROP && mask.on ? job.drop.scale : 1.0f;
 
     bwd_left<W, KEYS> mine, mine2;

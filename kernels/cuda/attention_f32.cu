@@ -113,7 +113,10 @@ static __device__ __forceinline__ void fwd_softmax(float *p, float *stat, int fi
         for (int j = 0; j < shape::N; j++) {
             int c = tx + SIDE * j;
             bool sees = c < shape::COLUMNS && key + c <= t && key + c >= seen;
-            x[j] = sees ? p[row * shape::LINE + c] * job.scale : -INFINITY;
+            x[j] = sees ? p[row * shape::LINE + c] : 0.0f;
+            if (job.cap_in != 0.0f)
+                x[j] = job.cap_out * tanhf(x[j] * job.cap_in);
+            x[j] = sees ? x[j] * job.scale : -INFINITY;
             top = fmaxf(top, x[j]);
         }
 #pragma unroll
@@ -240,9 +243,16 @@ bwd_slopes(float *p, float *slope, float x[f32_shape<W>::M][f32_shape<W>::N],
                 !mask.on || attend_keep(mask, line + (uint64_t)t * (uint64_t)job.T + (uint64_t)key);
             float factor = !keep ? 0.0f : mask.on ? job.drop.scale : 1.0f;
             bool sees = key <= t && key >= attend_first(span, t);
+            float bend = 1.0f;
+            if (job.cap_in != 0.0f) {
+                float turn = tanhf(x[i][j] * job.cap_in);
+                x[i][j] = job.cap_out * turn;
+                bend = krn_fma(-turn, turn, 1.0f);
+            }
             float one = sees ? expf(krn_fma(x[i][j], job.scale, -stats[query])) : 0.0f;
             p[r * shape::LINE + c] = one * factor;
-            slope[r * shape::LINE + c] = one * krn_fma(d[i][j], factor, -stats[QUERIES + query]);
+            slope[r * shape::LINE + c] =
+                one * krn_fma(d[i][j], factor, -stats[QUERIES + query]) * bend;
         }
     }
 }

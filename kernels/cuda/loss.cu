@@ -80,7 +80,20 @@ struct loss_job {
     void *d; /* or NULL */
     int64_t V, ld;
     const krn_step *step;
+    float cap, inv_cap; /* 0: logits are not capped */
 };
+
+static __device__ __forceinline__ float capped(const loss_job &job, float x)
+{
+    return job.cap != 0.0f ? job.cap * tanhf(x * job.inv_cap) : x;
+}
+
+/* The slope of capped() where that is y. */
+static __device__ __forceinline__ float cap_slope(const loss_job &job, float y)
+{
+    float share = y * job.inv_cap;
+    return krn_fma(-share, share, 1.0f);
+}
 
 /* Loss, and gradient where job.d is there. W: elements per access, for both L and A. */
 template <typename L, typename A, int W, bool ADD>
@@ -105,10 +118,13 @@ __global__ void __launch_bounds__(THREADS_MAX) loss_rows(loss_job job)
     for (int64_t v = first; v < whole; v += step) {
         float at[W];
         krn_load_w<L, W>(x + v, at);
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            at[i] = capped(job, at[i]);
         take<A, W>(&mine, at);
     }
     for (int64_t v = whole + threadIdx.x; v < job.V; v += blockDim.x) {
-        float at = krn_float(x[v]);
+        float at = capped(job, krn_float(x[v]));
         take<A, 1>(&mine, &at);
     }
     mine = join_warp<A>(mine);
@@ -124,7 +140,7 @@ __global__ void __launch_bounds__(THREADS_MAX) loss_rows(loss_job job)
     }
     float log_sum = logf(all.sum);
     if (threadIdx.x == 0)
-        job.loss[blockIdx.x] = log_sum + (all.top - krn_float(x[target]));
+        job.loss[blockIdx.x] = log_sum + (all.top - capped(job, krn_float(x[target])));
     if (!d)
         return;
     float scale = job.step->loss_scale, inv = krn_div(1.0f, all.sum);
@@ -136,15 +152,17 @@ __global__ void __launch_bounds__(THREADS_MAX) loss_rows(loss_job job)
             krn_load_w<A, W>(d + v, old);
 #pragma unroll
         for (int i = 0; i < W; i++) {
-            float p = krn_exp<A>(at[i] - all.top) * inv;
+            float y = capped(job, at[i]), p = krn_exp<A>(y - all.top) * inv;
             p = v + i == target ? p - 1.0f : p;
+            p *= cap_slope(job, y);
             at[i] = ADD ? krn_fma(scale, p, old[i]) : scale * p;
         }
         krn_store_w<A, W>(d + v, at);
     }
     for (int64_t v = whole + threadIdx.x; v < job.V; v += blockDim.x) {
-        float p = krn_exp<A>(krn_float(x[v]) - all.top) * inv;
+        float y = capped(job, krn_float(x[v])), p = krn_exp<A>(y - all.top) * inv;
         p = v == target ? p - 1.0f : p;
+        p *= cap_slope(job, y);
         krn_put(d + v, ADD ? krn_fma(scale, p, krn_float(d[v])) : scale * p);
     }
 }
@@ -157,11 +175,17 @@ static void launch_rows(krn_ctx *cx, const loss_job *job, int64_t rows, bool add
                threads, 0, *job);
 }
 
+static float inverse(float cap)
+{
+    return cap > 0.0f ? 1.0f / cap : 0.0f;
+}
+
 static void cross_entropy(krn_ctx *cx, const krn_args *args, void *d, atom_dtype act)
 {
     void *const *buf = args->buf;
     int64_t N = args->dim[0], V = args->dim[1];
-    loss_job job = {buf[0], (const int32_t *)buf[1], (float *)buf[2], d, V, V, cx->step};
+    loss_job job = {buf[0],    (const int32_t *)buf[1], (float *)buf[2], d, V, V, cx->step,
+                    args->cap, inverse(args->cap)};
     bool add = d && (args->flags & KRN_ADD_D_IN0);
     if (act == ATOM_F32)
         (V % 4 ? launch_rows<float, float, 1> : launch_rows<float, float, 4>)(cx, &job, N, add);
@@ -226,6 +250,7 @@ struct classifier {
     float *loss, *dw;
     void *dx;
     bool add, backward; /* backward: d logits are made */
+    float cap;
 };
 
 static unsigned char *scratch_of(const classifier *c, uint64_t at)
@@ -255,8 +280,15 @@ static void score_rows(const classifier *c, int64_t first, int64_t rows)
     mm.d_dtype = ATOM_F32;
     krn_cuda_matmul(c->cx, &mm, scratch_of(c, c->r.matmul_at));
     void *d = scratch_of(c, c->r.d_at + (uint64_t)(first * c->r.ld) * atom_dtype_bytes(c->act));
-    loss_job job = {mm.d,    c->targets + first, c->loss + first, c->backward ? d : nullptr, c->V,
-                    c->r.ld, c->cx->step};
+    loss_job job = {mm.d,
+                    c->targets + first,
+                    c->loss + first,
+                    c->backward ? d : nullptr,
+                    c->V,
+                    c->r.ld,
+                    c->cx->step,
+                    c->cap,
+                    inverse(c->cap)};
     (c->act == ATOM_F32 ? launch_rows<float, float, 4>
                         : launch_rows<float, krn_bf16, 8>)(c->cx, &job, rows, false);
 }
@@ -318,6 +350,7 @@ static classifier classifier_of(krn_ctx *cx, const krn_args *args, int backward,
     c.targets = (const int32_t *)buf[1];
     c.w = buf[2];
     c.loss = (float *)buf[3];
+    c.cap = args->cap;
     return c;
 }
 

@@ -77,6 +77,13 @@ static double dot(atom_dtype act, const void *x, int64_t x_at, const void *y, in
     return sum;
 }
 
+static double score_at(const ref_job *job, const head *a, int64_t t, int64_t s)
+{
+    const void *qkv = job->args->buf[0];
+    double sum = dot(job->act, qkv, qkv_at(a, 0, t), qkv, qkv_at(a, 1, s), a->D);
+    return ref_capped(a->scale * sum, job->args->cap);
+}
+
 static void attention_head(const ref_job *job, int64_t i)
 {
     void *const *buf = job->args->buf;
@@ -85,8 +92,7 @@ static void attention_head(const ref_job *job, int64_t i)
     for (int64_t t = 0; t < a.T; t++) {
         int64_t first = first_at(job, &a, t);
         for (int64_t s = first; s <= t; s++)
-            score[s] =
-                a.scale * dot(job->act, buf[0], qkv_at(&a, 0, t), buf[0], qkv_at(&a, 1, s), a.D);
+            score[s] = score_at(job, &a, t, s);
         double lse = ref_log_sum_exp(score + first, t + 1 - first);
         for (int64_t s = first; s <= t; s++)
             score[s] = exp(score[s] - lse) * factor_at(&a, t, s);
@@ -118,10 +124,10 @@ static void d_score_row(const ref_job *job, const head *a, double *d_q, double *
     double *dq = d_q + t * a->D;
     for (int64_t s = first_at(job, a, t); s <= t; s++) {
         double *dk = dkv + s * a->D, *dv = dkv + (a->T + s) * a->D;
-        double score = a->scale * dot(job->act, qkv, qkv_at(a, 0, t), qkv, qkv_at(a, 1, s), a->D);
+        double score = score_at(job, a, t, s), slope = ref_cap_slope(score, job->args->cap);
         double p = exp(score - lse), factor = factor_at(a, t, s);
         double dp = factor * dot(job->act, dy, y_at(a, t), qkv, qkv_at(a, 2, s), a->D);
-        double ds = p * (dp - delta) * a->scale;
+        double ds = p * (dp - delta) * a->scale * slope;
         for (int64_t e = 0; e < a->D; e++) {
             dq[e] += ds * ref_get(job->act, qkv, qkv_at(a, 1, s) + e);
             dk[e] += ds * ref_get(job->act, qkv, qkv_at(a, 0, t) + e);

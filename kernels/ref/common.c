@@ -115,6 +115,16 @@ double ref_dropout_factor(const ref_dropout *d, int64_t element)
     return atom_rng_u32(d->key, (uint64_t)element) >= d->threshold ? d->scale : 0.0;
 }
 
+double ref_capped(double x, float cap)
+{
+    return cap > 0 ? (double)cap * tanh(x / (double)cap) : x;
+}
+
+double ref_cap_slope(double y, float cap)
+{
+    return cap > 0 ? 1.0 - y / (double)cap * (y / (double)cap) : 1.0;
+}
+
 /* Tanh form ("gelu_new"): 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 static const double gelu_a = 0.79788456080286535588, gelu_b = 0.044715;
 

@@ -17,7 +17,7 @@ static void row_element(const ref_job *job, int64_t o, atom_dtype out, bool gelu
         sum += ref_get(job->act, buf[0], i) * ref_get(job->act, buf[1], o * I + i);
     if (buf[2])
         sum += ref_get(job->act, buf[2], o);
-    ref_put(out, buf[3], o, sum);
+    ref_put(out, buf[3], o, ref_capped(sum, job->args->cap));
     if (!gelu)
         return;
     double u = ref_get(job->act, buf[3], o);
@@ -59,7 +59,7 @@ static double score_of(atom_dtype act, const krn_attend *a, int64_t n, int64_t h
     double sum = 0;
     for (int64_t d = 0; d < a->D; d++)
         sum += ref_get(act, a->qkv, q + d) * ref_get(act, a->keys, krn_key_at(a, k, s, d));
-    return sum * krn_attention_scale(a->scale, a->D);
+    return ref_capped(sum * krn_attention_scale(a->scale, a->D), a->cap);
 }
 
 static void look(atom_dtype act, const krn_attend *a, int64_t n, int64_t h, double *p)

@@ -23,16 +23,18 @@ static double loss_of(const double *logits, int64_t V, int64_t target)
     return target < 0 ? 0.0 : ref_log_sum_exp(logits, V) - logits[target];
 }
 
-/* x f64[V]: logits in, dlogits out; returns the loss. */
-static double loss_to_d(double *x, int64_t V, int64_t target, double scale)
+/* x f64[V]: capped logits in, gradients of those that are not capped out; returns the loss. */
+static double loss_to_d(const ref_job *job, double *x, int64_t V, int64_t target)
 {
     if (target < 0) {
         memset(x, 0, (size_t)V * sizeof *x);
         return 0.0;
     }
     double lse = ref_log_sum_exp(x, V), loss = lse - x[target];
+    double scale = (double)job->cx->step->loss_scale;
     for (int64_t v = 0; v < V; v++)
-        x[v] = scale * (exp(x[v] - lse) - (v == target ? 1.0 : 0.0));
+        x[v] = scale * (exp(x[v] - lse) - (v == target ? 1.0 : 0.0)) *
+               ref_cap_slope(x[v], job->args->cap);
     return loss;
 }
 
@@ -41,7 +43,7 @@ static double *logits_row(const ref_job *job, int64_t n)
     int64_t V = job->args->dim[1];
     double *row = (double *)job->cx->workspace + n * V;
     for (int64_t v = 0; v < V; v++)
-        row[v] = ref_get(job->act, job->args->buf[0], n * V + v);
+        row[v] = ref_capped(ref_get(job->act, job->args->buf[0], n * V + v), job->args->cap);
     return row;
 }
 
@@ -61,8 +63,8 @@ static void loss_d_row(const ref_job *job, int64_t n)
 {
     void *const *buf = job->args->buf;
     int64_t V = job->args->dim[1], target = target_at(buf[1], n, V);
-    double *row = logits_row(job, n), scale = (double)job->cx->step->loss_scale;
-    ref_put(job->stat, buf[2], n, loss_to_d(row, V, target, scale));
+    double *row = logits_row(job, n);
+    ref_put(job->stat, buf[2], n, loss_to_d(job, row, V, target));
     for (int64_t v = 0; v < V && buf[4]; v++)
         ref_put_or_add(job->act, buf[4], n * V + v, row[v], job->args->flags & KRN_ADD_D_IN0);
 }
@@ -81,6 +83,8 @@ static double *classifier_row(const ref_job *job, int64_t n)
     for (int64_t v = 0; v < V; v += REF_BLOCK)
         ref_dot_block(row + v, V - v < REF_BLOCK ? V - v : REF_BLOCK, C, job->act, buf[0], n * C, 1,
                       job->act, buf[2], v * C, 1, C);
+    for (int64_t v = 0; v < V; v++)
+        row[v] = ref_capped(row[v], job->args->cap);
     return row;
 }
 
@@ -100,8 +104,7 @@ static void classifier_d_in_row(const ref_job *job, int64_t n)
 {
     const krn_args *args = job->args;
     int64_t V = args->dim[2], target = target_at(args->buf[1], n, V);
-    double scale = (double)job->cx->step->loss_scale;
-    double loss = loss_to_d(classifier_row(job, n), V, target, scale);
+    double loss = loss_to_d(job, classifier_row(job, n), V, target);
     ref_put(job->stat, args->buf[3], n, loss);
     if (args->buf[5])
         ref_linear_d_in(job, n, args->dim[1], V, ATOM_F64, job->cx->workspace, args->buf[2],

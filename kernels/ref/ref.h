@@ -93,6 +93,9 @@ typedef struct ref_dropout {
 ref_dropout ref_dropout_make(const krn_ctx *cx, const krn_args *args);
 double ref_dropout_factor(const ref_dropout *d, int64_t element);
 
+/* cap tanh(x / cap), and its slope where that is y; cap 0: x, and 1. */
+double ref_capped(double x, float cap);
+double ref_cap_slope(double y, float cap);
 double ref_gelu(double x);
 double ref_gelu_slope(double x);
 /* log(sum(exp(x[0..n)))) of f64 values. */

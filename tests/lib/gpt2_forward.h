@@ -100,7 +100,8 @@ static inline void gpt2_forward_node(gpt2_forward *f, const graph_node *node)
                      .rng = node->rng,
                      .rope = node->rope,
                      .scale = node->scale,
-                     .lift = node->lift};
+                     .lift = node->lift,
+                     .cap = node->cap};
     int b = 0;
     gpt2_forward_dims(f->g, node, args.dim);
     for (int i = 0; i < op->ins; i++)

@@ -433,6 +433,12 @@ krn_args op_args(const op_case *c)
         args.scale = 0.15f;
     if (c->op == ATOM_OP_rmsnorm || c->op == ATOM_OP_headnorm)
         args.lift = c->variant % 2 ? 1.0f : 0.0f;
+    static const float score_caps[VARIANT_N] = {0, 1.5f, 0, 4},
+                       logit_caps[VARIANT_N] = {0, 6, 0, 3};
+    if (c->op == ATOM_OP_attention)
+        args.cap = score_caps[c->variant];
+    if (c->op == ATOM_OP_cross_entropy || c->op == ATOM_OP_classifier)
+        args.cap = logit_caps[c->variant];
     static const float shares[VARIANT_N] = {0.1f, 0.5f, 0.01f, 1};
     if (c->op == ATOM_OP_compress)
         args.scale = shares[c->variant];

@@ -139,6 +139,11 @@ static void naive_scale(krn_ctx *cx, const krn_args *a)
         at(a, 1)[e] = at(a, 0)[e] * (double)a->scale;
 }
 
+static double bent(const krn_args *a, double x)
+{
+    return a->cap > 0 ? (double)a->cap * tanh(x / (double)a->cap) : x;
+}
+
 static void naive_attention(krn_ctx *cx, const krn_args *a)
 {
     double scale = a->scale > 0 ? (double)a->scale : 1 / sqrt((double)a->dim[3]);
@@ -159,7 +164,7 @@ static void naive_attention(krn_ctx *cx, const krn_args *a)
                     double score = 0;
                     for (int64_t d = 0; d < D; d++)
                         score += q[d] * k[d] * scale;
-                    double e = exp(score); /* scores of the tests are small */
+                    double e = exp(bent(a, score)); /* scores of the tests are small */
                     sum += e;
                     e *= mask(cx, a, (uint64_t)(((b * H + h) * T + t) * T + s));
                     for (int64_t d = 0; d < D; d++)
@@ -306,8 +311,8 @@ static void naive_cross_entropy(krn_ctx *cx, const krn_args *a)
     for (int64_t n = 0; n < a->dim[0]; n++) {
         double sum = 0;
         for (int64_t v = 0; v < V; v++)
-            sum += exp(at(a, 0)[n * V + v]);
-        at(a, 2)[n] = targets[n] < 0 ? 0 : log(sum) - at(a, 0)[n * V + targets[n]];
+            sum += exp(bent(a, at(a, 0)[n * V + v]));
+        at(a, 2)[n] = targets[n] < 0 ? 0 : log(sum) - bent(a, at(a, 0)[n * V + targets[n]]);
     }
 }
 
@@ -322,8 +327,8 @@ static void naive_classifier(krn_ctx *cx, const krn_args *a)
             double logit = 0;
             for (int64_t c = 0; c < C; c++)
                 logit += at(a, 0)[n * C + c] * at(a, 2)[v * C + c];
-            sum += exp(logit);
-            hit = v == targets[n] ? logit : hit;
+            sum += exp(bent(a, logit));
+            hit = v == targets[n] ? bent(a, logit) : hit;
         }
         at(a, 3)[n] = targets[n] < 0 ? 0 : log(sum) - hit;
     }

@@ -110,7 +110,8 @@ static krn_args args_of(const walker *w, const graph_node *node)
                      .rng = node->rng,
                      .rope = node->rope,
                      .scale = node->scale,
-                     .lift = node->lift};
+                     .lift = node->lift,
+                     .cap = node->cap};
     node_dims(w->g, node, args.dim);
     return args;
 }

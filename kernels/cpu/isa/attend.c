@@ -109,6 +109,8 @@ KRN_INLINE void softmax_row(const attend_rows *t, int64_t r)
     float *score = t->score + r * t->width;
     vf top = vf_all(-INFINITY), sum = vf_all(0.0f);
     int64_t first = krn_attend_first(t->a, t->n + r);
+    for (int64_t s = t->first; s < t->width && t->a->cap > 0; s += VF_LANES)
+        vf_store(score + s, vf_capped(vf_load(score + s), t->a->cap));
     for (int64_t s = t->first; s < first; s++)
         score[s] = -INFINITY;
     for (int64_t s = t->a->past + t->n + r + 1; s < t->width; s++)

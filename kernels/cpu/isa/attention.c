@@ -39,6 +39,8 @@ KRN_INLINE void soften_row(const query_block *q, int64_t r, int64_t s0)
         memset(s, 0, BLOCK * sizeof *s);
         return;
     }
+    if (j->cap > 0)
+        attention_cap_row(j, s);
     for (int64_t c = 0; c < dead; c++)
         s[c] = -INFINITY;
     for (int64_t c = live; c < BLOCK; c++)

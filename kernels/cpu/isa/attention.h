@@ -22,6 +22,7 @@ typedef struct attention_job {
     float *lse;
     bool add;
     float scale;
+    float cap; /* of a score before it is scaled: the op's, divided by scale; 0: none */
     krn_drop drop;
     const krn_step *step; /* and dims, for krn_first_seen */
     const int64_t *dim;
@@ -54,6 +55,7 @@ KRN_INLINE attention_job attention_job_open(krn_ctx *cx, const krn_args *args, i
                            .blocks = attention_blocks(T),
                            .qkv = args->buf[0],
                            .scale = (float)krn_attention_scale(args->scale, D),
+                           .cap = args->cap / (float)krn_attention_scale(args->scale, D),
                            .drop = krn_drop_make(cx, args),
                            .step = cx->step,
                            .dim = args->dim,
@@ -123,6 +125,13 @@ KRN_INLINE uint64_t attention_seen(const attention_head *a, int64_t t, int64_t s
     int64_t low = attention_first(a, t) - s0, high = krn_min(t - s0, ATTENTION_BLOCK - 1);
     low = low > 0 ? low : 0;
     return low > high ? 0 : (~(uint64_t)0 << low) & (~(uint64_t)0 >> (ATTENTION_BLOCK - 1 - high));
+}
+
+/* Caps a row of scores before it is scaled. */
+KRN_INLINE void attention_cap_row(const attention_job *j, float *s)
+{
+    for (int64_t c = 0; c < ATTENTION_BLOCK; c += VF_LANES)
+        vf_store(s + c, vf_capped(vf_load(s + c), j->cap));
 }
 
 /* Asks for n rows of D elements, `step` apart from element `at`, while others are worked on: each

@@ -116,6 +116,8 @@ static void add_key_block(query_block *q, int64_t s0)
     float shrink[BLOCK];
     amx_mul(q->score, BLOCK, false, q->head.amx.query + q->t0 * W, W, q->head.amx.keys_t + s0 * W,
             BLOCK, BLOCK, BLOCK, W);
+    for (int64_t r = 0; r < BLOCK && q->head.job->cap > 0; r++)
+        attention_cap_row(q->head.job, q->score + r * BLOCK);
     bool cut = attention_cut(&q->head, q->t0, s0);
     for (int64_t r = 0; r < BLOCK && cut; r++)
         mask_row(q, r, s0);

@@ -77,10 +77,13 @@ KRN_INLINE void gradient_part(const attention_head *a, const tile_space *tile, i
     const attention_job *j = a->job;
     const float *lse = a->amx.stats, *delta = lse + j->blocks * BLOCK;
     vf scale = vf_all(j->scale), mask = vf_load(factor + c);
-    vf x = vf_exp(_mm512_fmsub_ps(vf_load(tile->score + r * BLOCK + c), scale, vf_all(lse[t])));
+    vf score = vf_load(tile->score + r * BLOCK + c);
+    vf x = vf_exp(_mm512_fmsub_ps(score, scale, vf_all(lse[t])));
     x = _mm512_maskz_mov_ps((__mmask16)(seen >> c), x);
     *p = x * mask;
     *ds = x * (vf_load(tile->dp + r * BLOCK + c) * mask - vf_all(delta[t])) * scale;
+    if (j->cap > 0)
+        *ds *= vf_cap_slope(score, j->cap);
 }
 
 KRN_INLINE vi zip(vi low, vi high)
@@ -124,6 +127,8 @@ static void add_tile(const attention_head *a, const attention_amx_space *sum, in
     amx_mul(tile.score, BLOCK, false, s->query + t0 * W, W, s->keys_t + s0 * W, BLOCK, BLOCK, BLOCK,
             W);
     amx_mul(tile.dp, BLOCK, false, s->dy + t0 * W, W, s->values_t + s0 * W, BLOCK, BLOCK, BLOCK, W);
+    for (int64_t r = 0; r < BLOCK && a->job->cap > 0; r++)
+        attention_cap_row(a->job, tile.score + r * BLOCK);
     if (attention_cut(a, t0, s0)) {
         for (int64_t r = 0; r < BLOCK; r += 2)
             gradient_rows(a, &tile, t0, s0, r, true, factor);

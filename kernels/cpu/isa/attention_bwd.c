@@ -31,15 +31,27 @@ KRN_INLINE void prepare(atom_dtype dtype, const attention_head *a)
     }
 }
 
+/* Caps a row of scores; bend is multiplied by its slopes. */
+KRN_INLINE void cap_row(const attention_job *j, float *p, float *bend)
+{
+    attention_cap_row(j, p);
+    for (int64_t c = 0; c < BLOCK; c += VF_LANES)
+        vf_store(bend + c, vf_load(bend + c) * vf_cap_slope(vf_load(p + c), j->cap));
+}
+
 /* Row r of the tiles at (t0, s0): score becomes P times its mask, dp becomes dS. */
 KRN_INLINE void gradient_row(const attention_head *a, int64_t t0, int64_t s0, int64_t r)
 {
     const attention_job *j = a->job;
     int64_t t = t0 + r, live = krn_min(BLOCK, t - s0 + 1);
-    float *p = a->space.tiles + r * BLOCK, *ds = p + BLOCK * BLOCK, factor[BLOCK];
+    float *p = a->space.tiles + r * BLOCK, *ds = p + BLOCK * BLOCK, factor[BLOCK], bend[BLOCK];
     vf lse = vf_all(j->lse[(a->b * j->H + a->h) * j->T + t]);
     vf delta = vf_all(a->space.stats[t]), scale = vf_all(j->scale);
     int64_t dead = krn_min(BLOCK, attention_first(a, t) - s0);
+    for (int64_t c = 0; c < BLOCK; c += VF_LANES)
+        vf_store(bend + c, scale);
+    if (j->cap > 0)
+        cap_row(j, p, bend);
     for (int64_t c = 0; c < dead; c++)
         p[c] = -INFINITY;
     for (int64_t c = live; c < BLOCK; c++)
@@ -52,7 +64,7 @@ KRN_INLINE void gradient_row(const attention_head *a, int64_t t0, int64_t s0, in
         vf mask = vf_load(factor + c);
         vf x = vf_exp(vf_load(p + c) * scale - lse);
         vf_store(p + c, x * mask);
-        vf_store(ds + c, x * (vf_load(ds + c) * mask - delta) * scale);
+        vf_store(ds + c, x * (vf_load(ds + c) * mask - delta) * vf_load(bend + c));
     }
 }
 

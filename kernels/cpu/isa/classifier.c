@@ -10,6 +10,8 @@
  *   3. per span of words: d = e * factor (- loss_scale at the target), and d transposed;
  *      dw += d x, dx += d w; dx sums in f32 over all spans and is rounded once.
  *
+ * Logits with a cap are capped in step 1, where e takes the slope along; so the sum is of e before.
+ *
  * Each exp is taken once, and what is rounded to act is a value near its own size, so that bf16
  * logits never cost the loss its precision. Refuses to hold logits of all rows.
  */
@@ -37,7 +39,7 @@ typedef struct head_job {
     float *loss, *dw;
     void *dx;
     bool add_dx, keep;
-    float scale;
+    float scale, cap;
     classifier_space space;
     product logits, dw_product, dx_product;
 } head_job;
@@ -76,10 +78,12 @@ KRN_INLINE void split_words(atom_dtype dtype, const head_job *j, uint32_t i)
 }
 
 /* Columns c .. c+VF_LANES of a tile: top, sum of exp, and e where it is kept. */
-KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const float *tile, int64_t block,
+KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, float *tile, int64_t block,
                              int64_t words, int64_t r0, int64_t c)
 {
-    const float *at = tile + c;
+    float *at = tile + c;
+    for (int64_t v = 0; v < words && j->cap > 0; v++)
+        vf_store(at + v * GEMM_PANEL, vf_capped(vf_load(at + v * GEMM_PANEL), j->cap));
     vf top = vf_load(at);
     for (int64_t v = 1; v < words; v++)
         top = vf_max(top, vf_load(at + v * GEMM_PANEL));
@@ -88,6 +92,8 @@ KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const float *t
     for (int64_t v = 0; v < words; v++) {
         vf e = vf_exp(vf_load(at + v * GEMM_PANEL) - top);
         sum += e;
+        if (j->cap > 0)
+            e *= vf_cap_slope(vf_load(at + v * GEMM_PANEL), j->cap);
         if (j->keep)
             vf_store_act(dtype, j->space.e, to + v * j->padded, e);
     }
@@ -163,6 +169,8 @@ KRN_INLINE void scale_words(atom_dtype dtype, const head_job *j, int64_t v, int6
         if (j->targets[j->first + r] < 0 || i < 0 || i >= n)
             continue;
         float d = (expf(j->space.hit[r] - j->space.lse[r]) - 1.0f) * j->scale;
+        float share = j->cap > 0 ? j->space.hit[r] / j->cap : 0;
+        d *= 1 - share * share;
         if (dtype == ATOM_F32)
             ((float *)j->space.e)[at + i * j->padded + r] = d;
         else
@@ -301,6 +309,7 @@ static void run(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int backwar
                   .w = buf[2],
                   .loss = buf[3],
                   .keep = backward != 0,
+                  .cap = args->cap,
                   .space = classifier_space_carve(&carve, dtype, backward, args->dim)};
     j.R = classifier_rows(j.N, j.V, bytes);
     j.word_blocks = krn_ceil_div(j.V, CLASSIFIER_BLOCK);

@@ -17,8 +17,24 @@ typedef struct loss_job {
     float *loss;
     void *d;
     bool add;
-    float scale;
+    float scale, cap;
 } loss_job;
+
+KRN_INLINE vf get_logits(atom_dtype dtype, const loss_job *j, int64_t at, int64_t k)
+{
+    vf x = vf_get(dtype, j->logits, at, k);
+    return j->cap > 0 ? vf_capped(x, j->cap) : x;
+}
+
+/* The same of one number: the bits that it has beside others. */
+KRN_INLINE float cap_one(const loss_job *j, float x)
+{
+    float lanes[VF_LANES];
+    if (j->cap == 0)
+        return x;
+    vf_store(lanes, vf_capped(vf_all(x), j->cap));
+    return lanes[0];
+}
 
 /* Whole vectors of the row; what is left of it is read apart. */
 KRN_INLINE float row_top(atom_dtype dtype, const loss_job *j, int64_t at)
@@ -34,7 +50,7 @@ KRN_INLINE float row_top(atom_dtype dtype, const loss_job *j, int64_t at)
         top = x > top ? x : top;
     }
     float most = vf_top(tops);
-    return most > top ? most : top;
+    return cap_one(j, most > top ? most : top); /* a cap leaves what is on top there */
 }
 
 KRN_INLINE double row_sum(atom_dtype dtype, const loss_job *j, int64_t at, float top)
@@ -42,7 +58,7 @@ KRN_INLINE double row_sum(atom_dtype dtype, const loss_job *j, int64_t at, float
     vf sum = vf_all(0.0f);
     for (int64_t v = 0; v < j->V; v += VF_LANES) {
         int64_t k = krn_min(VF_LANES, j->V - v);
-        vf e = vf_exp(vf_get(dtype, j->logits, at + v, k) - vf_all(top));
+        vf e = vf_exp(get_logits(dtype, j, at + v, k) - vf_all(top));
         if (k < VF_LANES) {
             float lanes[VF_LANES];
             vf_store(lanes, e);
@@ -74,15 +90,18 @@ KRN_INLINE void row_gradient(atom_dtype dtype, const loss_job *j, int64_t at, in
     float before = j->add ? get_one(dtype, j->d, at + (target < 0 ? 0 : target)) : 0.0f;
     for (int64_t v = 0; v < j->V; v += VF_LANES) {
         int64_t k = krn_min(VF_LANES, j->V - v);
-        vf p = vf_all(0.0f);
+        vf p = vf_all(0.0f), x = get_logits(dtype, j, at + v, k);
         if (target >= 0)
-            p = vf_exp(vf_get(dtype, j->logits, at + v, k) - vf_all((float)lse));
+            p = vf_exp(x - vf_all((float)lse));
+        if (j->cap > 0)
+            p *= vf_cap_slope(x, j->cap);
         put_d(dtype, j, at + v, k, p * vf_all(j->scale));
     }
     if (target < 0)
         return;
-    double p = exp((double)get_one(dtype, j->logits, at + target) - lse);
-    float d = (float)((p - 1.0) * (double)j->scale) + before;
+    double x = (double)cap_one(j, get_one(dtype, j->logits, at + target)), p = exp(x - lse);
+    double share = j->cap > 0 ? x / (double)j->cap : 0;
+    float d = (float)((p - 1.0) * (1 - share * share) * (double)j->scale) + before;
     if (dtype == ATOM_F32)
         ((float *)j->d)[at + target] = d;
     else
@@ -94,7 +113,8 @@ KRN_INLINE void loss_row(atom_dtype dtype, const loss_job *j, uint32_t n)
     int64_t at = (int64_t)n * j->V, target = j->targets[n];
     float top = row_top(dtype, j, at);
     double lse = (double)top + log(row_sum(dtype, j, at, top));
-    j->loss[n] = target < 0 ? 0.0f : (float)(lse - (double)get_one(dtype, j->logits, at + target));
+    float hit = target < 0 ? 0 : cap_one(j, get_one(dtype, j->logits, at + target));
+    j->loss[n] = target < 0 ? 0.0f : (float)(lse - (double)hit);
     if (j->d)
         row_gradient(dtype, j, at, target, lse);
 }
@@ -104,8 +124,11 @@ KRN_TASK(loss_row, ATOM_BF16, bf16)
 
 static void run(krn_ctx *cx, const krn_args *args, atom_task task, bool backward)
 {
-    loss_job j = {
-        .V = args->dim[1], .logits = args->buf[0], .targets = args->buf[1], .loss = args->buf[2]};
+    loss_job j = {.V = args->dim[1],
+                  .logits = args->buf[0],
+                  .targets = args->buf[1],
+                  .loss = args->buf[2],
+                  .cap = args->cap};
     if (backward) {
         j.d = args->buf[4];
         j.add = args->flags & KRN_ADD_D_IN0;

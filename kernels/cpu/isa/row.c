@@ -19,6 +19,7 @@ typedef struct row_job {
     const void *w, *b;
     void *y, *u;
     bool gelu;
+    float cap;
 } row_job;
 
 /* sum[r] = dot product of x and row o + r of w, r < rows (a constant). */
@@ -45,12 +46,14 @@ KRN_INLINE void dot_rows(atom_dtype dtype, const row_job *j, int64_t o, int rows
         sum[r] = vf_sum(even[r] + odd[r]);
 }
 
-/* Bias, rounding, gelu: k outputs from o on. */
+/* Bias, cap, rounding, gelu: k outputs from o on. */
 KRN_INLINE void finish(atom_dtype dtype, atom_dtype out, const row_job *j, int64_t o, int64_t k,
                        vf sum)
 {
     if (j->b)
         sum += vf_get(dtype, j->b, o, k);
+    if (j->cap > 0)
+        sum = vf_capped(sum, j->cap);
     vf_put(out, j->y, o, k, sum);
     if (!j->gelu)
         return;
@@ -106,7 +109,8 @@ static void run(krn_ctx *cx, const krn_args *args, atom_dtype dtype, bool gelu, 
                  .b = args->buf[2],
                  .y = args->buf[3],
                  .u = gelu ? args->buf[4] : NULL,
-                 .gelu = gelu};
+                 .gelu = gelu,
+                 .cap = args->cap};
     krn_each(cx->threads, krn_ceil_div(j.O, j.task_rows), task, &j);
 }
 
