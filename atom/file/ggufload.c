@@ -155,7 +155,10 @@ static atom_status take_gemma(taking *t)
 {
     graph_config *c = t->c;
     int64_t every = number(t, "attention.sliding_window_pattern", c->full_every);
-    c->local_theta = real(t, "rope.freq_base_swa", (double)c->local_theta);
+    if (graph_family_traits(c->family)->local_rope)
+        c->local_theta = real(t, "rope.freq_base_swa", (double)c->local_theta);
+    c->attn_cap = real(t, "attn_logit_softcapping", (double)c->attn_cap);
+    c->final_cap = real(t, "final_logit_softcapping", (double)c->final_cap);
     c->query_scalar = file_gguf_query_scalar(c);
     return every == c->full_every
                ? ATOM_OK

@@ -50,8 +50,9 @@ enum { GGUF_NOPE_EVERY = 4 }; /* llama.cpp's constant for smollm3: no key says i
  * of a generation by that of C / H. */
 float file_gguf_query_scalar(const graph_config *c)
 {
-    enum { LARGEST_OF_3 = 62 };
-    return (float)(c->layers == LARGEST_OF_3 ? c->width / c->heads : c->head_dim);
+    enum { LARGEST_OF_2 = 46, LARGEST_OF_3 = 62 };
+    int64_t largest = c->family == GRAPH_GEMMA2 ? LARGEST_OF_2 : LARGEST_OF_3;
+    return (float)(c->layers == largest ? c->width / c->heads : c->head_dim);
 }
 
 /* And which layers have windows, and what rope those have. */
@@ -64,6 +65,10 @@ static atom_status check_gemma(const graph_config *c)
                       : c->untied                                    ? "an untied head"
                       : c->qkv_bias                                  ? "attention_bias"
                                                                      : NULL;
+    if (!key && (c->attn_cap > 0) != (usual->attn_cap > 0))
+        key = "attn_logit_softcapping";
+    if (!key && (c->final_cap > 0) != (usual->final_cap > 0))
+        key = "final_logit_softcapping";
     for (int64_t i = 0; i < c->layers && !key; i++) {
         if (graph_layer_is_full(c, i) != graph_layer_is_full(&pattern, i))
             key = "layer_types";
@@ -160,6 +165,10 @@ atom_status file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_t
         put_number(w, c, "attention.sliding_window", c->window ? c->window : c->positions);
     else if (c->window && c->window_layers == 0) /* else it hides nothing: check_model */
         put_number(w, c, "attention.sliding_window", c->window);
+    if (c->attn_cap > 0)
+        put_real(w, c, "attn_logit_softcapping", c->attn_cap);
+    if (c->final_cap > 0)
+        put_real(w, c, "final_logit_softcapping", c->final_cap);
     put_rotary(w, c);
     if (graph_family_traits(c->family)->multipliers)
         put_multipliers(w, c);

@@ -47,7 +47,9 @@ static atom_status check_spelling(const char *path, const json_t *root)
                                         "sliding_window_pattern",
                                         "_sliding_window_pattern",
                                         "rope_local_base_freq",
-                                        "query_pre_attn_scalar"};
+                                        "query_pre_attn_scalar",
+                                        "attn_logit_softcapping",
+                                        "final_logit_softcapping"};
     return file_check_spelling(path, root, names, sizeof names / sizeof *names);
 }
 

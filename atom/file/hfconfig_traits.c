@@ -17,8 +17,8 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
         const char *key;
         double neutral;
         bool ours;
-    } keys[] = {{"attn_logit_softcapping", 0, false},
-                {"final_logit_softcapping", 0, false},
+    } keys[] = {{"attn_logit_softcapping", 0, traits->caps},
+                {"final_logit_softcapping", 0, traits->caps},
                 {"query_pre_attn_scalar", 0, traits->query_scalar},
                 {"rope_local_base_freq", 0, traits->local_rope},
                 {"sliding_window_pattern", 0, traits->windows == GRAPH_WINDOW_MOST},
@@ -130,6 +130,10 @@ static atom_status take_pattern(const char *path, const json_t *root, graph_conf
     const json_t *types, *said = atom_json_present(root, key);
     int64_t first = 0;
     ATOM_TRY(open_layer_types(path, root, c, &types));
+    if (said && !graph_family_traits(c->family)->local_rope)
+        return file_not_supported(path, key,
+                                  "of this model_type every second layer has a window; "
+                                  "layer_types may say otherwise");
     ATOM_TRY(file_take_int(path, root, key, NULL, c->full_every, &c->full_every));
     if (!types)
         return ATOM_OK;
@@ -244,6 +248,21 @@ static atom_status take_multiplier(const char *path, const json_t *root, const c
                                 (double)*out);
 }
 
+/* Null is none; the class has one or has not where the key is absent. */
+static atom_status take_cap(const char *path, const json_t *root, const char *key, float *cap)
+{
+    if (!json_object_get(root, key))
+        return ATOM_OK;
+    *cap = 0;
+    return atom_json_present(root, key) ? take_multiplier(path, root, key, cap) : ATOM_OK;
+}
+
+static atom_status take_caps(const char *path, const json_t *root, graph_config *c)
+{
+    ATOM_TRY(take_cap(path, root, "attn_logit_softcapping", &c->attn_cap));
+    return take_cap(path, root, "final_logit_softcapping", &c->final_cap);
+}
+
 static atom_status take_multipliers(const char *path, const json_t *root, graph_config *c)
 {
     ATOM_TRY(take_multiplier(path, root, "embedding_multiplier", &c->embedding_scale));
@@ -260,6 +279,8 @@ atom_status file_traits_take(const char *path, const json_t *root, graph_config 
         ATOM_TRY(take_nope(path, root, c));
     if (traits->multipliers)
         ATOM_TRY(take_multipliers(path, root, c));
+    if (traits->caps)
+        ATOM_TRY(take_caps(path, root, c));
     if (traits->query_scalar)
         ATOM_TRY(take_multiplier(path, root, "query_pre_attn_scalar", &c->query_scalar));
     return take_window(path, root, c);
@@ -293,7 +314,8 @@ static int set_window(json_t *root, const graph_config *c)
     return json_object_set_new(root, "sliding_window", window) < 0 ||
            (windows == GRAPH_WINDOW_MOST &&
             (set_layer_types(root, c) ||
-             json_object_set_new(root, "sliding_window_pattern", json_integer(every)) < 0)) ||
+             (graph_family_traits(c->family)->local_rope &&
+              json_object_set_new(root, "sliding_window_pattern", json_integer(every)) < 0))) ||
            (windows == GRAPH_WINDOW_ALL && c->window_layers && set_layer_types(root, c)) ||
            (windows == GRAPH_WINDOW_LATER &&
             (json_object_set_new(root, "use_sliding_window", json_boolean(c->window > 0)) < 0 ||
@@ -329,6 +351,17 @@ static int set_multipliers(json_t *root, const graph_config *c)
     return failed;
 }
 
+static int set_cap(json_t *root, const char *key, float cap)
+{
+    return json_object_set_new(root, key, cap > 0 ? json_real(file_neat(cap)) : json_null()) < 0;
+}
+
+static int set_caps(json_t *root, const graph_config *c)
+{
+    return set_cap(root, "attn_logit_softcapping", c->attn_cap) ||
+           set_cap(root, "final_logit_softcapping", c->final_cap);
+}
+
 /* transformers 5 takes it for a whole number. */
 static int set_query_scalar(json_t *root, const graph_config *c)
 {
@@ -344,6 +377,7 @@ int file_traits_set(json_t *root, const graph_config *c, bool kept)
     return (traits->nope && set_nope(root, c)) ||
            (traits->multipliers && set_multipliers(root, c)) ||
            (traits->query_scalar && set_query_scalar(root, c)) ||
+           (traits->caps && set_caps(root, c)) ||
            (traits->geglu &&
             json_object_set_new(root, "hidden_activation", json_string("gelu_pytorch_tanh")) < 0) ||
            (traits->attention_bias &&

@@ -162,6 +162,7 @@ atom_status block_attention(graph_blocks *b, int64_t layer)
     attention.scale = c->attention_scale;
     if (c->query_scalar > 0)
         attention.scale = (float)(1 / sqrt((double)c->query_scalar));
+    attention.cap = c->attn_cap;
     attention.window = graph_layer_is_full(c, layer) ? 0 : c->window;
     ATOM_TRY(graph_add_node(b->g, &attention, &a));
     ATOM_TRY(add_linear(b, layer, "self_attn.o_proj", H * D, c->width, c->o_bias, &a));
@@ -187,7 +188,7 @@ atom_status block_gated_mlp(graph_blocks *b, int64_t layer)
 atom_status block_head(graph_blocks *b)
 {
     graph_node head = {.name = "lm_head", .op = ATOM_OP_linear, .n_params = 1};
-    graph_node loss = {.name = "loss", .op = ATOM_OP_cross_entropy};
+    graph_node loss = {.name = "loss", .op = ATOM_OP_cross_entropy, .cap = b->c->final_cap};
     int64_t dims[2] = {b->c->vocab_size, b->c->width};
     int32_t out;
     ATOM_TRY(add_norm(b, -1, "norm", b->x, &head.in[0]));

@@ -20,9 +20,13 @@
  *                         head (Phi-4-mini report 2025, 2)
  *   OLMo 2                an RMSNorm behind attention and MLP, none before  OLMo 2 report 2025, 3.1
  *                         them; one of all of q and one of all of k
- *   Gemma 3               RMSNorms around attention and MLP, whose weights  Gemma 3 report 2025, 2;
- *                         are added to 1; GEGLU; five layers with a window  Gemma 2 report 2024, 2
- *                         to one without, each kind with a rope of its own
+ *   Gemma 2               RMSNorms around attention and MLP, whose weights  Gemma 2 report 2024, 2
+ *                         are added to 1; GEGLU; every second layer with a
+ *                         window; soft caps of scores and logits
+ *   Gemma 3               as Gemma 2, with an RMSNorm on every head of q    Gemma 3 report 2025, 2
+ *                         and k in the place of soft caps; five layers with
+ *                         a window to one without, each kind with a rope of
+ *                         its own
  */
 #include "atom/graph/models.h"
 
@@ -192,6 +196,36 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                                   .init_std = 0.02f,
                                   .untied = true,
                                   .rope = {.theta = 1e4f, .factor = 1}}},
+    [GRAPH_GEMMA2] = {.name = "gemma2",
+                      .class_name = "Gemma2ForCausalLM",
+                      .body_name = "Gemma2Model",
+                      .gguf = "gemma2",
+                      .attention_bias = true,
+                      .windows = GRAPH_WINDOW_MOST,
+                      .window = 4096,
+                      .norms = GRAPH_NORMS_AROUND,
+                      .lifted = true,
+                      .geglu = true,
+                      .root_scaled = true,
+                      .query_scalar = true,
+                      .caps = true,
+                      .defaults = {.family = GRAPH_GEMMA2,
+                                   .vocab_size = 256000,
+                                   .positions = 8192,
+                                   .width = 2304,
+                                   .layers = 26,
+                                   .heads = 8,
+                                   .kv_heads = 4,
+                                   .head_dim = 256,
+                                   .inner = 9216,
+                                   .epsilon = 1e-6f,
+                                   .init_std = 0.02f,
+                                   .window = 4096,
+                                   .full_every = 2,
+                                   .query_scalar = 256,
+                                   .attn_cap = 50,
+                                   .final_cap = 30,
+                                   .rope = {.theta = 1e4f, .factor = 1}}},
     [GRAPH_GEMMA3] = {.name = "gemma3_text",
                       .class_name = "Gemma3ForCausalLM",
                       .body_name = "Gemma3TextModel",
@@ -205,6 +239,7 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                       .geglu = true,
                       .root_scaled = true,
                       .query_scalar = true,
+                      .caps = true,
                       .local_rope = true,
                       .defaults = {.family = GRAPH_GEMMA3,
                                    .vocab_size = 262208,

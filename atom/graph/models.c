@@ -69,6 +69,12 @@ static atom_status check_kinds(const graph_config *c)
         return atom_fail(ATOM_E_FORMAT,
                          "rope_local_base_freq is %g; it must be above 1 and at most 1e12",
                          (double)c->local_theta);
+    if (!(c->attn_cap >= 0 && c->attn_cap <= 1e6f && c->final_cap >= 0 && c->final_cap <= 1e6f))
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "attn_logit_softcapping is %g and final_logit_softcapping %g; they must be "
+            "above 0 and at most 1e6",
+            (double)c->attn_cap, (double)c->final_cap);
     if (!(c->query_scalar >= 0 && c->query_scalar <= 1e12f))
         return atom_fail(ATOM_E_FORMAT, "query_pre_attn_scalar is %g; it must be above 0",
                          (double)c->query_scalar);

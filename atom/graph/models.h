@@ -19,6 +19,7 @@ typedef enum graph_family {
     GRAPH_GRANITE, /* four multipliers */
     GRAPH_PHI3,    /* Phi 3 and 4: packed in files */
     GRAPH_OLMO2,   /* norms behind attention and MLP, and of all of q and all of k */
+    GRAPH_GEMMA2,  /* norms around attention and MLP, every second layer with a window, soft caps */
     GRAPH_GEMMA3, /* norms around attention and MLP; most layers with a window and a rope of theirs */
     GRAPH_OWN,    /* somebody's own model: a graph is there, the numbers only describe it */
     GRAPH_FAMILY_N
@@ -54,7 +55,9 @@ typedef struct graph_config {
     float local_theta;     /* the rope of layers that may have a window: this base, nothing scaled
                               (rope_local_base_freq); 0: as the others */
     float query_scalar;    /* whose root divides scores (query_pre_attn_scalar); 0: D */
-    bool untied;           /* the head has weights of its own */
+    float attn_cap, final_cap; /* soft caps of scores and of logits (attn_logit_softcapping,
+                                  final_logit_softcapping); 0: none */
+    bool untied;               /* the head has weights of its own */
     bool qkv_bias, o_bias, mlp_bias;
     atom_rope rope; /* without divisors: those of long_rope depend on T */
     graph_long_rope long_rope;
@@ -111,6 +114,7 @@ typedef struct graph_traits {
     bool geglu;        /* the MLP's gate is gelu's tanh form; config.json has hidden_activation */
     bool root_scaled;  /* embeddings are multiplied by the root of C, rounded to the dtype */
     bool query_scalar; /* config.json has query_pre_attn_scalar */
+    bool caps;         /* it has attn_logit_softcapping and final_logit_softcapping */
     bool local_rope;   /* it has rope_local_base_freq, or rope_parameters by type of layer */
     bool nope;         /* config.json has no_rope_layers and no_rope_layer_interval */
     bool multipliers;  /* it has the four keys of Granite */
@@ -161,7 +165,7 @@ int64_t graph_model_reach(const graph_config *config, int64_t T);
  * "norm", "lm_head", "loss"; with multipliers also "embed.scale", "layers.0.self_attn.o_proj.scale",
  * "layers.0.mlp.down_proj.scale" and "norm.scale". OLMo 2 has no "layers.0.input_layernorm"; its
  * "layers.0.post_attention_layernorm" stands behind o_proj, and "layers.0.post_feedforward_layernorm"
- * behind down_proj; Gemma 3 has all three, and "layers.0.pre_feedforward_layernorm". Bottlenecks
+ * behind down_proj; Gemma has all three, and "layers.0.pre_feedforward_layernorm". Bottlenecks
  * stand between blocks (graph_bottleneck). Parameters have the files' names without "model.", but q,
  * k and v lie one after the other in one qkv_proj, and gate and up in one gate_up_proj: one product
  * each.

@@ -25,7 +25,7 @@ typedef struct kin {
     int64_t window;
 } kin;
 
-enum { PRESETS = 12, KIN = 18 };
+enum { PRESETS = 12, KIN = 20 };
 
 static const char *const names[PRESETS + KIN + 1] = {
     "gpt2-124m",    "gpt2-350m",    "gpt2-774m",    "gpt2-1558m",   "gpt3-125m",    "gpt3-350m",
@@ -33,7 +33,7 @@ static const char *const names[PRESETS + KIN + 1] = {
     "smollm2-135m", "smollm2-360m", "smollm2-1.7b", "llama-2-7b",   "llama-3.2-1b", "llama-3.2-3b",
     "llama-3.1-8b", "mistral-7b",   "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b",   "qwen2.5-7b",
     "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-8b",     "gemma-3-270m", "gemma-3-1b",   "gemma-3-4b",
-    NULL,
+    "gemma-2-2b",   "gemma-2-9b",   NULL,
 };
 
 static const preset sizes[PRESETS] = {
@@ -61,6 +61,8 @@ static const kin kins[KIN] = {
     {GRAPH_GEMMA3, 18, 640, 4, 1, 256, 2048, 262144, 32768, false, 1e6f, 0, 512},
     {GRAPH_GEMMA3, 26, 1152, 4, 1, 256, 6912, 262144, 32768, false, 1e6f, 0, 512},
     {GRAPH_GEMMA3, 34, 2560, 8, 4, 256, 10240, 262208, 131072, false, 1e6f, 8, 1024}, /* its text */
+    {GRAPH_GEMMA2, 26, 2304, 8, 4, 256, 9216, 256000, 8192, false, 1e4f, 0, 4096},
+    {GRAPH_GEMMA2, 42, 3584, 16, 8, 256, 14336, 256000, 8192, false, 1e4f, 0, 4096},
 };
 
 const char *const *graph_preset_names(void)
@@ -93,7 +95,7 @@ static void fill_kin(const kin *k, graph_config *config)
     config->positions = k->positions;
     config->window = k->window;
     config->untied = k->untied;
-    bool gemma = k->family == GRAPH_GEMMA3,
+    bool gemma = graph_family_traits(k->family)->windows == GRAPH_WINDOW_MOST,
          qwen = k->family == GRAPH_QWEN2 || k->family == GRAPH_QWEN3;
     config->epsilon = gemma || qwen ? 1e-6f : 1e-5f;
     config->init_std = 0.02f;

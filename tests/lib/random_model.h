@@ -92,6 +92,10 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
         c->local_theta = random_gpt2_draw(seed, 222, 0, 1) ? 1e4f : 300;
     if (traits->query_scalar)
         c->query_scalar = random_gpt2_draw(seed, 223, 0, 1) ? (float)c->head_dim : 20;
+    if (traits->caps) {
+        c->attn_cap = random_gpt2_draw(seed, 224, 0, 2) ? 1.5f : 0;
+        c->final_cap = random_gpt2_draw(seed, 225, 0, 2) ? 2 : 0;
+    }
     if (traits->nope)
         c->nope_every = random_gpt2_draw(seed, 214, 0, 4);
     if (traits->multipliers)

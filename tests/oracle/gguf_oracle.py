@@ -30,9 +30,10 @@ except ImportError as error:
 
 Q = gguf.GGMLQuantizationType
 ARCH = {"llama": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gpt2": "GPT2", "smollm3": "SMOLLM3",
-        "granite": "GRANITE", "phi3": "PHI3", "olmo2": "OLMO2", "gemma3_text": "GEMMA3"}
+        "granite": "GRANITE", "phi3": "PHI3", "olmo2": "OLMO2", "gemma3_text": "GEMMA3",
+        "gemma2": "GEMMA2"}
 TURNED = ("LLAMA", "SMOLLM3", "GRANITE")  # classes of llama.cpp's converter that are its LlamaModel
-LIFTED = ("gemma3_text",)
+LIFTED = ("gemma2", "gemma3_text")
 MULTIPLIERS = {"embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
                "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}
 
@@ -150,7 +151,11 @@ def check_metadata(run, reader, source, wanted):
         linear = (c.rope_scaling or {}).get("rope_type") == "linear"
         assert (f"{arch}.rope.scaling.factor" in reader.fields) == linear
         if run.family in LIFTED:
-            numbers["attention.sliding_window"] = run.sliding or c.max_position_embeddings
+            none = 4096 if run.family == "gemma2" else c.max_position_embeddings
+            numbers["attention.sliding_window"] = run.sliding or none
+            for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+                cap = getattr(c, key)
+                assert abs(value(f"{arch}.{key}") / cap - 1) < 1e-6 if cap else f"{arch}.{key}" not in reader.fields
             numbers["attention.key_length"] = c.head_dim
     for key, theirs in MULTIPLIERS.items():
         assert (f"{arch}.{key}" in reader.fields) == (run.family == "granite"), key

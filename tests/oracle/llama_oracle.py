@@ -32,7 +32,7 @@ from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 from transformers.models.phi3.modeling_phi3 import Phi3RMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
-FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "phi3", "olmo2", "gemma3_text"]
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2"]
 ABSENT = {"qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM"}  # from our transformers
 HEAD_NORMED = ("qwen3", "gemma3_text")  # made here of another class
 
@@ -159,7 +159,7 @@ class Job(gpt2_oracle.Job):
         elif self.family == "olmo2":
             numbers.update(num_key_value_heads=heads, rope_scaling=None, pad_token_id=None)
             self.config = Olmo2Config(attention_bias=r.random() < 0.3, **numbers)
-        elif self.family == "gemma3_text":
+        elif self.family in ("gemma2", "gemma3_text"):
             self.config = self.gemma_config(Gemma2Config, dict(numbers, pad_token_id=None), dim)
         elif self.family == "granite":
             self.config = GraniteConfig(
@@ -191,8 +191,14 @@ class Job(gpt2_oracle.Job):
             self.full_every, self.local_theta = 6, 1e4
             numbers.update(tie_word_embeddings=True, num_hidden_layers=r.choice([2, 7]))
             numbers["rope_scaling"] = r.choice([None, {"rope_type": "linear", "factor": 8.0}])
-        return kind(query_pre_attn_scalar=dim if self.portable else r.choice([dim, 12, 40]), attn_logit_softcapping=None,
-                    final_logit_softcapping=None, sliding_window=self.sliding or 4096, **numbers)
+        if self.family == "gemma2":
+            self.full_every, numbers["rope_scaling"] = 2, None  # its class turns by nothing else
+        caps = [[0.7, 3.0], [1.5, 4.0]] if self.family == "gemma2" else [[None], [None, None, None]]
+        if self.family == "gemma2" and not self.portable:
+            caps = [c + [None] for c in caps]
+        return kind(query_pre_attn_scalar=dim if self.portable else r.choice([dim, 12, 40]),
+                    attn_logit_softcapping=r.choice(caps[0]), final_logit_softcapping=r.choice(caps[1]),
+                    sliding_window=self.sliding or 4096, **numbers)
 
     def draw_yarn(self, numbers):
         """Without a length of its own, which transformers has read in three ways: max_position_embeddings counts."""
@@ -263,15 +269,20 @@ class Job(gpt2_oracle.Job):
     def build_theirs(self):
         model = {"llama": LlamaForCausalLM, "mistral": MistralForCausalLM, "qwen2": Qwen2ForCausalLM,
                  "smollm3": LlamaForCausalLM, "granite": GraniteForCausalLM, "phi3": Phi3ForCausalLM,
-                 "olmo2": Olmo2ForCausalLM}
-        return model[self.family](self.config)
+                 "olmo2": Olmo2ForCausalLM, "gemma2": Gemma2ForCausalLM}
+        made = model[self.family](self.config)
+        if self.family == "gemma2":  # its cache is for other lengths
+            made.config.use_cache = made.generation_config.use_cache = False
+            made.generation_config.cache_implementation = None
+        return made
 
     def load(self, path):
         with open(os.path.join(path, "config.json")) as f:
             written = json.load(f)
         assert written["model_type"] == self.family, written
         if self.family not in HEAD_NORMED:
-            model = type(self.model).from_pretrained(path, attn_implementation="eager", pad_token_id=None)
+            model = type(self.model).from_pretrained(path, attn_implementation="eager", pad_token_id=None,
+                                                          use_cache=False)
             for key in ("hidden_size", "num_key_value_heads", "rms_norm_eps", "rope_theta", "tie_word_embeddings"):
                 assert getattr(model.config, key) == getattr(self.config, key), key
             return self.no_rope(self.slide(model))
@@ -320,6 +331,12 @@ class Job(gpt2_oracle.Job):
                           max_window_layers=self.window_layers or 0)
         if self.family == "gemma3_text":
             self.rewrite_gemma(config)
+        elif self.family == "gemma2":
+            config["sliding_window"] = self.sliding or 4096
+            if self.v5:
+                config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"), "rope_type": "default"}
+                config["layer_types"] = [["sliding_attention", "full_attention"][i % 2]
+                                         for i in range(config["num_hidden_layers"])]
         elif self.v5:  # as transformers 5 says the same
             scaling = config.pop("rope_scaling") or {}
             config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"),

@@ -36,6 +36,8 @@ static void fixture_open(fixture *f, uint64_t seed)
         f->config.full_every = usual->full_every;
         f->config.local_theta = usual->local_theta;
         f->config.query_scalar = (float)f->config.head_dim;
+        f->config.attn_cap = usual->attn_cap;
+        f->config.final_cap = usual->final_cap > 0 ? 2.5f : 0;
         f->config.untied = f->config.qkv_bias = f->config.o_bias = false;
         f->config.window = f->config.window ? f->config.window : f->config.positions;
     }
@@ -134,7 +136,10 @@ static void round_trip(void **state)
                     c.kv_heads == f.config.kv_heads && c.head_dim == f.config.head_dim &&
                     c.untied == f.config.untied && c.qkv_bias == f.config.qkv_bias &&
                     c.mlp_bias == f.config.mlp_bias && c.epsilon == f.config.epsilon &&
-                    c.nope_every == f.config.nope_every &&
+                    c.nope_every == f.config.nope_every && c.full_every == f.config.full_every &&
+                    c.local_theta == f.config.local_theta &&
+                    c.query_scalar == f.config.query_scalar && c.attn_cap == f.config.attn_cap &&
+                    c.final_cap == f.config.final_cap &&
                     c.embedding_scale == f.config.embedding_scale &&
                     c.residual_scale == f.config.residual_scale &&
                     c.attention_scale == f.config.attention_scale &&

@@ -75,7 +75,52 @@ static void gemma3_both_ways(void **state)
     assert_true(c.window == 0 && c.full_every == 6 && c.query_scalar == 256 && !c.untied);
 }
 
-static void gemma3_refused(void **state)
+#define GEMMA2(more)                                                                               \
+    "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\",\"num_hidden_layers\":"  \
+    "4" more "}"
+
+/* Gemma-2-2B as transformers 4 writes it; caps that are there, null and absent. */
+static void gemma2_both_ways(void **state)
+{
+    static const char v4[] =
+        "{\"architectures\":[\"Gemma2ForCausalLM\"],\"attention_bias\":false,"
+        "\"attention_dropout\":0.0,\"attn_logit_softcapping\":50.0,\"bos_token_id\":2,"
+        "\"cache_implementation\":\"hybrid\",\"eos_token_id\":1,\"final_logit_softcapping\":30.0,"
+        "\"head_dim\":256,\"hidden_act\":\"gelu_pytorch_tanh\",\"hidden_activation\":"
+        "\"gelu_pytorch_tanh\",\"hidden_size\":2304,\"initializer_range\":0.02,"
+        "\"intermediate_size\":9216,\"max_position_embeddings\":8192,\"model_type\":\"gemma2\","
+        "\"num_attention_heads\":8,\"num_hidden_layers\":26,\"num_key_value_heads\":4,"
+        "\"pad_token_id\":0,\"query_pre_attn_scalar\":256,\"rms_norm_eps\":1e-06,"
+        "\"rope_theta\":10000.0,\"sliding_window\":4096,\"torch_dtype\":\"float32\","
+        "\"vocab_size\":256000}";
+    graph_config c, preset, again;
+    char *text = NULL;
+    (void)state;
+    if (parse(v4, &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_int_equal(graph_preset_get("gemma-2-2b", &preset), ATOM_OK);
+    memcpy(preset.name, c.name, sizeof c.name);
+    assert_memory_equal(&c, &preset, sizeof c);
+    for (int i = 0; i < 3; i++) {
+        c.attn_cap = i == 1 ? 0 : 12.5f;
+        c.final_cap = i == 2 ? 0 : 7;
+        c.full_every = i + 2;
+        assert_int_equal(file_config_text(&c, NULL, -1, &text), ATOM_OK);
+        assert_null(strstr(text, "sliding_window_pattern"));
+        assert_null(strstr(text, "rope_local_base_freq"));
+        assert_int_equal(parse(text, &again), ATOM_OK);
+        assert_memory_equal(&again, &c, sizeof c);
+        atom_free(text);
+    }
+    assert_int_equal(parse(GEMMA2(""), &c), ATOM_OK);
+    assert_true(c.attn_cap == 50 && c.final_cap == 30 && c.full_every == 2 && c.local_theta == 0);
+    assert_int_equal(parse(GEMMA2(",\"final_logit_softcapping\":null"), &c), ATOM_OK);
+    assert_true(c.attn_cap == 50 && c.final_cap == 0);
+    assert_int_equal(parse(GEMMA3("\"final_logit_softcapping\":30.0"), &c), ATOM_OK);
+    assert_true(c.attn_cap == 0 && c.final_cap == 30);
+}
+
+static void refused_by_name(void **state)
 {
     static const struct {
         const char *text;
@@ -108,6 +153,11 @@ static void gemma3_refused(void **state)
         {GEMMA3("\"layer_types\":[\"full_attention\",\"chunked_attention\",\"full_attention\","
                 "\"full_attention\"]"),
          ATOM_E_UNSUPPORTED, "only full_attention and sliding_attention"},
+        {GEMMA2(",\"attn_logit_softcapping\":0"), ATOM_E_FORMAT, "attn_logit_softcapping is 0"},
+        {GEMMA2(",\"final_logit_softcapping\":-1"), ATOM_E_FORMAT, "final_logit_softcapping"},
+        {GEMMA2(",\"sliding_window_pattern\":6"), ATOM_E_UNSUPPORTED, "sliding_window_pattern"},
+        {GEMMA2(",\"rope_local_base_freq\":6"), ATOM_E_UNSUPPORTED, "rope_local_base_freq"},
+        {LLAMA("\"final_logit_softcapping\":30"), ATOM_E_UNSUPPORTED, "final_logit_softcapping"},
         {LLAMA("\"query_pre_attn_scalar\":256"), ATOM_E_UNSUPPORTED, "query_pre_attn_scalar"},
         {LLAMA("\"rope_local_base_freq\":1e4"), ATOM_E_UNSUPPORTED, "rope_local_base_freq"},
         {LLAMA("\"hidden_activation\":\"silu\""), ATOM_E_UNSUPPORTED, "hidden_activation"},
@@ -125,7 +175,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemma3_both_ways),
-        cmocka_unit_test(gemma3_refused),
+        cmocka_unit_test(gemma2_both_ways),
+        cmocka_unit_test(refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

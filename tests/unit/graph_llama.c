@@ -51,6 +51,7 @@ static void counts_of_published_models(void **state)
         {GRAPH_PHI3, 3072, 8192, 32, 32, 32, 96, 32064, true, 3821079552},     /* Phi-3-mini-4k */
         {GRAPH_PHI3, 5120, 17920, 40, 40, 10, 128, 100352, true, 14659507200}, /* Phi-4 */
         {GRAPH_OLMO2, 4096, 11008, 32, 32, 32, 128, 100352, true, 7298617344}, /* OLMo-2-7B */
+        {GRAPH_GEMMA2, 2304, 9216, 26, 8, 4, 256, 256000, false, 2614341888},  /* Gemma-2-2B */
         {GRAPH_GEMMA3, 1152, 6912, 26, 4, 1, 256, 262144, false, 999885952},   /* Gemma-3-1B */
         {GRAPH_GEMMA3, 2560, 10240, 34, 8, 4, 256, 262208, false, 3880263168}, /* 4B's text */
     };
@@ -87,6 +88,7 @@ static void presets_are_the_published_models(void **state)
         {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688},   {"qwen2.5-7b", 7615616512},
         {"qwen3-0.6b", 596049920},    {"qwen3-1.7b", 1720574976},   {"qwen3-8b", 8190735360},
         {"gemma-3-270m", 268098176},  {"gemma-3-1b", 999885952},    {"gemma-3-4b", 3880263168},
+        {"gemma-2-2b", 2614341888},   {"gemma-2-9b", 9241705984},
     };
     const char *const *names = graph_preset_names() + 12; /* behind the GPTs */
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
@@ -302,6 +304,7 @@ static void norms_around(void **state)
     assert_true(local->rope.theta == 1e4f && local->rope.factor == 1);
     assert_true(full->rope.theta == 1e6f && full->rope.factor == 8);
     assert_true(node_of(g, "embed.scale")->scale == sqrtf(24));
+    assert_true(node_of(g, "loss")->cap == 0 && node_of(g, "layers.0.self_attn")->cap == 0);
     assert_int_equal(graph_print(g, &text), ATOM_OK);
     assert_non_null(strstr(text, " lift=0x1p0"));
     assert_int_equal(graph_parse(text, strlen(text), &back), ATOM_OK);
@@ -311,6 +314,35 @@ static void norms_around(void **state)
     graph_close(&g);
     assert_int_equal(graph_model_build(&c, ATOM_BF16, 1, 8, &g), ATOM_OK);
     assert_true(node_of(g, "embed.scale")->scale == 4.90625f);
+    graph_close(&g);
+    assert_int_equal(atom_mem_read().live_blocks, 0);
+}
+
+/* Gemma 2: soft caps, in the text and through fusion; no norms of q and k; one rope. */
+static void soft_caps(void **state)
+{
+    graph_config c = small(GRAPH_GEMMA2);
+    graph *g = NULL, *fused = NULL, *back = NULL;
+    char *text = NULL;
+    (void)state;
+    c.window = 5;
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    assert_int_equal(g->param_elements, graph_model_params(&c));
+    assert_string_equal(g->params[3].name, "layers.0.self_attn.o_proj.weight");
+    assert_true(node_of(g, "layers.1.self_attn")->cap == 50 && node_of(g, "loss")->cap == 30);
+    assert_true(node_of(g, "layers.0.self_attn")->window == 5 &&
+                node_of(g, "layers.1.self_attn")->window == 0);
+    assert_true(node_of(g, "layers.0.self_attn.rope")->rope.theta == 1e4f);
+    assert_int_equal(graph_fuse(g, &fused), ATOM_OK);
+    assert_int_equal(fused->nodes[fused->n_nodes - 1].op, ATOM_OP_classifier);
+    assert_true(fused->nodes[fused->n_nodes - 1].cap == 30);
+    assert_int_equal(graph_print(fused, &text), ATOM_OK);
+    assert_non_null(strstr(text, " cap=0x"));
+    assert_int_equal(graph_parse(text, strlen(text), &back), ATOM_OK);
+    assert_int_equal(graph_hash(back), graph_hash(fused));
+    atom_free(text);
+    graph_close(&back);
+    graph_close(&fused);
     graph_close(&g);
     assert_int_equal(atom_mem_read().live_blocks, 0);
 }
@@ -361,6 +393,7 @@ static void says_what_is_wrong(void **state)
     refused((bad = c, bad.window_layers = -1, bad), 8, ATOM_E_FORMAT, "max_window_layers");
     refused((bad = c, bad.full_every = -1, bad), 8, ATOM_E_FORMAT, "sliding_window_pattern is -1");
     refused((bad = c, bad.local_theta = 1, bad), 8, ATOM_E_FORMAT, "rope_local_base_freq is 1");
+    refused((bad = c, bad.attn_cap = -1, bad), 8, ATOM_E_FORMAT, "attn_logit_softcapping is -1");
     refused((bad = c, bad.query_scalar = -1, bad), 8, ATOM_E_FORMAT, "query_pre_attn_scalar");
     refused(c, 33, ATOM_E_USAGE, "max_position_embeddings");
     refused((bad = c, bad.kv_heads = 3, bad), 8, ATOM_E_FORMAT, "num_key_value_heads 3");
@@ -385,6 +418,7 @@ int main(void)
         cmocka_unit_test(multipliers),
         cmocka_unit_test(norms_behind),
         cmocka_unit_test(norms_around),
+        cmocka_unit_test(soft_caps),
         cmocka_unit_test(packed_everywhere),
         cmocka_unit_test(says_what_is_wrong),
     };
