@@ -270,6 +270,18 @@ static int byte_token(const char *content)
     return high && low ? (int)((high - digits) << 4 | (low - digits)) : -1;
 }
 
+/* U+2581 becomes a space. Gives how many bytes are written. */
+static size_t take_spaced(const char *content, char *out)
+{
+    size_t bytes = 0;
+    while (*content) {
+        bool space = strncmp(content, "\xe2\x96\x81", 3) == 0;
+        out[bytes++] = space ? ' ' : *content;
+        content += space ? 3 : 1;
+    }
+    return bytes;
+}
+
 /* A token of characters: U+2581 becomes a space, a byte token its byte. */
 static atom_status take_characters(reading *r, uint32_t id, const char *content, char *out,
                                    size_t *bytes)
@@ -283,11 +295,7 @@ static atom_status take_characters(reading *r, uint32_t id, const char *content,
         out[(*bytes)++] = (char)byte;
         return ATOM_OK;
     }
-    while (*content) {
-        bool space = strncmp(content, "\xe2\x96\x81", 3) == 0;
-        out[(*bytes)++] = space ? ' ' : *content;
-        content += space ? 3 : 1;
-    }
+    *bytes = take_spaced(content, out);
     return ATOM_OK;
 }
 
@@ -305,7 +313,9 @@ static atom_status read_pieces(reading *r)
     for (uint32_t id = 0; id < t->vocab; id++) {
         const char *content = r->texts[id] ? r->texts[id] : "";
         size_t n = 0;
-        if (t->special[id]) {
+        if (t->special[id] == 2 && t->recipe.metaspace) {
+            n = take_spaced(content, t->piece_bytes + at); /* as the decoder shows every token */
+        } else if (t->special[id]) {
             memcpy(t->piece_bytes + at, content, n = strlen(content));
         } else if (t->recipe.metaspace) {
             ATOM_TRY(take_characters(r, id, content, t->piece_bytes + at, &n));

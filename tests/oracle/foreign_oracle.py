@@ -102,7 +102,10 @@ def finish_metaspace(t, form, split):
     vocab = vocab[:3] + BYTES + [v for v in vocab[3:] if v not in BYTES]
     tree["model"]["vocab"] = {v: i for i, v in enumerate(vocab)}
     t = Tokenizer.from_str(json.dumps(tree))
-    if form == "normalizer":
+    if form == "gemma":  # splits at spaces, of which its normalizer leaves none
+        t.normalizer = normalizers.Replace(" ", "▁")
+        t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    elif form == "normalizer":
         t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
         tree = json.loads(t.to_str())
         tree["pre_tokenizer"] = None
@@ -110,7 +113,7 @@ def finish_metaspace(t, form, split):
     else:
         t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=form, split=split)
     t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()] +
-                                  ([decoders.Strip(" ", 1, 0)] if form != "never" else []))
+                                  ([decoders.Strip(" ", 1, 0)] if form not in ("never", "gemma") else []))
     return t
 
 
@@ -130,20 +133,23 @@ def build(name, r):
         "llama2 first nosplit": lambda: metaspace("first"),
         "llama2 always": lambda: metaspace("always"),
         "llama2 never": lambda: metaspace("never"),
+        "gemma": lambda: metaspace("never"),
     }
     t, alphabet, bos = kinds[name]()
-    meta = name.startswith("llama2")
+    meta = name.startswith("llama2") or name == "gemma"
     special = ["<unk>", "<s>", "</s>"] if meta or bos == "<s>" else SPECIAL
     texts = [words.random_text(r) for _ in range(1200)]
     t.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=1800, special_tokens=special, show_progress=False,
                                                      initial_alphabet=alphabet, limit_alphabet=300))
     if meta:
-        form = name.split()[1] if " " in name else "normalizer"
+        form = name.split()[1] if " " in name else "gemma" if name == "gemma" else "normalizer"
         t = finish_metaspace(t, form, "nosplit" not in name)
     if bos:
         t.post_processor = processors.TemplateProcessing(single=[bos, "$A"], special_tokens=[(bos, t.token_to_id(bos))])
     if name in ("qwen2", "llama2", "llama2 first"):
         t.add_tokens([AddedToken(x, normalized=False) for x in ("<tool_call>", "</tool_call>", "<tool", "tool_")])
+    if name == "gemma":
+        t.add_tokens([AddedToken(x, normalized=False) for x in ("\n\n", "\n\n\n", "▁▁", "<table>", "<start_of_turn>")])
     if name in ("qwen2", "smollm"):
         t.add_tokens([AddedToken(x, normalized=True) for x in ("normal é token", "<|im_", "zz")])
     if name == "qwen2":
@@ -193,7 +199,7 @@ def compare(name, t, path, work, texts):
 def main():
     r = random.Random(SEED)
     names = ["llama3", "qwen2", "qwen35", "smollm", "digits", "o200k", "tekken", "gpt2+nfc", "llama2", "llama2 first",
-             "llama2 first nosplit", "llama2 always", "llama2 never"]
+             "llama2 first nosplit", "llama2 always", "llama2 never", "gemma"]
     with tempfile.TemporaryDirectory() as work:
         made = {}
         for name in names:
