@@ -22,10 +22,11 @@
 #ifndef ATOM_POOL_ADVICE_H
 #define ATOM_POOL_ADVICE_H
 
+#include "atom/pool/learns.h"
 #include "atom/pool/settings.h"
 #include "atom/pool/ways.h"
 
-enum { POOL_CASES_MAX = 16, POOL_WHY_BYTES = 320, POOL_WHYS = 6 };
+enum { POOL_CASES_MAX = 16, POOL_WHY_BYTES = 320, POOL_WHYS = 8 };
 
 typedef struct pool_facts {
     uint64_t floats;      /* that are averaged */
@@ -61,7 +62,8 @@ typedef struct pool_advice {
     pool_case cases[POOL_CASES_MAX];
     uint32_t n_why; /* sentences for people */
     char why[POOL_WHYS][POOL_WHY_BYTES];
-    pool_ways ways; /* filled by pool_advise_ways */
+    pool_ways ways;      /* filled by pool_advise_ways */
+    pool_learns expects; /* filled by pool_advise_loss */
 } pool_advice;
 
 #define POOL_ASSUMED_MBIT 20.0
@@ -82,6 +84,12 @@ typedef struct pool_pace {
 } pool_pace;
 ATOM_MUST atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *facts,
                                        const pool_pace *pace, pool_advice *advice);
+/* Says what loss to expect beside one trainer that has as many tokens, or that nobody measured it. */
+typedef struct pool_learner {
+    bool muon, adapters;
+} pool_learner;
+void pool_advise_loss(const pool_settings *settings, const pool_facts *facts,
+                      const pool_learner *learner, pool_advice *advice);
 /* Takes what was chosen over. */
 void pool_advice_follow(const pool_advice *advice, pool_settings *settings);
 

@@ -76,7 +76,7 @@ static atom_status advise(pool_run *r, const pool_host *host, const pool_said *s
                         .up_bytes_per_s = host ? (uint64_t)(host->up_mbit * 1e6 / 8) : 0,
                         .down_bytes_per_s = host ? (uint64_t)(host->down_mbit * 1e6 / 8) : 0,
                         .members = members};
-    if (pool_run_sums(r)) /* each computes its share of the one batch */
+    if (s->sync == POOL_SYNC_GRADIENTS) /* each computes its share of the one batch */
         facts.step_tokens /= members ? members : 8;
     r->advice = atom_alloc(1, sizeof *r->advice);
     if (!r->advice)
@@ -84,6 +84,9 @@ static atom_status advise(pool_run *r, const pool_host *host, const pool_said *s
     pool_advise(s, said, &facts, r->advice);
     const pool_pace pace = pace_of(r->t);
     ATOM_TRY(pool_advise_ways(s, &facts, &pace, r->advice));
+    const pool_learner learner = {.muon = r->config.optimizer == GRAPH_MUON,
+                                  .adapters = r->config.lora_r > 0};
+    pool_advise_loss(s, &facts, &learner, r->advice);
     pool_advice_follow(r->advice, &r->settings);
     for (uint32_t i = 0; i < r->advice->n_why && notes; i++)
         pool_note(&r->hooks, "%s", r->advice->why[i]);

@@ -213,6 +213,43 @@ static void ways_and_codecs(void **state)
     assert_int_equal(a.n_why, before);
 }
 
+/* A loss that was measured near here, one that is one trainer's, and those that nobody knows. */
+static void loss_to_expect(void **state)
+{
+    (void)state;
+    pool_settings s = plain;
+    pool_facts f = {.floats = 124000000, .step_tokens = 65536, .up_bytes_per_s = 100 * MBIT};
+    pool_learner adamw = {0}, muon = {.muon = true}, adapters = {.adapters = true};
+    s.batch = 4;
+    s.steps = 1000;
+    s.global_batch_size = 32;
+    pool_advice a = advise(f.floats, 100, 0, nothing, s);
+    pool_advise_loss(&s, &f, &adamw, &a);
+    assert_true(a.expects.known && a.expects.behind > 0.01 && a.expects.behind < 0.05);
+    assert_non_null(strstr(a.why[a.n_why - 1], "above that of one AdamW trainer"));
+    double eight = a.expects.behind;
+    f.members = 2;
+    pool_advise_loss(&s, &f, &adamw, &a);
+    assert_true(a.expects.behind < eight / 2);
+    f.members = 0; /* eight */
+    s.dense_steps = "10%";
+    pool_advise_loss(&s, &f, &adamw, &a);
+    assert_true(a.expects.known && a.expects.behind < eight);
+    s.dense_steps = NULL;
+    a.n_why = 0;
+    pool_advise_loss(&s, &f, &muon, &a);
+    assert_false(a.expects.known);
+    assert_non_null(strstr(a.why[0], "is not known here: Muon's"));
+    pool_advise_loss(&s, &f, &adapters, &a);
+    assert_non_null(strstr(a.why[1], "adapters"));
+    s.sync = POOL_SYNC_SLICES;
+    pool_advise_loss(&s, &f, &adamw, &a);
+    assert_non_null(strstr(a.why[2], "slices"));
+    s.sync = POOL_SYNC_GRADIENTS;
+    pool_advise_loss(&s, &f, &muon, &a);
+    assert_non_null(strstr(a.why[3], "that of one Muon trainer"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +260,7 @@ int main(void)
         cmocka_unit_test(sums),
         cmocka_unit_test(ways),
         cmocka_unit_test(ways_and_codecs),
+        cmocka_unit_test(loss_to_expect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

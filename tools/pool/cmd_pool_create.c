@@ -133,6 +133,15 @@ static void print_room(const pool_run *run)
               atom_size_text(r.disk_bytes, disk), atom_size_text(r.joiner_bytes, joiner));
 }
 
+/* Null where nobody measured it, or where sums make the steps of one trainer. */
+static json_t *expects_json(const pool_learns *e)
+{
+    if (!e->known)
+        return json_null();
+    return json_pack("{s:o, s:o, s:o}", "behind", cli_real(e->behind), "low", cli_real(e->low),
+                     "high", cli_real(e->high));
+}
+
 static atom_status show_advice(const pool_show *show)
 {
     const pool_settings *s = pool_run_settings(show->run);
@@ -145,13 +154,13 @@ static atom_status show_advice(const pool_show *show)
         for (uint32_t i = 0; i < a->n_cases; i++)
             json_array_append_new(cases, case_json(&a->cases[i]));
         return cli_print_json(json_pack(
-            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:o, s:o, s:o}", "sync_steps",
+            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:o, s:o, s:o, s:o}", "sync_steps",
             (json_int_t)s->sync_steps, "codec", gsp_codec_name((gsp_codec)s->codec), "fragments",
             (json_int_t)s->fragments, "due_seconds", cli_real(s->due_seconds), "hidden",
             (int)a->hidden, "rate_assumed", (int)a->assumed, "why", why, "alternatives", cases,
             "parameters", (json_int_t)trainer_floats(t), "step_seconds",
-            cli_real(trainer_plan(t)->predicted_step_seconds), "ways", ways_json(&a->ways), "room",
-            room_json(show->run)));
+            cli_real(trainer_plan(t)->predicted_step_seconds), "ways", ways_json(&a->ways),
+            "expected_loss", expects_json(&a->expects), "room", room_json(show->run)));
     }
     for (uint32_t i = 0; i < a->n_why; i++)
         cli_print("%s\n", a->why[i]);

@@ -1,0 +1,76 @@
+/*
+ * Owns what own steps are expected to cost. One idea: one power law for each optimizer, in parameters,
+ * members and H, and a factor that holds all points it was fitted to. Refuses to speak of what lies
+ * beyond those points.
+ */
+#include "atom/pool/learns.h"
+
+#include <math.h>
+#include <stddef.h>
+
+/* docs/measurements/2026-11-24-own-steps.md has the points, and the command that fits. */
+typedef struct law {
+    double floats_min, floats_max; /* of the points, and a third more on either side */
+    uint32_t members_min;
+    int64_t steps_min, steps_max;
+    double behind;                 /* of a million parameters, two members, H = 20 */
+    double floats, members, steps; /* exponents of N, M - 1 and H */
+    double spread;                 /* the points are at most this factor away */
+    double dense;                  /* what is left of it after a tenth of dense steps */
+} law;
+
+static const law ADAMW = {.floats_min = 0.3e6,
+                          .floats_max = 3.2e9,
+                          .members_min = 2,
+                          .steps_min = 5,
+                          .steps_max = 50,
+                          .behind = 0.0178,
+                          .floats = -0.297,
+                          .members = 0.867,
+                          .steps = 0.14,
+                          .spread = 1.7,
+                          .dense = 0.66};
+static const law MUON = {.floats_min = 0.3e6,
+                         .floats_max = 0.6e6,
+                         .members_min = 4,
+                         .steps_min = 10,
+                         .steps_max = 50,
+                         .behind = 0.029,
+                         .floats = 0,
+                         .members = 0.734,
+                         .steps = 0.265,
+                         .spread = 1.7, /* of AdamW's: there are too few points to tell */
+                         .dense = 0.63};
+
+enum { MEMBERS_MAX = 8 };
+static const double DENSE_MIN = 0.05,
+                    DENSE_MAX = 0.2; /* shares that one measurement may speak for */
+
+static const char *unknown(const pool_learns_facts *f, const law *of)
+{
+    if ((double)f->floats < of->floats_min || (double)f->floats > of->floats_max)
+        return f->muon ? "Muon's own steps were measured with 0.45M parameters only"
+                       : "own steps were measured with 0.45M to 2.4B parameters";
+    if (f->members < of->members_min || f->members > MEMBERS_MAX)
+        return f->muon ? "Muon's own steps were measured with 4 and 8 members"
+                       : "own steps were measured with 2 to 8 members";
+    if (f->sync_steps < of->steps_min || f->sync_steps > of->steps_max)
+        return f->muon ? "Muon's own steps were measured with H from 10 to 50"
+                       : "own steps were measured with H from 5 to 50";
+    if (f->dense > 0 && (f->dense < DENSE_MIN || f->dense > DENSE_MAX))
+        return "dense steps were measured as a tenth of all";
+    return NULL;
+}
+
+pool_learns pool_learns_expect(const pool_learns_facts *f)
+{
+    const law *of = f->muon ? &MUON : &ADAMW;
+    const char *why = unknown(f, of);
+    if (why)
+        return (pool_learns){.why = why};
+    double behind = of->behind * pow((double)f->floats * 1e-6, of->floats) *
+                    pow((double)f->members - 1, of->members) *
+                    pow((double)f->sync_steps / 20, of->steps) * (f->dense > 0 ? of->dense : 1);
+    return (pool_learns){
+        .known = true, .behind = behind, .low = behind / of->spread, .high = behind * of->spread};
+}

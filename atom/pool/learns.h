@@ -1,0 +1,31 @@
+/*
+ * What a pool's members lose by making steps of their own, as loss beside one trainer that has the same
+ * tokens and the same optimizer: a fit to what was measured and published, and how far from it those
+ * points lie (docs/measurements/2026-11-24-own-steps.md). Where nothing was measured it knows nothing.
+ *
+ * Pure. Thread: any. Errors: none.
+ */
+#ifndef ATOM_POOL_LEARNS_H
+#define ATOM_POOL_LEARNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct pool_learns_facts {
+    uint64_t floats;    /* that are trained */
+    uint32_t members;   /* 2 and more */
+    int64_t sync_steps; /* H */
+    bool muon;          /* the members' steps; else AdamW */
+    double dense;       /* share of the steps that comes first with summed gradients, 0 .. 1 */
+} pool_learns_facts;
+
+typedef struct pool_learns {
+    bool known;
+    double behind, low,
+        high;        /* of the loss: 0.03 is 3 % behind; all points lie between the last two */
+    const char *why; /* not known: what was not measured */
+} pool_learns;
+
+pool_learns pool_learns_expect(const pool_learns_facts *facts);
+
+#endif

@@ -1,0 +1,97 @@
+/*
+ * What own steps are expected to cost, beside every point that was measured or published
+ * (docs/measurements/2026-11-24-own-steps.md); and nothing where there is none near.
+ */
+#include "atom/pool/learns.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+typedef struct point {
+    double millions;
+    uint32_t members;
+    int64_t steps;
+    double percent;
+} point;
+
+static const point by_adamw[] = {
+    {0.446, 2, 5, 2.1},  {0.446, 2, 20, 2.0}, {0.446, 2, 50, 2.7}, {0.446, 4, 5, 4.7},
+    {0.446, 4, 20, 6.4}, {0.446, 8, 20, 7.4}, {0.44, 4, 10, 4.1},  {2.9, 8, 20, 8.5},
+    {35, 8, 30, 3.9},    {90, 8, 30, 3.1},    {180, 8, 30, 2.3},   {550, 8, 30, 1.7},
+    {2400, 8, 30, 1.1},  {35, 4, 30, 2.0},    {2400, 4, 30, 0.3},  {35, 2, 30, 0.7}};
+static const point by_muon[] = {{0.446, 8, 20, 12.1}, {0.446, 8, 50, 15.4}, {0.44, 4, 10, 5.4}};
+
+static pool_learns expect(double millions, uint32_t members, int64_t steps, bool muon, double dense)
+{
+    const pool_learns_facts f = {.floats = (uint64_t)(millions * 1e6),
+                                 .members = members,
+                                 .sync_steps = steps,
+                                 .muon = muon,
+                                 .dense = dense};
+    return pool_learns_expect(&f);
+}
+
+static void each_point(const point *points, size_t n, bool muon)
+{
+    for (size_t i = 0; i < n; i++) {
+        const point *p = &points[i];
+        pool_learns e = expect(p->millions, p->members, p->steps, muon, 0);
+        assert_true(e.known);
+        print_message("%s %g M, %u members, H %lld: %.2f %%, expected %.2f (%.2f to %.2f)\n",
+                      muon ? "Muon" : "AdamW", p->millions, p->members, (long long)p->steps,
+                      p->percent, 100 * e.behind, 100 * e.low, 100 * e.high);
+        assert_true(p->percent > 100 * e.low && p->percent < 100 * e.high);
+    }
+}
+
+static void every_point_is_between(void **unused)
+{
+    (void)unused;
+    each_point(by_adamw, sizeof by_adamw / sizeof *by_adamw, false);
+    each_point(by_muon, sizeof by_muon / sizeof *by_muon, true);
+}
+
+static void it_grows_as_it_should(void **unused)
+{
+    (void)unused;
+    for (int by = 0; by < 2; by++) {
+        assert_true(expect(0.45, 8, 20, by, 0).behind > expect(0.45, 4, 20, by, 0).behind);
+        assert_true(expect(0.45, 4, 50, by, 0).behind > expect(0.45, 4, 10, by, 0).behind);
+        assert_true(expect(0.45, 8, 20, by, 0.1).behind < expect(0.45, 8, 20, by, 0).behind);
+    }
+    assert_true(expect(124, 8, 20, false, 0).behind < expect(3, 8, 20, false, 0).behind);
+}
+
+static void beyond_the_points_it_knows_nothing(void **unused)
+{
+    static const struct {
+        double millions;
+        uint32_t members;
+        int64_t steps;
+        bool muon;
+        double dense;
+    } none[] = {{0.1, 4, 20, false, 0},  {7000, 4, 20, false, 0},  {124, 1, 20, false, 0},
+                {124, 16, 20, false, 0}, {124, 4, 1, false, 0},    {124, 4, 500, false, 0},
+                {124, 4, 20, true, 0},   {0.45, 2, 20, true, 0},   {0.45, 4, 5, true, 0},
+                {0.1, 4, 20, true, 0},   {124, 4, 20, false, 0.5}, {124, 4, 20, false, 0.01}};
+    (void)unused;
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        pool_learns e =
+            expect(none[i].millions, none[i].members, none[i].steps, none[i].muon, none[i].dense);
+        assert_false(e.known);
+        assert_non_null(e.why);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_point_is_between),
+        cmocka_unit_test(it_grows_as_it_should),
+        cmocka_unit_test(beyond_the_points_it_knows_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
