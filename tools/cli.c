@@ -55,26 +55,25 @@ atom_status cli_put_text(const char *text, const char *path)
 const opt_spec cli_json_row = PLAN_ROW_JSON(.help = "One JSON object on stdout.");
 
 atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch, int64_t sequence,
-                      const cli_lora *lora, graph **out)
+                      const file_lora_keys *lora, graph **out)
 {
     file_model resolved = {0};
     graph *plain = NULL;
+    file_lora settings = {0};
     atom_status st = ATOM_OK;
-    ATOM_TRY(plan_lora_check(NULL, lora->r, lora->alpha, lora->dropout, lora->targets));
+    ATOM_TRY(plan_lora_check(NULL, lora));
     ATOM_TRY(file_model_resolve(model, &resolved));
     if (sequence < 0)
         sequence = graph_model_usual(&resolved.config);
     ATOM_TRY_CLEAN(graph_model_build(&resolved.config, dtype, micro_batch, sequence, &plain));
     if (lora->r > 0) {
-        file_lora settings = {.rank = lora->r,
-                              .alpha = lora->alpha > 0 ? lora->alpha : 2.0 * (double)lora->r,
-                              .dropout = lora->dropout,
-                              .targets = lora->targets};
+        ATOM_TRY_CLEAN(file_lora_make(lora, NULL, &settings));
         ATOM_TRY_CLEAN(file_lora_graph(plain, &settings, out));
     } else {
         ATOM_TRY_CLEAN(graph_fuse(plain, out));
     }
 cleanup:
+    file_lora_free(&settings);
     graph_close(&plain);
     file_model_free(&resolved);
     return st;

@@ -52,15 +52,10 @@ ATOM_MUST atom_status cli_flush(void);
 /* A JSON text that a library made, printed as it is, or saved to a file when path is not NULL. */
 ATOM_MUST atom_status cli_put_text(const char *text, const char *path);
 
-/* LoRA as 'atom train' takes it (config.c): r -1 is none; alpha -1 twice r. In option tables as
- * CLI_LORA_ROWS(member) of the values. */
-typedef struct cli_lora {
-    int64_t r;
-    double alpha, dropout;
-    char *targets;
-} cli_lora;
+/* LoRA as 'atom train' takes it (config.c), in option tables as CLI_LORA_ROWS(member) of the
+ * values. */
 #define CLI_LORA_ROWS(member)                                                                      \
-    PLAN_ROWS_LORA(member.r, member.alpha, member.dropout, member.targets,                         \
+    PLAN_ROWS_LORA(member,                                                                         \
                    "Rank of LoRA adapters, as in 'atom train'. auto: all of the model is "         \
                    "trained.",                                                                     \
                    "Linear layers that get an adapter. all-linear: all but the head.")
@@ -70,7 +65,7 @@ typedef struct cli_lora {
  * sequence -1: the model's longest.
  */
 ATOM_MUST atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch,
-                                int64_t sequence, const cli_lora *lora, graph **out);
+                                int64_t sequence, const file_lora_keys *lora, graph **out);
 
 /* A size for people in one of a few static buffers: good for the arguments of one call. */
 const char *cli_size(uint64_t bytes);

@@ -27,7 +27,7 @@ typedef struct plan_values {
     int32_t recompute;
     bool clip;
     bool what_if;
-    cli_lora lora;
+    file_lora_keys lora;
     char *output;
     char *pool, *picture;
     bool json;
@@ -123,10 +123,7 @@ static atom_status measure(const plan_values *v, graph **g, part_profile **profi
         .device = "cpu",
         .dropout = -1,
         .trains = v->lora.r > 0,
-        .lora_rank = v->lora.r,
-        .lora_alpha = v->lora.alpha,
-        .lora_dropout = v->lora.dropout,
-        .lora_targets = v->lora.targets,
+        .lora = v->lora,
         .threads = -1,
     };
     atom_status st = ATOM_OK;
@@ -142,10 +139,22 @@ static atom_status measure(const plan_values *v, graph **g, part_profile **profi
 /* What a profile has settled already. */
 static atom_status check_beside_profile(const plan_values *v, const opt_parsed *parsed)
 {
-    static const char *const settled[] = {
-        "model",      "device_spec",   "micro_batch_size",   "sequence_len",
-        "dtype",      "moments_dtype", "optimizer",          "lora_r",
-        "lora_alpha", "lora_dropout",  "lora_target_modules"};
+    static const char *const settled[] = {"model",
+                                          "device_spec",
+                                          "micro_batch_size",
+                                          "sequence_len",
+                                          "dtype",
+                                          "moments_dtype",
+                                          "optimizer",
+                                          "lora_r",
+                                          "lora_alpha",
+                                          "lora_dropout",
+                                          "lora_target_modules",
+                                          "lora_rslora",
+                                          "lora_modules_to_save",
+                                          "lora_layers",
+                                          "lora_rank_pattern",
+                                          "lora_alpha_pattern"};
     for (size_t i = 0; v->profile && i < sizeof settled / sizeof *settled; i++)
         if (opt_given(&options, parsed, settled[i]))
             return atom_fail(ATOM_E_USAGE,
@@ -181,13 +190,27 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
 /* What the description of a pool says, or what does not apply to one. */
 static atom_status check_beside_pool(const opt_parsed *parsed)
 {
-    static const char *const theirs[] = {
-        "profile",     "device_spec",  "device_memory",
-        "host_memory", "store_dir",    "optimizer_state",
-        "recompute",   "clip",         "lora_r",
-        "lora_alpha",  "lora_dropout", "lora_target_modules",
-        "what_if",     "output",       "gradient_accumulation_steps",
-        "devices"};
+    static const char *const theirs[] = {"profile",
+                                         "device_spec",
+                                         "device_memory",
+                                         "host_memory",
+                                         "store_dir",
+                                         "optimizer_state",
+                                         "recompute",
+                                         "clip",
+                                         "lora_r",
+                                         "lora_alpha",
+                                         "lora_dropout",
+                                         "lora_target_modules",
+                                         "lora_rslora",
+                                         "lora_modules_to_save",
+                                         "lora_layers",
+                                         "lora_rank_pattern",
+                                         "lora_alpha_pattern",
+                                         "what_if",
+                                         "output",
+                                         "gradient_accumulation_steps",
+                                         "devices"};
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
         if (opt_given(&options, parsed, theirs[i]))
             return atom_fail(ATOM_E_USAGE,

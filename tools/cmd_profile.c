@@ -19,7 +19,7 @@ typedef struct profile_values {
     char *device_spec;
     uint64_t link_bandwidth;
     int64_t threads;
-    cli_lora lora;
+    file_lora_keys lora;
     char *output;
     bool json;
 } profile_values;
@@ -98,10 +98,7 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
         .device = v->device,
         .dropout = -1,
         .trains = v->lora.r > 0,
-        .lora_rank = v->lora.r,
-        .lora_alpha = v->lora.alpha,
-        .lora_dropout = v->lora.dropout,
-        .lora_targets = v->lora.targets,
+        .lora = v->lora,
         .threads = v->threads,
         .link_bandwidth = v->link_bandwidth,
     };

@@ -78,7 +78,7 @@ static atom_status source_open(const char *dir, const char *adapter, export_sour
     }
     if (source->model.adapter)
         ATOM_TRY(file_adapter_open(source->model.adapter, source->g, &source->adapter));
-    return ATOM_OK;
+    return source->adapter ? file_adapter_measure(source->adapter, source->model.dir) : ATOM_OK;
 }
 
 /* The weights as they are written; the first that is not finite is told. */

@@ -1,36 +1,27 @@
 /*
- * Owns adapter_config.json and which modules it means. One idea: a module is what the files have
- * under one name, so targets are the slices of the linears' weights that hfnames lists. Refuses,
- * by name, every kind of adapter whose result would not be W + scale B A.
+ * Owns adapter_config.json. One idea: what chooses modules stays the JSON that it came as, checked
+ * once, so that it is written back as it was; keys of a run become the same JSON first. Refuses, by
+ * name, every key that would change what an adapter is and that is not known here.
  */
-#include "atom/file/peft.h"
+#include "atom/file/peft_inner.h"
 
 #include "atom/base/files.h"
 #include "atom/base/json.h"
 #include "atom/base/mem.h"
-#include "atom/file/hfweights.h"
 
-#include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-static const char CONFIG[] = "adapter_config.json", ALL[] = "all-linear";
+static const char CONFIG[] = "adapter_config.json";
 
 void file_lora_free(file_lora *lora)
 {
     atom_free(lora->targets);
     atom_free(lora->base);
+    json_decref(lora->config);
     *lora = (file_lora){0};
-}
-
-graph_lora_config file_lora_settings(const file_lora *lora)
-{
-    double r = (double)lora->rank;
-    return (graph_lora_config){.rank = lora->rank,
-                               .scale = (float)(lora->alpha / (lora->rslora ? sqrt(r) : r)),
-                               .dropout = (float)lora->dropout};
 }
 
 bool file_lora_is_dir(const char *dir)
@@ -61,28 +52,35 @@ static bool is_empty(const json_t *value)
 /* Keys that are read, or that change nothing of what a finished adapter adds to its model. */
 static bool is_taken(const char *key)
 {
-    static const char *const keys[] = {"auto_mapping",
+    static const char *const keys[] = {"alpha_pattern",
+                                       "auto_mapping",
                                        "base_model_name_or_path",
                                        "bias",
                                        "corda_config",
                                        "eva_config",
                                        "ensure_weight_tying",
+                                       "exclude_modules",
                                        "fan_in_fan_out",
                                        "inference_mode",
                                        "init_lora_weights",
+                                       "layers_pattern",
+                                       "layers_to_transform",
                                        "loftq_config",
                                        "lora_alpha",
                                        "lora_dropout",
                                        "megatron_config",
                                        "megatron_core",
+                                       "modules_to_save",
                                        "peft_type",
                                        "peft_version",
                                        "qalora_group_size",
                                        "r",
+                                       "rank_pattern",
                                        "revision",
                                        "runtime_config",
                                        "target_modules",
                                        "task_type",
+                                       "use_dora",
                                        "use_rslora"};
     size_t i = 0, n = sizeof keys / sizeof *keys;
     while (i < n && strcmp(keys[i], key) != 0)
@@ -94,7 +92,7 @@ static bool is_taken(const char *key)
     "merge the adapter with PEFT, model.merge_and_unload().save_pretrained(dir), and name that "   \
     "directory as the model"
 
-/* Whatever else is set changes what an adapter is (DoRA, patterns of ranks, saved modules). */
+/* Whatever else is set changes what an adapter is. */
 static atom_status check_plain(const char *path, json_t *root)
 {
     const char *bias = json_string_value(json_object_get(root, "bias")), *key;
@@ -125,29 +123,96 @@ static atom_status take_number(const char *path, const json_t *root, const char 
     return atom_json_present(root, key) ? atom_json_real(path, root, key, low, high, out) : ATOM_OK;
 }
 
-/* The list, as names with commas between. */
+/* Names that choose modules: none of them is empty. text: a single one may stand there alone. */
+static atom_status check_names(const char *path, const json_t *root, const char *key, bool text)
+{
+    const json_t *value = atom_json_present(root, key);
+    const char *alone = json_string_value(value);
+    if (!value || (text && alone && *alone))
+        return ATOM_OK;
+    if (!json_is_array(value) || json_array_size(value) > 4096)
+        return atom_fail(ATOM_E_FORMAT, "%s: %s is not a list of names%s", path, key,
+                         text ? " or a pattern" : "");
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const char *name = json_string_value(json_array_get(value, i));
+        if (!name || !*name || strlen(name) > 1024 || strchr(name, ','))
+            return atom_fail(ATOM_E_FORMAT, "%s: %s: item %zu is not a module's name", path, key,
+                             i);
+    }
+    return ATOM_OK;
+}
+
+static atom_status check_values(const char *path, json_t *root, const char *key, double low,
+                                double high, bool whole)
+{
+    const char *name;
+    json_t *value, *object = json_object_get(root, key);
+    if (!atom_json_present(root, key))
+        return ATOM_OK;
+    if (!json_is_object(object) || json_object_size(object) > 4096)
+        return atom_fail(ATOM_E_FORMAT, "%s: %s is not an object of names and numbers", path, key);
+    json_object_foreach(object, name, value)
+    {
+        double x = json_number_value(value);
+        if (!*name || !json_is_number(value) || !(x >= low && x <= high) ||
+            (whole && !json_is_integer(value)))
+            return atom_fail(ATOM_E_FORMAT, "%s: %s: \"%.64s\" is not %s from %g to %g", path, key,
+                             name, whole ? "a whole number" : "a number", low, high);
+    }
+    return ATOM_OK;
+}
+
+static bool is_layer(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0 &&
+           json_integer_value(value) < 1000000;
+}
+
+/* PEFT takes layers only beside a list of names. */
+static atom_status check_layers(const char *path, const json_t *root)
+{
+    const json_t *value = atom_json_present(root, "layers_to_transform");
+    const char *targets = json_string_value(json_object_get(root, "target_modules"));
+    if (!value || (json_is_array(value) && json_array_size(value) == 0))
+        return ATOM_OK;
+    bool good = json_is_array(value) ? json_array_size(value) <= 4096 : is_layer(value);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        good &= is_layer(json_array_get(value, i));
+    if (!good)
+        return atom_fail(ATOM_E_FORMAT, "%s: layers_to_transform is not a list of layers' numbers",
+                         path);
+    if (targets && strcasecmp(targets, FILE_LORA_ALL) != 0)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: layers_to_transform has no effect beside a pattern of "
+                         "target_modules; say the layers in the pattern",
+                         path);
+    return ATOM_OK;
+}
+
+static atom_status check_choice(const char *path, json_t *root)
+{
+    ATOM_TRY(check_names(path, root, "target_modules", true));
+    ATOM_TRY(check_names(path, root, "exclude_modules", true));
+    ATOM_TRY(check_names(path, root, "layers_pattern", true));
+    ATOM_TRY(check_names(path, root, "modules_to_save", false));
+    ATOM_TRY(check_values(path, root, "rank_pattern", 1, 65536, true));
+    ATOM_TRY(check_values(path, root, "alpha_pattern", 1e-6, 1e6, false));
+    ATOM_TRY(check_layers(path, root));
+    return file_lora_check_patterns(path, root);
+}
+
+/* The targets as people read them: the pattern, or names with commas between. */
 static atom_status take_targets(const char *path, const json_t *root, char **out)
 {
     const json_t *value = json_object_get(root, "target_modules");
     const char *text = json_string_value(value);
-    char *list = NULL;
-    if (text && strcmp(text, ALL) != 0)
-        return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: target_modules is a pattern; only a list of names and "
-                         "\"all-linear\" are supported; " MERGE_IT,
-                         path);
     size_t n = json_array_size(value);
-    if (!text && (n == 0 || n > 4096))
+    if (!text && n == 0)
         return atom_fail(ATOM_E_FORMAT, "%s: target_modules is missing or empty", path);
-    list = atom_strdup(text ? text : "");
+    char *list = atom_strdup(text ? text : "");
     for (size_t i = 0; i < n && list; i++) {
-        const char *name = json_string_value(json_array_get(value, i));
-        if (!name || !*name || strchr(name, ',')) {
-            atom_free(list);
-            return atom_fail(ATOM_E_FORMAT, "%s: target_modules: item %zu is not a module's name",
-                             path, i);
-        }
-        char *longer = atom_format("%s%s%s", list, i ? "," : "", name);
+        char *longer =
+            atom_format("%s%s%s", list, i ? "," : "", json_string_value(json_array_get(value, i)));
         atom_free(list);
         list = longer;
     }
@@ -164,7 +229,9 @@ static atom_status parse_fields(const char *path, json_t *root, file_lora *out)
     if (!type || strcmp(type, "LORA") != 0)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: peft_type is %.32s; only LORA is supported", path,
                          type ? type : "missing");
+    out->config = json_incref(root);
     ATOM_TRY(check_plain(path, root));
+    ATOM_TRY(check_choice(path, root));
     ATOM_TRY(take_number(path, root, "r", 8, 1, 65536, &rank));
     out->rank = (int64_t)rank;
     if ((double)out->rank != rank)
@@ -172,6 +239,7 @@ static atom_status parse_fields(const char *path, json_t *root, file_lora *out)
     ATOM_TRY(take_number(path, root, "lora_alpha", 8, 1e-6, 1e6, &out->alpha));
     ATOM_TRY(take_number(path, root, "lora_dropout", 0, 0, 0.999, &out->dropout));
     out->rslora = json_is_true(json_object_get(root, "use_rslora"));
+    out->dora = json_is_true(json_object_get(root, "use_dora"));
     ATOM_TRY(take_targets(path, root, &out->targets));
     if (base) {
         out->base = atom_strdup(base);
@@ -194,6 +262,139 @@ atom_status file_lora_parse(const char *path, const char *text, size_t bytes, fi
     return st;
 }
 
+/* --- keys of a run ---------------------------------------------------------------------------- */
+
+/* One item of a list after another; *n is its length. */
+static const char *next_item(const char **at, size_t *n)
+{
+    const char *item = *at;
+    *n = strcspn(item, ",");
+    *at = item + *n + (item[*n] == ',');
+    return item;
+}
+
+static json_t *names_of(const char *text)
+{
+    json_t *list = json_array();
+    size_t n;
+    for (const char *at = text; *at;) {
+        const char *item = next_item(&at, &n);
+        if (n)
+            json_array_append_new(list, json_stringn(item, n));
+    }
+    return list;
+}
+
+/* Names have letters, digits, points and underscores; what has anything else is a pattern. */
+static json_t *targets_of(const char *text)
+{
+    bool pattern = strpbrk(text, "*+?()[]{}|^$\\") != NULL;
+    return pattern || strcmp(text, FILE_LORA_ALL) == 0 ? json_string(text) : names_of(text);
+}
+
+/* "0,2,8-15" */
+static atom_status layers_of(const char *text, json_t **out)
+{
+    json_t *list = json_array();
+    atom_status st = ATOM_OK;
+    for (const char *at = text; *at && st == ATOM_OK;) {
+        size_t n;
+        const char *item = next_item(&at, &n);
+        char *end;
+        long long first = strtoll(item, &end, 10), last = first;
+        if (end > item && *end == '-')
+            last = strtoll(end + 1, &end, 10);
+        if (n == 0 || end != item + n || first < 0 || last < first || last - first > 4095)
+            st = atom_fail(ATOM_E_USAGE,
+                           "lora_layers: '%.*s' is not a layer or a range of them, as in "
+                           "\"0,2,8-15\"",
+                           (int)(n < 64 ? n : 64), item);
+        for (long long i = first; i <= last && st == ATOM_OK; i++)
+            json_array_append_new(list, json_integer(i));
+    }
+    if (st == ATOM_OK)
+        *out = list;
+    else
+        json_decref(list);
+    return st;
+}
+
+/* "q_proj=16,down_proj=4" */
+static atom_status values_of(const char *key, const char *text, bool whole, json_t **out)
+{
+    json_t *object = json_object();
+    atom_status st = ATOM_OK;
+    for (const char *at = text; *at && st == ATOM_OK;) {
+        size_t n, name;
+        const char *item = next_item(&at, &n);
+        char *end = NULL, *key_text;
+        name = strcspn(item, "=,");
+        double x = name < n ? strtod(item + name + 1, &end) : 0;
+        key_text = end == item + n && name > 0 ? atom_format("%.*s", (int)name, item) : NULL;
+        if (!key_text)
+            st = atom_fail(ATOM_E_USAGE, "%s: '%.*s' is not NAME=NUMBER, as in \"q_proj=16\"", key,
+                           (int)(n < 64 ? n : 64), item);
+        else
+            json_object_set_new(object, key_text,
+                                whole && x == (double)(int)x ? json_integer((int)x) : json_real(x));
+        atom_free(key_text);
+    }
+    if (st == ATOM_OK)
+        *out = object;
+    else
+        json_decref(object);
+    return st;
+}
+
+static atom_status config_of(const file_lora_keys *k, json_t *root)
+{
+    json_t *value = NULL;
+    json_object_set_new(root, "peft_type", json_string("LORA"));
+    json_object_set_new(root, "r", json_integer(k->r));
+    json_object_set_new(root, "lora_alpha",
+                        json_real(k->alpha > 0 ? k->alpha : 2.0 * (double)k->r));
+    json_object_set_new(root, "lora_dropout", json_real(k->dropout));
+    json_object_set_new(root, "use_rslora", json_boolean(k->rslora));
+    json_object_set_new(root, "target_modules", targets_of(k->targets));
+    if (k->save)
+        json_object_set_new(root, "modules_to_save", names_of(k->save));
+    if (k->layers) {
+        ATOM_TRY(layers_of(k->layers, &value));
+        json_object_set_new(root, "layers_to_transform", value);
+    }
+    if (k->ranks) {
+        ATOM_TRY(values_of("lora_rank_pattern", k->ranks, true, &value));
+        json_object_set_new(root, "rank_pattern", value);
+    }
+    if (k->alphas) {
+        ATOM_TRY(values_of("lora_alpha_pattern", k->alphas, false, &value));
+        json_object_set_new(root, "alpha_pattern", value);
+    }
+    return ATOM_OK;
+}
+
+atom_status file_lora_make(const file_lora_keys *keys, const char *base, file_lora *out)
+{
+    file_lora made = {0};
+    json_t *root = json_object();
+    atom_status st = root ? config_of(keys, root) : atom_fail_memory("LoRA's keys", 256);
+    if (st == ATOM_OK) {
+        st = parse_fields("LoRA", root, &made);
+        if (st == ATOM_E_FORMAT) /* it was no file that said so */
+            st = atom_fail_in(ATOM_E_USAGE, "%s", "");
+    }
+    if (st == ATOM_OK && base) {
+        made.base = atom_strdup(base);
+        st = made.base ? ATOM_OK : atom_fail_memory("a path", strlen(base));
+    }
+    json_decref(root);
+    if (st == ATOM_OK)
+        *out = made;
+    else
+        file_lora_free(&made);
+    return st;
+}
+
 atom_status file_lora_read(const char *dir, file_lora *out)
 {
     char *path = atom_path_join(dir, CONFIG), *text = NULL;
@@ -210,140 +411,23 @@ atom_status file_lora_read(const char *dir, file_lora *out)
     return st;
 }
 
-/* --- targets ---------------------------------------------------------------------------------- */
-
-static bool ends_with(const char *name, const char *end, size_t n)
+/* The same numbers in the same order, which decides where two patterns match. */
+static bool same_values(const json_t *a, const json_t *b)
 {
-    size_t m = strlen(name);
-    return m >= n && memcmp(name + m - n, end, n) == 0 && (m == n || name[m - n - 1] == '.');
+    void *x = json_object_iter((json_t *)a), *y = json_object_iter((json_t *)b);
+    for (; x && y;
+         x = json_object_iter_next((json_t *)a, x), y = json_object_iter_next((json_t *)b, y)) {
+        double p = json_number_value(json_object_iter_value(x));
+        double q = json_number_value(json_object_iter_value(y));
+        if (strcmp(json_object_iter_key(x), json_object_iter_key(y)) != 0 || p < q || p > q)
+            return false;
+    }
+    return !x && !y;
 }
 
-/* Is the module, without and with prefix, among the names? Notes which name it was. */
-static bool is_chosen(const char *prefix, const char *module, const char *names, uint8_t *met)
+bool file_lora_alike(const file_lora *a, const file_lora *b)
 {
-    char full[FILE_NAME_MAX + 16];
-    bool chosen = false;
-    uint32_t i = 0;
-    snprintf(full, sizeof full, "%s%s", prefix, module);
-    for (const char *at = names; *at; i++) {
-        size_t n = strcspn(at, ",");
-        if (n && ends_with(full, at, n)) {
-            met[i] = 1;
-            chosen = true;
-        }
-        at += n + (at[n] == ',');
-    }
-    return chosen;
-}
-
-/* A slice of a linear's own weight, as a module; false: it is nothing of the kind. */
-static bool module_of(const graph *g, const file_slice *s, graph_target *out)
-{
-    const graph_param *p = &g->params[s->param];
-    size_t n = strlen(s->name), end = strlen(".weight");
-    atom_op op = g->nodes[p->first_node].op;
-    bool product = op == ATOM_OP_linear || op == ATOM_OP_linear_gelu || op == ATOM_OP_classifier;
-    if (p->rank != 2 || p->shared || !product || n <= end ||
-        strcmp(s->name + n - end, ".weight") != 0 || n - end >= GRAPH_NAME_MAX)
-        return false;
-    *out = (graph_target){.param = (int32_t)s->param,
-                          .first = (int64_t)s->first / p->dims[1],
-                          .rows = (int64_t)s->elements / p->dims[1]};
-    memcpy(out->name, s->name, n - end);
-    return true;
-}
-
-/* ", " and the last words of the modules' names, each once. */
-static void list_modules(const graph *g, const file_slice *slices, uint32_t n, char *text,
-                         size_t room)
-{
-    size_t used = 0;
-    graph_target t;
-    text[0] = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (!module_of(g, &slices[i], &t))
-            continue;
-        const char *word = strrchr(t.name, '.');
-        word = word ? word + 1 : t.name;
-        if (!strstr(text, word) && used + strlen(word) + 3 < room)
-            used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "", word);
-    }
-}
-
-static atom_status check_met(const graph *g, const file_slice *slices, uint32_t n,
-                             const char *names, const uint8_t *met)
-{
-    char known[256];
-    uint32_t i = 0;
-    for (const char *at = names; *at; i++) {
-        size_t length = strcspn(at, ",");
-        if (!met[i] && ends_with("lm_head", at, length))
-            return atom_fail(
-                ATOM_E_USAGE,
-                "lora_target_modules: lm_head is the embedding here (it is tied), which "
-                "cannot have an adapter; leave lm_head out, or train the whole model");
-        if (!met[i]) {
-            list_modules(g, slices, n, known, sizeof known);
-            return atom_fail(ATOM_E_USAGE,
-                             "lora_target_modules: no linear layer of this model is named "
-                             "'%.*s'; it has %s",
-                             (int)(length < 64 ? length : 64), at, known);
-        }
-        at += length + (at[length] == ',');
-    }
-    return ATOM_OK;
-}
-
-atom_status file_lora_targets(const graph *base, const char *names, graph_target **out, uint32_t *n)
-{
-    const char *prefix = file_prefix(base);
-    file_slice *slices = NULL;
-    graph_target *targets = NULL;
-    uint32_t n_slices = 0, found = 0;
-    bool all = strcmp(names, ALL) == 0;
-    uint8_t *met = atom_alloc(strlen(names) + 1, 1);
-    atom_status st = met ? file_slices(base, &slices, &n_slices) : atom_fail_memory("names", 256);
-    if (st == ATOM_OK) {
-        targets = atom_alloc(n_slices, sizeof *targets);
-        st = targets ? ATOM_OK : atom_fail_memory("targets", n_slices * sizeof *targets);
-    }
-    for (uint32_t i = 0; i < n_slices && st == ATOM_OK; i++) {
-        graph_target *t = &targets[found];
-        if (!module_of(base, &slices[i], t))
-            continue;
-        bool head = strcmp(t->name, "lm_head") == 0;
-        found += all ? !head : is_chosen(head ? "" : prefix, t->name, names, met);
-    }
-    if (st == ATOM_OK && !all)
-        st = check_met(base, slices, n_slices, names, met);
-    if (st == ATOM_OK && found == 0)
-        st = atom_fail(ATOM_E_USAGE, "lora_target_modules names no module");
-    atom_free(slices);
-    atom_free(met);
-    if (st != ATOM_OK) {
-        atom_free(targets);
-        return st;
-    }
-    *out = targets;
-    *n = found;
-    return ATOM_OK;
-}
-
-atom_status file_lora_graph(const graph *base, const file_lora *lora, graph **out)
-{
-    graph_target *targets = NULL;
-    graph *plain = NULL;
-    uint32_t n;
-    graph_lora_config config = file_lora_settings(lora);
-    atom_status st;
-    if (base->n_stored)
-        return atom_fail(ATOM_E_UNSUPPORTED, "LoRA is not supported for models of torch.export; "
-                                             "leave lora_r out to train the whole model");
-    ATOM_TRY_CLEAN(file_lora_targets(base, lora->targets, &targets, &n));
-    ATOM_TRY_CLEAN(graph_lora(base, &config, targets, n, &plain));
-    ATOM_TRY_CLEAN(graph_fuse(plain, out));
-cleanup:
-    atom_free(targets);
-    graph_close(&plain);
-    return st;
+    return !(a->alpha < b->alpha) && !(a->alpha > b->alpha) && a->rslora == b->rslora &&
+           same_values(json_object_get(a->config, "alpha_pattern"),
+                       json_object_get(b->config, "alpha_pattern"));
 }

@@ -1,19 +1,16 @@
 /*
- * Owns adapter_model.safetensors, and what an adapter adds to its model. One idea: the adapter's
- * matrices are small and stay in memory; scale B A is computed row by row wherever weights pass by,
- * so merging needs no second copy of the model. Refuses tensors that no target has, and targets
- * without tensors.
+ * Owns adapter_model.safetensors, both ways. One idea: what is trained of a graph is either a matrix
+ * of an adapter, or a parameter of the model that is written as the model's own files have it.
+ * Refuses tensors that no target has, and targets without tensors.
  */
-#include "atom/file/peft.h"
+#include "atom/file/peft_inner.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/files.h"
 #include "atom/base/json.h"
 #include "atom/base/mem.h"
-#include "atom/file/hfweights.h"
 #include "atom/file/torchfile.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +18,20 @@
 static const char CONFIG[] = "adapter_config.json", WEIGHTS[] = "adapter_model.safetensors",
                   PICKLED[] = "adapter_model.bin";
 
-enum { PARAM_NAME_MAX = GRAPH_NAME_MAX + 32, TENSOR_NAME_MAX = PARAM_NAME_MAX + 64 };
+enum { NO_PARAM = -1 };
 
-/* What PEFT calls a parameter of an adapter: name is "layers.0.mlp.up_proj.lora_A.weight". */
-static void tensor_name(const graph *g, const char *name, char out[TENSOR_NAME_MAX])
+void file_lora_tensor_name(const graph *g, const char *name, char out[FILE_LORA_NAME_MAX])
 {
     bool head = strncmp(name, "lm_head.", strlen("lm_head.")) == 0;
-    snprintf(out, TENSOR_NAME_MAX, "base_model.model.%s%s", head ? "" : file_prefix(g), name);
+    snprintf(out, FILE_LORA_NAME_MAX, "base_model.model.%s%s", head ? "" : file_prefix(g), name);
+}
+
+static int32_t param_named(const graph *g, const char *name)
+{
+    for (uint32_t p = 0; p < g->n_params; p++)
+        if (strcmp(g->params[p].name, name) == 0)
+            return (int32_t)p;
+    return NO_PARAM;
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -40,70 +44,125 @@ static char *whole_path(const char *base)
     return whole || !base ? whole : strdup(base);
 }
 
+/* What chooses modules, as it came; all-linear with layers, which PEFT takes only beside names, as
+ * names. */
+static atom_status copy_choice(const file_lora *lora, const graph *base, json_t *root)
+{
+    static const char *const keys[] = {"target_modules", "exclude_modules", "layers_to_transform",
+                                       "layers_pattern", "modules_to_save", "rank_pattern",
+                                       "alpha_pattern"};
+    json_t *names = NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = json_object_get(lora->config, keys[i]);
+        if (value)
+            json_object_set(root, keys[i], value);
+    }
+    if (!atom_json_present(root, "layers_to_transform") ||
+        !json_is_string(json_object_get(root, "target_modules")))
+        return ATOM_OK;
+    ATOM_TRY(file_lora_all_names(base, &names));
+    json_object_set_new(root, "target_modules", names);
+    return ATOM_OK;
+}
+
 static atom_status write_config(const char *dir, const file_lora *lora, const graph *base)
 {
     char *path = atom_path_join(dir, CONFIG);
     char *whole = whole_path(lora->base);
-    json_t *targets = json_array();
-    for (const char *at = lora->targets; *at;) {
-        size_t n = strcspn(at, ",");
-        if (n)
-            json_array_append_new(targets, json_stringn(at, n));
-        at += n + (at[n] == ',');
-    }
-    bool all = strcmp(lora->targets, "all-linear") == 0, gpt2 = file_prefix(base)[0] == 't';
+    bool gpt2 = file_prefix(base)[0] == 't';
     json_t *root = json_pack(
-        "{s:n, s:n, s:n, s:b, s:b, s:b, s:b, s:s, s:s?, s:s, s:s, s:I, s:f, s:f, "
-        "s:b, s:o}",
+        "{s:n, s:n, s:n, s:b, s:b, s:b, s:b, s:s, s:s?, s:s, s:s, s:I, s:f, s:f, s:b}",
         "auto_mapping", "modules_to_save", "revision", "use_dora", 0, "inference_mode", 1,
         "fan_in_fan_out", gpt2, "init_lora_weights", 1, "bias", "none", "base_model_name_or_path",
         whole, "peft_type", "LORA", "task_type", "CAUSAL_LM", "r", (json_int_t)lora->rank,
-        "lora_alpha", lora->alpha, "lora_dropout", lora->dropout, "use_rslora", lora->rslora,
-        "target_modules", all ? json_string("all-linear") : json_incref(targets));
-    json_decref(targets);
+        "lora_alpha", lora->alpha, "lora_dropout", lora->dropout, "use_rslora", lora->rslora);
     free(whole);
     if (root && lora->alpha == (double)(int64_t)lora->alpha) /* whole, as PEFT writes it */
         json_object_set_new(root, "lora_alpha", json_integer((json_int_t)lora->alpha));
-    if (!path) {
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", 256);
+    if (st == ATOM_OK && root)
+        st = copy_choice(lora, base, root);
+    if (st == ATOM_OK)
+        st = atom_json_save(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17), "",
+                            path);
+    else
         json_decref(root);
-        root = NULL;
-    }
-    atom_status st =
-        atom_json_save(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17), "", path);
     atom_free(path);
     return st;
 }
 
-static atom_status declare(file_st_writer *w, const graph *base, const graph *g)
+/* One tensor of the file: all of a parameter of g, or a slice of one that is trained whole. */
+typedef struct lora_tensor {
+    file_slice slice; /* param: of g */
+    char name[FILE_LORA_NAME_MAX];
+} lora_tensor;
+
+static void add_matrix(const graph *base, const graph *g, uint32_t p, lora_tensor *t)
 {
-    atom_status st = ATOM_OK;
-    char name[TENSOR_NAME_MAX];
-    for (uint32_t p = 0; p < g->n_params && st == ATOM_OK; p++) {
-        const graph_param *param = &g->params[p];
-        if (param->frozen)
+    const graph_param *param = &g->params[p];
+    t->slice = (file_slice){.param = p, .elements = param->elements, .rank = 2};
+    t->slice.dims[0] = (uint64_t)param->dims[0];
+    t->slice.dims[1] = (uint64_t)param->dims[1];
+    file_lora_tensor_name(base, param->name, t->name);
+}
+
+/* In the order of g's parameters. Free with atom_free. */
+static atom_status list_tensors(const graph *base, const graph *g, lora_tensor **out, uint32_t *n)
+{
+    file_slice *slices = NULL;
+    uint32_t n_slices = 0;
+    ATOM_TRY(file_slices(base, &slices, &n_slices));
+    *n = 0;
+    *out = atom_alloc(g->n_params + n_slices, sizeof **out);
+    for (uint32_t p = 0; p < g->n_params && *out; p++) {
+        if (g->params[p].frozen)
             continue;
-        tensor_name(base, param->name, name);
-        st = file_st_declare(w, name, FILE_F32, 2,
-                             (uint64_t[]){(uint64_t)param->dims[0], (uint64_t)param->dims[1]});
+        int32_t own = param_named(base, g->params[p].name);
+        if (own == NO_PARAM)
+            add_matrix(base, g, p, &(*out)[(*n)++]);
+        for (uint32_t i = 0; own != NO_PARAM && i < n_slices; i++) {
+            if (slices[i].param != (uint32_t)own)
+                continue;
+            lora_tensor *t = &(*out)[(*n)++];
+            t->slice = slices[i];
+            t->slice.param = p;
+            file_lora_tensor_name(base, slices[i].name, t->name);
+        }
     }
+    atom_free(slices);
+    return *out ? ATOM_OK : atom_fail_memory("an adapter", g->n_params * sizeof **out);
+}
+
+static atom_status write_turned(file_st_writer *w, const lora_tensor *t, uint64_t place,
+                                file_vector from)
+{
+    const file_slice *s = &t->slice;
+    uint64_t rows = s->dims[0], columns = s->dims[1]; /* as the file has them */
+    float *whole = atom_alloc(s->elements, sizeof *whole), *turned = NULL;
+    atom_status st;
+    turned = whole ? atom_alloc(s->elements, sizeof *turned) : NULL;
+    if (!turned)
+        ATOM_TRY_CLEAN(atom_fail_memory("a matrix", 2 * s->elements * sizeof *whole));
+    ATOM_TRY_CLEAN(from.get(from.ctx, place, s->elements, whole));
+    for (uint64_t c = 0; c < columns; c++)
+        for (uint64_t r = 0; r < rows; r++)
+            turned[r * columns + c] = whole[c * rows + r];
+    ATOM_TRY_CLEAN(file_st_write(w, turned, s->elements * sizeof *turned));
+cleanup:
+    atom_free(whole);
+    atom_free(turned);
     return st;
 }
 
-/* The i-th trained parameter. */
-static const graph_param *trained_param(const graph *g, uint32_t i)
+static atom_status write_tensor(file_st_writer *w, const graph *g, const lora_tensor *t,
+                                file_vector from, float *band)
 {
-    for (uint32_t p = 0; p < g->n_params; p++)
-        if (!g->params[p].frozen && i-- == 0)
-            return &g->params[p];
-    ATOM_UNREACHABLE("no such trained parameter");
-}
-
-static atom_status write_param(file_st_writer *w, const graph_param *p, file_vector from,
-                               float *band)
-{
-    for (uint64_t at = 0, some; at < p->elements; at += some) {
-        some = p->elements - at < FILE_BAND_ELEMENTS ? p->elements - at : FILE_BAND_ELEMENTS;
-        ATOM_TRY(from.get(from.ctx, p->offset + at, some, band));
+    uint64_t n = t->slice.elements, place = g->params[t->slice.param].offset + t->slice.first;
+    if (t->slice.transposed)
+        return write_turned(w, t, place, from);
+    for (uint64_t at = 0, some; at < n; at += some) {
+        some = n - at < FILE_BAND_ELEMENTS ? n - at : FILE_BAND_ELEMENTS;
+        ATOM_TRY(from.get(from.ctx, place + at, some, band));
         ATOM_TRY(file_st_write(w, band, some * sizeof *band));
     }
     return ATOM_OK;
@@ -113,21 +172,26 @@ atom_status file_lora_write(const char *dir, const file_lora *lora, const graph 
                             const graph *g, file_vector from)
 {
     file_st_writer *w = NULL;
-    uint32_t i;
+    lora_tensor *tensors = NULL;
+    uint32_t i, n = 0;
     atom_status st;
     float *band = atom_alloc(FILE_BAND_ELEMENTS, sizeof *band);
     char *path = atom_path_join(dir, WEIGHTS);
     if (!path || !band)
         ATOM_TRY_CLEAN(atom_fail_memory("an adapter", FILE_BAND_ELEMENTS * sizeof *band));
     ATOM_TRY_CLEAN(write_config(dir, lora, base));
+    ATOM_TRY_CLEAN(list_tensors(base, g, &tensors, &n));
     ATOM_TRY_CLEAN(file_st_create(path, &w));
-    ATOM_TRY_CLEAN(declare(w, base, g));
+    for (i = 0; i < n; i++)
+        ATOM_TRY_CLEAN(file_st_declare(w, tensors[i].name, FILE_F32, tensors[i].slice.rank,
+                                       tensors[i].slice.dims));
     ATOM_TRY_CLEAN(file_st_begin(w));
     while (file_st_next(w, &i))
-        ATOM_TRY_CLEAN(write_param(w, trained_param(g, i), from, band));
+        ATOM_TRY_CLEAN(write_tensor(w, g, &tensors[i], from, band));
     ATOM_TRY_CLEAN(file_st_finish(w));
 cleanup:
     file_st_writer_close(&w);
+    atom_free(tensors);
     atom_free(band);
     atom_free(path);
     return st;
@@ -135,62 +199,108 @@ cleanup:
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-typedef struct adapter_part {
-    graph_target target;
-    float *A, *B; /* [rank, in], [rows, rank] */
-} adapter_part;
-
-struct file_adapter {
-    file_lora lora;
-    const graph *base;
-    adapter_part *parts; /* ascending (param, first) */
-    uint32_t n;
-    file_vector under; /* file_adapter_over */
-};
-
-static atom_status read_matrix(const file_adapter *a, const file_safetensors *file,
-                               const graph_target *t, const char *which, int64_t rows,
-                               int64_t columns, float **out)
+static atom_status read_matrix(const file_adapter *a, const graph_target *t, const char *which,
+                               uint32_t rank, const uint64_t *dims, float **out)
 {
-    char name[TENSOR_NAME_MAX], inner[PARAM_NAME_MAX];
-    snprintf(inner, sizeof inner, "%s.%s.weight", t->name, which);
-    tensor_name(a->base, inner, name);
-    const file_tensor *tensor = file_st_find(file, name);
+    char name[FILE_LORA_NAME_MAX], inner[FILE_NAME_MAX + 64];
+    snprintf(inner, sizeof inner, "%s.%s", t->name, which);
+    file_lora_tensor_name(a->base, inner, name);
+    const file_tensor *tensor = file_st_find(a->file, name);
     if (!tensor)
-        return atom_fail(ATOM_E_FORMAT, "%s: tensor %s is missing", file->path, name);
-    if (tensor->rank != 2 || tensor->dims[0] != (uint64_t)rows ||
-        tensor->dims[1] != (uint64_t)columns)
+        return atom_fail(ATOM_E_FORMAT, "%s: tensor %s is missing", a->file->path, name);
+    if (tensor->rank != rank || memcmp(tensor->dims, dims, rank * sizeof *dims) != 0)
         return atom_fail(ATOM_E_USAGE,
-                         "%s: tensor %s is not [%lld,%lld]; the adapter belongs to another model",
-                         file->path, name, (long long)rows, (long long)columns);
+                         "%s: tensor %s is not [%llu%s%.0lld]; the adapter belongs to another "
+                         "model",
+                         a->file->path, name, (unsigned long long)dims[0], rank == 2 ? "," : "",
+                         rank == 2 ? (long long)dims[1] : 0);
     *out = atom_alloc(tensor->elements, sizeof **out);
     if (!*out)
         return atom_fail_memory("an adapter", tensor->elements * sizeof **out);
-    return file_st_read_f32(file, tensor, 0, tensor->elements, *out);
+    return file_st_read_f32(a->file, tensor, 0, tensor->elements, *out);
 }
 
-static atom_status read_parts(file_adapter *a, const file_safetensors *file)
+static atom_status read_parts(file_adapter *a)
 {
-    atom_status st = ATOM_OK;
-    for (uint32_t i = 0; i < a->n && st == ATOM_OK; i++) {
+    for (uint32_t i = 0; i < a->n; i++) {
         adapter_part *part = &a->parts[i];
-        int64_t in = a->base->params[part->target.param].dims[1], r = a->lora.rank;
-        st = read_matrix(a, file, &part->target, "lora_A", r, in, &part->A);
-        if (st == ATOM_OK)
-            st = read_matrix(a, file, &part->target, "lora_B", part->target.rows, r, &part->B);
+        uint64_t in = (uint64_t)a->base->params[part->target.param].dims[1];
+        uint64_t r = (uint64_t)part->target.rank, rows = (uint64_t)part->target.rows;
+        ATOM_TRY(read_matrix(a, &part->target, "lora_A.weight", 2, (uint64_t[]){r, in}, &part->A));
+        ATOM_TRY(
+            read_matrix(a, &part->target, "lora_B.weight", 2, (uint64_t[]){rows, r}, &part->B));
+        if (a->lora.dora)
+            ATOM_TRY(
+                read_matrix(a, &part->target, "lora_magnitude_vector", 1, &rows, &part->magnitude));
     }
-    if (st == ATOM_OK && file->n_tensors != 2 * a->n)
-        st = atom_fail(ATOM_E_FORMAT,
-                       "%s has %u tensors; the modules that adapter_config.json names have %u of "
-                       "this model",
-                       file->path, file->n_tensors, 2 * a->n);
+    return ATOM_OK;
+}
+
+static atom_status read_turned(const file_adapter *a, adapter_saved *s)
+{
+    uint64_t rows = s->slice.dims[0], columns = s->slice.dims[1]; /* as the file has them */
+    float *plain = atom_alloc(s->slice.elements, sizeof *plain);
+    s->turned = atom_alloc(s->slice.elements, sizeof *plain);
+    atom_status st = plain && s->turned
+                         ? file_st_read_f32(a->file, s->tensor, 0, s->slice.elements, plain)
+                         : atom_fail_memory("a matrix", 2 * s->slice.elements * sizeof *plain);
+    for (uint64_t r = 0; r < rows && st == ATOM_OK; r++)
+        for (uint64_t c = 0; c < columns; c++)
+            s->turned[c * rows + r] = plain[r * columns + c];
+    atom_free(plain);
     return st;
+}
+
+/* The tensors of modules_to_save. */
+static atom_status find_saved(file_adapter *a)
+{
+    char name[FILE_LORA_NAME_MAX];
+    file_slice *slices = NULL;
+    uint32_t n = 0;
+    atom_status st;
+    uint8_t *trained = atom_alloc(a->base->n_params, 1);
+    if (!trained)
+        return atom_fail_memory("an adapter", a->base->n_params);
+    ATOM_TRY_CLEAN(file_lora_saved(a->base, &a->lora, trained));
+    ATOM_TRY_CLEAN(file_slices(a->base, &slices, &n));
+    a->saved = atom_alloc(n, sizeof *a->saved);
+    if (!a->saved)
+        ATOM_TRY_CLEAN(atom_fail_memory("an adapter", n * sizeof *a->saved));
+    for (uint32_t i = 0; i < n; i++) {
+        if (!trained[slices[i].param])
+            continue;
+        adapter_saved *s = &a->saved[a->n_saved];
+        file_lora_tensor_name(a->base, slices[i].name, name);
+        *s = (adapter_saved){.slice = slices[i], .tensor = file_st_find(a->file, name)};
+        if (!s->tensor)
+            ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: tensor %s is missing (modules_to_save)",
+                                     a->file->path, name));
+        ATOM_TRY_CLEAN(file_check_shape(a->file, s->tensor, &s->slice));
+        a->n_saved++;
+        if (s->slice.transposed)
+            ATOM_TRY_CLEAN(read_turned(a, s));
+    }
+cleanup:
+    atom_free(trained);
+    atom_free(slices);
+    return st;
+}
+
+static atom_status check_count(const file_adapter *a)
+{
+    uint32_t n = (a->lora.dora ? 3 : 2) * a->n + a->n_saved;
+    if (a->file->n_tensors == n)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s has %u tensors; the modules that adapter_config.json names have %u of "
+                     "this model",
+                     a->file->path, a->file->n_tensors, n);
 }
 
 static atom_status take_targets(file_adapter *a)
 {
     graph_target *targets = NULL;
-    ATOM_TRY(file_lora_targets(a->base, a->lora.targets, &targets, &a->n));
+    ATOM_TRY(file_lora_targets(a->base, &a->lora, &targets, &a->n));
     a->parts = atom_alloc(a->n, sizeof *a->parts);
     for (uint32_t i = 0; i < a->n && a->parts; i++)
         a->parts[i].target = targets[i];
@@ -218,7 +328,6 @@ static atom_status open_weights(const char *dir, file_safetensors **file)
 
 atom_status file_adapter_open(const char *dir, const graph *base, file_adapter **out)
 {
-    file_safetensors *file = NULL;
     file_adapter *a = atom_alloc(1, sizeof *a);
     atom_status st;
     if (!a)
@@ -228,12 +337,13 @@ atom_status file_adapter_open(const char *dir, const graph *base, file_adapter *
     st = take_targets(a);
     if (st != ATOM_OK)
         ATOM_TRY_CLEAN(atom_fail_in(st, "%s: ", dir));
-    ATOM_TRY_CLEAN(open_weights(dir, &file));
-    ATOM_TRY_CLEAN(read_parts(a, file));
+    ATOM_TRY_CLEAN(open_weights(dir, &a->file));
+    ATOM_TRY_CLEAN(read_parts(a));
+    ATOM_TRY_CLEAN(find_saved(a));
+    ATOM_TRY_CLEAN(check_count(a));
     *out = a;
     a = NULL;
 cleanup:
-    file_st_close(&file);
     file_adapter_close(&a);
     return st;
 }
@@ -246,8 +356,14 @@ void file_adapter_close(file_adapter **adapter)
     for (uint32_t i = 0; a->parts && i < a->n; i++) {
         atom_free(a->parts[i].A);
         atom_free(a->parts[i].B);
+        atom_free(a->parts[i].magnitude);
+        atom_free(a->parts[i].factor);
     }
+    for (uint32_t i = 0; a->saved && i < a->n_saved; i++)
+        atom_free(a->saved[i].turned);
+    atom_free(a->saved);
     atom_free(a->parts);
+    file_st_close(&a->file);
     file_lora_free(&a->lora);
     atom_free(a);
     *adapter = NULL;
@@ -255,119 +371,87 @@ void file_adapter_close(file_adapter **adapter)
 
 /* --- use -------------------------------------------------------------------------------------- */
 
-/* The next trained parameter of g must be this matrix. */
-static atom_status put_matrix(const graph *g, uint32_t i, const graph_target *t, const char *which,
-                              const float *x, file_vector to)
+atom_status file_adapter_saved_read(const file_adapter *a, const adapter_saved *s, uint64_t at,
+                                    uint64_t n, float *to)
 {
-    char name[TENSOR_NAME_MAX];
-    const graph_param *p = trained_param(g, i);
+    if (!s->turned)
+        return file_st_read_f32(a->file, s->tensor, at, n, to);
+    memcpy(to, s->turned + at, n * sizeof *to);
+    return ATOM_OK;
+}
+
+/* The parameter of g with this name, which must be trained. */
+static atom_status trained_param(const graph *g, const char *name, const graph_param **out)
+{
+    int32_t p = param_named(g, name);
+    if (p == NO_PARAM || g->params[p].frozen)
+        return atom_fail(ATOM_E_USAGE, "the adapter has %s, which this run does not train", name);
+    *out = &g->params[p];
+    return ATOM_OK;
+}
+
+static atom_status put_matrix(const graph *g, const graph_target *t, const char *which,
+                              int64_t rows, int64_t columns, const float *x, file_vector to)
+{
+    char name[FILE_NAME_MAX + 64];
+    const graph_param *p = NULL;
     snprintf(name, sizeof name, "%s.%s.weight", t->name, which);
-    if (strcmp(p->name, name) != 0)
-        return atom_fail(ATOM_E_USAGE, "the adapter has %s, this run trains %s", name, p->name);
+    ATOM_TRY(trained_param(g, name, &p));
+    if (p->dims[0] != rows || p->dims[1] != columns)
+        return atom_fail(
+            ATOM_E_USAGE, "the adapter has %s of rank %lld, this run trains one of rank %lld", name,
+            (long long)t->rank, (long long)(which[5] == 'A' ? p->dims[0] : p->dims[1]));
     return to.put(to.ctx, p->offset, p->elements, x);
+}
+
+static atom_status put_saved(const file_adapter *a, const graph *g, const adapter_saved *s,
+                             file_vector to)
+{
+    enum { BAND = 1 << 16 };
+    const graph_param *p = NULL;
+    ATOM_TRY(trained_param(g, a->base->params[s->slice.param].name, &p));
+    atom_status st = ATOM_OK;
+    float *band = atom_alloc(BAND, sizeof *band);
+    if (!band)
+        return atom_fail_memory("a band of weights", BAND * sizeof *band);
+    for (uint64_t at = 0, some; at < s->slice.elements && st == ATOM_OK; at += some) {
+        some = s->slice.elements - at < BAND ? s->slice.elements - at : BAND;
+        st = file_adapter_saved_read(a, s, at, some, band);
+        if (st == ATOM_OK)
+            st = to.put(to.ctx, p->offset + s->slice.first + at, some, band);
+    }
+    atom_free(band);
+    return st;
+}
+
+static atom_status check_trained(const file_adapter *a, const graph *g)
+{
+    uint32_t matrices = 0, whole = 0, saved = 0;
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        bool own = param_named(a->base, g->params[p].name) != NO_PARAM;
+        matrices += !g->params[p].frozen && !own;
+        whole += !g->params[p].frozen && own;
+    }
+    for (uint32_t i = 0; i < a->n_saved; i++)
+        saved += i == 0 || a->saved[i].slice.param != a->saved[i - 1].slice.param;
+    if (matrices == 2 * a->n && whole == saved)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "the adapter has %u modules (and %u trained whole), this run trains %u (and "
+                     "%u); repeat its target_modules and modules_to_save",
+                     a->n, saved, matrices / 2, whole);
 }
 
 atom_status file_adapter_put(const file_adapter *a, const graph *g, file_vector to)
 {
-    uint32_t trained = 0;
-    for (uint32_t p = 0; p < g->n_params; p++)
-        trained += !g->params[p].frozen;
-    if (trained != 2 * a->n || trained_param(g, 0)->dims[0] != a->lora.rank)
-        return atom_fail(ATOM_E_USAGE,
-                         "the adapter has %u modules of rank %lld, this run trains %u of rank %lld",
-                         a->n, (long long)a->lora.rank, trained / 2,
-                         (long long)trained_param(g, 0)->dims[0]);
-    atom_status st = ATOM_OK;
-    for (uint32_t i = 0; i < a->n && st == ATOM_OK; i++) {
-        const adapter_part *part = &a->parts[i];
-        st = put_matrix(g, 2 * i, &part->target, "lora_A", part->A, to);
-        if (st == ATOM_OK)
-            st = put_matrix(g, 2 * i + 1, &part->target, "lora_B", part->B, to);
-    }
-    return st;
-}
-
-enum { CHUNK = 256 };
-
-/* Elements [from, to) of row `row` of the target. */
-static void add_row(const file_adapter *a, const adapter_part *part, int64_t row, int64_t from,
-                    int64_t to, float *x)
-{
-    int64_t in = a->base->params[part->target.param].dims[1], r = a->lora.rank;
-    double scale = (double)file_lora_settings(&a->lora).scale;
-    for (int64_t at = from; at < to; at += CHUNK) {
-        double sum[CHUNK] = {0};
-        int64_t n = to - at < CHUNK ? to - at : CHUNK;
-        for (int64_t k = 0; k < r; k++) {
-            double b = (double)part->B[row * r + k];
-            for (int64_t i = 0; i < n; i++)
-                sum[i] += b * (double)part->A[k * in + at + i];
-        }
-        for (int64_t i = 0; i < n; i++)
-            x[at - from + i] = (float)((double)x[at - from + i] + scale * sum[i]);
-    }
-}
-
-static void add_adapter(const file_adapter *a, uint64_t first, uint64_t n, float *x)
-{
+    ATOM_TRY(check_trained(a, g));
     for (uint32_t i = 0; i < a->n; i++) {
         const adapter_part *part = &a->parts[i];
-        const graph_param *p = &a->base->params[part->target.param];
-        uint64_t in = (uint64_t)p->dims[1];
-        uint64_t begin = p->offset + (uint64_t)part->target.first * in;
-        uint64_t end = begin + (uint64_t)part->target.rows * in;
-        uint64_t lo = first > begin ? first : begin, hi = first + n < end ? first + n : end;
-        while (lo < hi) {
-            uint64_t row = (lo - begin) / in, at = begin + row * in;
-            uint64_t stop = at + in < hi ? at + in : hi;
-            add_row(a, part, (int64_t)row, (int64_t)(lo - at), (int64_t)(stop - at),
-                    x + (lo - first));
-            lo = stop;
-        }
+        int64_t in = a->base->params[part->target.param].dims[1], r = part->target.rank;
+        ATOM_TRY(put_matrix(g, &part->target, "lora_A", r, in, part->A, to));
+        ATOM_TRY(put_matrix(g, &part->target, "lora_B", part->target.rows, r, part->B, to));
     }
-}
-
-static atom_status over_get(void *ctx, uint64_t first, uint64_t n, float *to)
-{
-    const file_adapter *a = ctx;
-    atom_status st = a->under.get(a->under.ctx, first, n, to);
-    if (st == ATOM_OK)
-        add_adapter(a, first, n, to);
-    return st;
-}
-
-static atom_status over_put(void *ctx, uint64_t first, uint64_t n, const float *from)
-{
-    const file_adapter *a = ctx;
-    float *sum = atom_alloc(n, sizeof *sum);
-    if (!sum)
-        return atom_fail_memory("merging an adapter", n * sizeof *sum);
-    memcpy(sum, from, n * sizeof *sum);
-    add_adapter(a, first, n, sum);
-    atom_status st = a->under.put(a->under.ctx, first, n, sum);
-    atom_free(sum);
-    return st;
-}
-
-file_vector file_adapter_over(file_adapter *a, file_vector base)
-{
-    a->under = base;
-    return (file_vector){.ctx = a,
-                         .get = base.get ? over_get : NULL,
-                         .put = base.put ? over_put : NULL,
-                         .source = base.source,
-                         .sink = base.sink};
-}
-
-atom_status file_merged_read(const file_model *model, const graph *g, file_vector to)
-{
-    file_adapter *a = NULL;
-    atom_status st;
-    if (!model->adapter)
-        return file_weights_read_to(model->dir, g, to);
-    ATOM_TRY_CLEAN(file_adapter_open(model->adapter, g, &a));
-    ATOM_TRY_CLEAN(file_weights_read_to(model->dir, g, file_adapter_over(a, to)));
-cleanup:
-    file_adapter_close(&a);
-    return st;
+    for (uint32_t i = 0; i < a->n_saved; i++)
+        ATOM_TRY(put_saved(a, g, &a->saved[i], to));
+    return ATOM_OK;
 }

@@ -188,9 +188,9 @@ ATOM_MUST atom_status graph_fuse(const graph *g, graph **out);
 
 /*
  * Low-rank adaptation (Hu et al. 2021, LoRA; section 4.1), as a rewrite to a new sealed graph
- * (lora.c): everything of g is frozen; each target, rows [first, first + rows) of a linear's
- * weight, gets its own A[rank, in] and B[rows, rank], trained: y + (scale) B A dropout(x) in its
- * columns. Nodes and parameters of a target: its name and ".lora_A", ".lora_B" (parameters:
+ * (lora.c): everything of g is frozen but for what `trained` names; each target, rows
+ * [first, first + rows) of a linear's weight, gets its own A[rank, in] and B[rows, rank], trained:
+ * y + (scale) B A dropout(x) in its columns. Nodes and parameters of a target: its name and ".lora_A", ".lora_B" (parameters:
  * ".weight" behind that). Targets of one linear share the dropped x. A starts uniform as
  * PyTorch's linear does, B zero. Targets in ascending (param, first), without overlap; of an
  * unfused graph. ATOM_E_USAGE names a target that no linear multiplies by, or too large a rank.
@@ -200,11 +200,14 @@ typedef struct graph_target {
     char name[GRAPH_NAME_MAX]; /* "layers.0.self_attn.q_proj" */
     int32_t param;             /* of g: a linear's weight */
     int64_t first, rows;
+    int64_t rank; /* 0: the config's rank and scale */
+    float scale;
 } graph_target;
 typedef struct graph_lora_config {
     int64_t rank;
-    float scale;   /* alpha / rank */
-    float dropout; /* 0: none */
+    float scale;            /* alpha / rank */
+    float dropout;          /* 0: none */
+    const uint8_t *trained; /* by parameter of g: is it trained whole? NULL: none is */
 } graph_lora_config;
 ATOM_MUST atom_status graph_lora(const graph *g, const graph_lora_config *config,
                                  const graph_target *targets, uint32_t n, graph **out);

@@ -1,6 +1,6 @@
 /*
  * Owns low-rank adaptation as a rewrite. One idea: copy the graph node by node with every parameter
- * frozen; behind a linear that targets name stand, target by target, a small linear down to the
+ * frozen but for those that are trained whole; behind a linear that targets name stand, target by target, a small linear down to the
  * rank and a lora node up from it, which takes over the linear's place for whoever comes next.
  * Refuses targets that are not rows of a linear's weight.
  */
@@ -20,6 +20,11 @@ typedef struct adapting {
     uint32_t rng;            /* of the next node that draws: behind all of `from` */
 } adapting;
 
+static int64_t rank_of(const graph_lora_config *config, const graph_target *t)
+{
+    return t->rank ? t->rank : config->rank;
+}
+
 static atom_status targets_check(const graph *g, const graph_lora_config *config,
                                  const graph_target *targets, uint32_t n)
 {
@@ -34,9 +39,14 @@ static atom_status targets_check(const graph *g, const graph_lora_config *config
                              "%s cannot have a LoRA adapter: it is not a linear layer of its own",
                              t->name);
         int64_t most = t->rows < p->dims[1] ? t->rows : p->dims[1];
-        if (config->rank < 1 || config->rank > most)
-            return atom_fail(ATOM_E_USAGE, "lora_r is %lld; %s takes 1 to %lld",
-                             (long long)config->rank, t->name, (long long)most);
+        int64_t rank = rank_of(config, t);
+        if (rank < 1 || rank > most)
+            return atom_fail(ATOM_E_USAGE, "lora_r is %lld; %s takes 1 to %lld", (long long)rank,
+                             t->name, (long long)most);
+        if (config->trained && config->trained[t->param])
+            return atom_fail(ATOM_E_USAGE,
+                             "%s has an adapter and is trained whole; one of them has no effect",
+                             t->name);
     }
     return ATOM_OK;
 }
@@ -66,10 +76,12 @@ static atom_status add_dropped(adapting *a, const graph_node *linear, int32_t x,
 /* *y becomes y with the target's part added. */
 static atom_status add_target(adapting *a, const graph_target *t, int32_t x, int32_t *y)
 {
-    int64_t in = a->from->params[t->param].dims[1], rank = a->config->rank;
+    int64_t in = a->from->params[t->param].dims[1], rank = rank_of(a->config, t);
     graph_node down = {.op = ATOM_OP_linear, .n_params = 1, .in = {x}};
-    graph_node up = {
-        .op = ATOM_OP_lora, .n_params = 1, .scale = a->config->scale, .first = (int32_t)t->first};
+    graph_node up = {.op = ATOM_OP_lora,
+                     .n_params = 1,
+                     .scale = t->rank ? t->scale : a->config->scale,
+                     .first = (int32_t)t->first};
     char name[GRAPH_NAME_MAX];
     ATOM_TRY(name_of(t, ".lora_A.weight", name));
     ATOM_TRY(graph_add_param(a->to, name, 2, (int64_t[]){rank, in}, GRAPH_INIT_UNIFORM,
@@ -97,7 +109,7 @@ static atom_status copy_node(adapting *a, int32_t index, int32_t *out)
         if (a->param[id] == GRAPH_NONE) {
             st = graph_add_param(a->to, p->name, p->rank, p->dims, p->init, p->init_std,
                                  &a->param[id]);
-            if (st == ATOM_OK)
+            if (st == ATOM_OK && !(a->config->trained && a->config->trained[id]))
                 graph_freeze(a->to, a->param[id]);
         }
         node.params[i] = a->param[id];

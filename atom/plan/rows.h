@@ -23,6 +23,8 @@ extern const opt_choice plan_updates_where[]; /* plan_updates */
 extern const opt_choice plan_devices[];       /* suggestions for --device */
 /* Names that other trainers use. */
 extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[];
+extern const char *const plan_lora_rslora_names[], *const plan_lora_save_names[];
+extern const char *const plan_lora_layer_names[];
 
 /* --- the model ------------------------------------------------------------------------------- */
 
@@ -72,11 +74,13 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
         .name = "optimizer", .type = OPT_CHOICE, AT(optimizer), .fallback = "adamw",               \
         .choices = plan_optimizers, __VA_ARGS__                                                    \
     }
-/* Four rows. The first four arguments are the members that they fill. */
-#define PLAN_ROWS_LORA(r, alpha, dropout, targets, rank_help, targets_help)                        \
+/* Rows of the file_lora_keys that are the member `lora`. */
+#define PLAN_ROW_LORA_TEXT_(named, member, ...)                                                    \
+    {.name = named, .type = OPT_TEXT, AT(member), .flags = OPT_SHARED, __VA_ARGS__}
+#define PLAN_ROWS_LORA(lora, rank_help, targets_help)                                              \
     {.name = "lora_r",                                                                             \
      .type = OPT_INT,                                                                              \
-     AT(r),                                                                                        \
+     AT(lora.r),                                                                                   \
      .fallback = "auto",                                                                           \
      .min = 1,                                                                                     \
      .max = 65536,                                                                                 \
@@ -86,7 +90,7 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
      .help = rank_help},                                                                           \
         {.name = "lora_alpha",                                                                     \
          .type = OPT_NUMBER,                                                                       \
-         AT(alpha),                                                                                \
+         AT(lora.alpha),                                                                           \
          .fallback = "auto",                                                                       \
          .min = 1e-6,                                                                              \
          .max = 1e6,                                                                               \
@@ -94,17 +98,39 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
          .help = "What an adapter adds is scaled by lora_alpha / lora_r. auto: twice lora_r."},    \
         {.name = "lora_dropout",                                                                   \
          .type = OPT_NUMBER,                                                                       \
-         AT(dropout),                                                                              \
+         AT(lora.dropout),                                                                         \
          .fallback = "0",                                                                          \
          .min = 0,                                                                                 \
          .max = 1,                                                                                 \
          .flags = OPT_BELOW_MAX | OPT_SHARED,                                                      \
          .help = "Dropout in front of the adapters."},                                             \
-    {                                                                                              \
-        .name = "lora_target_modules", .type = OPT_TEXT, AT(targets), .fallback = "all-linear",    \
-        .value = "NAMES|all-linear", .aliases = plan_lora_target_names, .flags = OPT_SHARED,       \
-        .help = targets_help                                                                       \
-    }
+        {.name = "lora_target_modules",                                                            \
+         .type = OPT_TEXT,                                                                         \
+         AT(lora.targets),                                                                         \
+         .fallback = "all-linear",                                                                 \
+         .value = "NAMES|all-linear",                                                              \
+         .aliases = plan_lora_target_names,                                                        \
+         .flags = OPT_SHARED,                                                                      \
+         .help = targets_help},                                                                    \
+        {.name = "lora_rslora",                                                                    \
+         .type = OPT_FLAG,                                                                         \
+         AT(lora.rslora),                                                                          \
+         .fallback = "false",                                                                      \
+         .aliases = plan_lora_rslora_names,                                                        \
+         .flags = OPT_SHARED,                                                                      \
+         .help = "Scale by lora_alpha / sqrt(lora_r), which suits large ranks."},                  \
+        PLAN_ROW_LORA_TEXT_("lora_modules_to_save", lora.save, .value = "NAMES",                   \
+                            .aliases = plan_lora_save_names,                                       \
+                            .help = "Layers that are trained whole beside the adapters, by the "   \
+                                    "end of their names: embed_tokens,lm_head."),                  \
+        PLAN_ROW_LORA_TEXT_("lora_layers", lora.layers, .value = "0,2,8-15",                       \
+                            .aliases = plan_lora_layer_names,                                      \
+                            .help = "Only these blocks get adapters, counted from 0."),            \
+        PLAN_ROW_LORA_TEXT_("lora_rank_pattern", lora.ranks, .value = "NAME=R,...",                \
+                            .help = "A rank of its own for the layers that a name or a regular "   \
+                                    "expression ends: q_proj=64,mlp.*=8."),                        \
+        PLAN_ROW_LORA_TEXT_("lora_alpha_pattern", lora.alphas, .value = "NAME=ALPHA,...",          \
+                            .help = "A lora_alpha of its own for such layers.")
 
 /* --- the machine ----------------------------------------------------------------------------- */
 

@@ -110,14 +110,30 @@ static atom_status copy_text(const char *text, char **out)
     return *out ? ATOM_OK : atom_fail_memory("a path", strlen(text));
 }
 
-atom_status plan_lora_check(const char *adapter, int64_t rank, double alpha, double dropout,
-                            const char *targets)
+/* The first key that says something, but for the rank; NULL: none does. */
+static const char *lora_key(const file_lora_keys *k)
 {
-    const char *key = alpha > 0                                       ? "lora_alpha"
-                      : dropout > 0                                   ? "lora_dropout"
-                      : targets && strcmp(targets, "all-linear") != 0 ? "lora_target_modules"
-                                                                      : NULL;
-    if (!key || (rank > 0 && !adapter))
+    const struct {
+        bool set;
+        const char *name;
+    } keys[] = {{k->alpha > 0, "lora_alpha"},
+                {k->dropout > 0, "lora_dropout"},
+                {k->targets && strcmp(k->targets, "all-linear") != 0, "lora_target_modules"},
+                {k->rslora, "lora_rslora"},
+                {k->save != NULL, "lora_modules_to_save"},
+                {k->layers != NULL, "lora_layers"},
+                {k->ranks != NULL, "lora_rank_pattern"},
+                {k->alphas != NULL, "lora_alpha_pattern"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].set)
+            return keys[i].name;
+    return NULL;
+}
+
+atom_status plan_lora_check(const char *adapter, const file_lora_keys *keys)
+{
+    const char *key = lora_key(keys);
+    if (!key || (keys->r > 0 && !adapter))
         return ATOM_OK;
     if (adapter)
         return atom_fail(ATOM_E_USAGE, "%s: the adapter %s brings its own; leave the key out", key,
@@ -136,22 +152,17 @@ static atom_status choose_lora(plan_workbench *bench)
     file_model *model = &bench->model;
     if (c->adapter)
         ATOM_TRY(copy_text(c->adapter, &model->adapter));
-    if (model->adapter && c->lora_rank > 0)
+    if (model->adapter && c->lora.r > 0)
         return atom_fail(ATOM_E_USAGE,
                          "the adapter %s brings its own rank and targets; leave lora_r out",
                          model->adapter);
-    ATOM_TRY(plan_lora_check(model->adapter, c->lora_rank, c->lora_alpha, c->lora_dropout,
-                             c->lora_targets));
-    if (!c->trains || !(model->adapter || c->lora_rank > 0))
+    ATOM_TRY(plan_lora_check(model->adapter, &c->lora));
+    if (!c->trains || !(model->adapter || c->lora.r > 0))
         return ATOM_OK;
-    if (model->adapter) {
+    if (model->adapter)
         ATOM_TRY(file_lora_read(model->adapter, lora));
-    } else {
-        *lora = (file_lora){.rank = c->lora_rank,
-                            .alpha = c->lora_alpha > 0 ? c->lora_alpha : 2.0 * (double)c->lora_rank,
-                            .dropout = c->lora_dropout};
-        ATOM_TRY(copy_text(c->lora_targets, &lora->targets));
-    }
+    else
+        ATOM_TRY(file_lora_make(&c->lora, NULL, lora));
     if (model->dir)
         ATOM_TRY(copy_text(model->dir, &lora->base));
     return ATOM_OK;

@@ -54,9 +54,7 @@ typedef struct plan_workbench_config {
     /* What is trained of a LoRA run: lora.rank 0 without an adapter is the whole model, and with
      * one that adapter. Not trained: the adapter is merged where weights are read. */
     bool trains;
-    int64_t lora_rank;
-    double lora_alpha, lora_dropout; /* alpha -1: twice the rank */
-    const char *lora_targets;        /* file_lora.targets */
+    file_lora_keys lora;
     /* A codec on boundaries between blocks (graph_compress), or bottlenecks there that are learnt
      * (graph_bottleneck): its text, NULL or "none": none, and after how many blocks, "2,4"; to be left
      * out without a codec. */
@@ -67,8 +65,7 @@ enum { PLAN_AT_BYTES = 256 };
 
 /* Keys of LoRA without an effect are refused: those that are not at their default where there is no
  * rank to go with them, or where an adapter (NULL: none) brings its own. */
-ATOM_MUST atom_status plan_lora_check(const char *adapter, int64_t rank, double alpha,
-                                      double dropout, const char *targets);
+ATOM_MUST atom_status plan_lora_check(const char *adapter, const file_lora_keys *keys);
 
 /* Does the text of a codec mean bottlenecks, which are a part of the model? */
 bool plan_boundaries_learn(const char *codec);

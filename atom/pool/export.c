@@ -190,12 +190,6 @@ cleanup:
     return st;
 }
 
-static atom_status copy_text(const char *from, char **to)
-{
-    *to = from ? atom_strdup(from) : NULL;
-    return from && !*to ? atom_fail_memory("a text", strlen(from)) : ATOM_OK;
-}
-
 /* Where the run has adapters, they are what the pool has; g is then the model with them. */
 static atom_status open_adapters(job *j)
 {
@@ -204,14 +198,10 @@ static atom_status open_adapters(job *j)
     atom_status st = ATOM_OK;
     ATOM_TRY(opt_defaults(&train_command, &c, &parsed));
     ATOM_TRY_CLEAN(read_run(j->files, "run.yml", &c, &parsed));
-    if (c.lora_r <= 0)
+    if (c.lora.r <= 0)
         goto cleanup;
     ATOM_TRY_CLEAN(read_run(j->home, "local.yml", &c, &parsed)); /* where this host has the model */
-    j->lora = (file_lora){.rank = c.lora_r,
-                          .alpha = c.lora_alpha > 0 ? c.lora_alpha : 2.0 * (double)c.lora_r,
-                          .dropout = c.lora_dropout};
-    ATOM_TRY_CLEAN(copy_text(c.lora_target_modules, &j->lora.targets));
-    ATOM_TRY_CLEAN(copy_text(c.model, &j->lora.base));
+    ATOM_TRY_CLEAN(file_lora_make(&c.lora, c.model, &j->lora));
     j->base = j->g;
     j->g = NULL;
     ATOM_TRY_CLEAN(file_lora_graph(j->base, &j->lora, &j->g));

@@ -85,7 +85,7 @@ static atom_status advise(pool_run *r, const pool_host *host, const pool_said *s
     const pool_pace pace = pace_of(r->t);
     ATOM_TRY(pool_advise_ways(s, &facts, &pace, r->advice));
     const pool_learner learner = {.muon = r->config.optimizer == GRAPH_MUON,
-                                  .adapters = r->config.lora_r > 0};
+                                  .adapters = r->config.lora.r > 0};
     pool_advise_loss(s, &facts, &learner, r->advice);
     pool_advice_follow(r->advice, &r->settings);
     for (uint32_t i = 0; i < r->advice->n_why && notes; i++)

@@ -45,7 +45,7 @@ atom_status pool_run_text(const train_config *config, bool local, char **text)
         memcpy(name, line, named ? key : 0);
         name[named ? key : 0] = 0;
         int32_t row = opt_find(&train_command, name);
-        if (row >= 0 && (local ? stays(name, config->lora_r > 0) : travels((uint32_t)row))) {
+        if (row >= 0 && (local ? stays(name, config->lora.r > 0) : travels((uint32_t)row))) {
             memmove(all + n, line, bytes);
             n += bytes;
         }

@@ -189,11 +189,11 @@ static const opt_spec specs[] = {
      .flags = OPT_AUTO | OPT_BELOW_MAX | OPT_SHARED,
      .help = "Probability at all dropouts of the model. auto: what its configuration says "
              "(presets: 0)."},
-    PLAN_ROWS_LORA(lora_r, lora_alpha, lora_dropout, lora_target_modules,
+    PLAN_ROWS_LORA(lora,
         "Rank of LoRA adapters: they are trained, the model itself stays as it is. Checkpoints are "
         "PEFT directories. auto: no adapters, all of the model is trained.",
         "Linear layers that get an adapter, by the end of their names, with commas between: "
-        "q_proj,v_proj. all-linear: all but the head."),
+        "q_proj,v_proj; or a regular expression of whole names. all-linear: all but the head."),
     {.name = "adapter", .type = OPT_TEXT, AT(adapter), .value = "DIR",
      .help = "A PEFT directory with a LoRA adapter of the model, to train on."},
     {.name = "compress_boundaries", .type = OPT_TEXT, AT(compress_boundaries), .value = "CODEC",

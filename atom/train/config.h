@@ -77,11 +77,8 @@ typedef struct train_config {
     int64_t seed;
 
     /* LoRA */
-    int64_t lora_r;    /* -1: none, all of the model is trained */
-    double lora_alpha; /* -1: twice lora_r */
-    double lora_dropout;
-    char *lora_target_modules; /* file_lora.targets */
-    char *adapter;             /* directory of an adapter to go on with; NULL: none */
+    file_lora_keys lora;
+    char *adapter; /* directory of an adapter to go on with; NULL: none */
 
     /* as if the model were spread over hosts */
     char *compress_boundaries; /* plan_workbench_config; NULL: as the checkpoint says, else none */

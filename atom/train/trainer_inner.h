@@ -87,8 +87,9 @@ void trainer_note_room(trainer *t);
 /* --- trainer_lora.c: runs that train adapters of a model; nothing happens in others ---------- */
 
 ATOM_MUST atom_status trainer_lora_check(const trainer *t);
-/* The model's weights to their place; whatever the run goes on from. */
-ATOM_MUST atom_status trainer_lora_base(trainer *t);
+/* The model's weights to their place, whatever the run goes on from; fresh: from nothing, so that
+ * modules that are trained whole begin as the model has them. */
+ATOM_MUST atom_status trainer_lora_base(trainer *t, bool fresh);
 /* The adapter that it starts from, if there is one. */
 ATOM_MUST atom_status trainer_lora_start(trainer *t);
 /* Refuses a LoRA checkpoint in a run without. */

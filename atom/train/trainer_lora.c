@@ -1,8 +1,9 @@
 /*
  * Owns what a LoRA run does differently: the model's weights go to the frozen part of the wire copy,
- * the adapters start at random or as a directory has them. One idea: the model is read by the names
- * and places of the graph without adapters, which lies as a whole behind what is trained. Refuses
- * models without weights: adapters of random numbers are of no use to anybody.
+ * but for modules that are trained whole; the adapters start at random or as a directory has them.
+ * One idea: the model is read by the names and places of the graph without adapters, each parameter
+ * to where the trained graph has it. Refuses models without weights: adapters of random numbers are
+ * of no use to anybody.
  */
 #include "atom/train/trainer_inner.h"
 
@@ -10,11 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct behind {
-    file_vector all;
-    uint64_t by;   /* elements in front */
+typedef struct beside {
+    file_lora_base weights;
     uint64_t *sum; /* of what was put */
-} behind;
+} beside;
 
 static uint64_t stir(uint64_t x)
 {
@@ -35,11 +35,17 @@ static void add_up(uint64_t sum[2], uint64_t first, uint64_t n, const float *fro
     }
 }
 
-static atom_status behind_put(void *ctx, uint64_t first, uint64_t n, const float *from)
+static atom_status beside_put(void *ctx, uint64_t first, uint64_t n, const float *from)
 {
-    const behind *b = ctx;
+    const beside *b = ctx;
     add_up(b->sum, first, n, from);
-    return b->all.put(b->all.ctx, b->by + first, n, from);
+    return file_lora_base_put(&b->weights, first, n, from);
+}
+
+static atom_status beside_get(void *ctx, uint64_t first, uint64_t n, float *to)
+{
+    const beside *b = ctx;
+    return file_lora_base_get(&b->weights, first, n, to);
 }
 
 atom_status trainer_lora_check(const trainer *t)
@@ -65,13 +71,19 @@ atom_status trainer_lora_check(const trainer *t)
     return ATOM_OK;
 }
 
-atom_status trainer_lora_base(trainer *t)
+atom_status trainer_lora_base(trainer *t, bool fresh)
 {
-    behind b = {train_engine_weights(t->engine), t->bench->g->trained_extent, t->base_hash};
-    file_vector to = {.ctx = &b, .put = behind_put, .source = b.all.source};
+    beside b = {.sum = t->base_hash};
+    file_vector all = train_engine_weights(t->engine);
+    file_vector to = {.ctx = &b, .put = beside_put, .get = beside_get, .source = all.source};
     if (!t->bench->base || !t->bench->model.has_weights)
         return ATOM_OK;
-    return file_weights_read_to(t->bench->model.dir, t->bench->base, to);
+    fresh =
+        fresh && !t->bench->model.adapter; /* else modules_to_save are what they were saved as */
+    ATOM_TRY(file_lora_base_open(t->bench->base, t->bench->g, fresh, all, &b.weights));
+    atom_status st = file_weights_read_to(t->bench->model.dir, t->bench->base, to);
+    file_lora_base_close(&b.weights);
+    return st;
 }
 
 const char *trainer_base(const trainer *t, char text[TRAIN_BASE_BYTES])

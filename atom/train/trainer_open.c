@@ -35,10 +35,7 @@ static atom_status open_model(trainer *t)
                                    .link_bandwidth = c->link_bandwidth,
                                    .adapter = c->adapter,
                                    .trains = true,
-                                   .lora_rank = c->lora_r,
-                                   .lora_alpha = c->lora_alpha,
-                                   .lora_dropout = c->lora_dropout,
-                                   .lora_targets = c->lora_target_modules,
+                                   .lora = c->lora,
                                    .compress_boundaries =
                                        t->compress_boundaries[0] ? t->compress_boundaries : NULL,
                                    .compress_at = t->compress_at[0] ? t->compress_at : NULL};
@@ -233,7 +230,8 @@ static atom_status load_weights(trainer *t)
     ATOM_TRY_CLEAN(trainer_resume_find(t, &resume));
     ATOM_TRY_CLEAN(trainer_lora_resume(t, resume));
     ATOM_TRY_CLEAN(trainer_resume_check(t, resume));
-    if (trainer_disk_resume(t, resume)) {
+    bool on_disk = trainer_disk_resume(t, resume), fresh = !on_disk && !resume;
+    if (on_disk) {
         trainer_resume_note(t);
         trainer_note(t, "resumed from the optimizer's state on disk (step %" PRId64 ")",
                      t->state.step);
@@ -245,7 +243,7 @@ static atom_status load_weights(trainer *t)
             ATOM_TRY_CLEAN(trainer_seam_resume(t, resume));
         }
     }
-    ATOM_TRY_CLEAN(trainer_lora_base(t));
+    ATOM_TRY_CLEAN(trainer_lora_base(t, fresh));
     ATOM_TRY_CLEAN(train_engine_sync(t->engine));
     if (!t->hooks.seam && t->state.step >= t->config->max_steps)
         st = atom_fail(ATOM_E_USAGE,

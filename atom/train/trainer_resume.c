@@ -189,10 +189,10 @@ static atom_status check_lora(const char *path, const file_lora *ours)
     file_lora saved = {0};
     atom_status st = file_lora_read(path, &saved);
     bool same_rank = saved.rank == ours->rank; /* else loading says so */
-    if (st == ATOM_OK && same_rank && (saved.alpha != ours->alpha || saved.rslora != ours->rslora))
+    if (st == ATOM_OK && same_rank && !file_lora_alike(&saved, ours))
         st = atom_fail(ATOM_E_USAGE,
                        "%s was trained with lora_alpha %g%s, this run has %g%s: what was learnt "
-                       "would be scaled anew; repeat its lora_alpha",
+                       "would be scaled anew; repeat its lora_alpha and lora_alpha_pattern",
                        path, saved.alpha, saved.rslora ? " and use_rslora" : "", ours->alpha,
                        ours->rslora ? " and use_rslora" : "");
     file_lora_free(&saved);

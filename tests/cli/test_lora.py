@@ -66,12 +66,57 @@ class Lora(tool.Case):
         more = self.train(self.base, "more", "--adapter", whole, "--max-steps", 1).json()
         self.assertLess(more["first_loss"], summary["first_loss"] - 0.01)
 
+    def test_layers_and_ranks_of_their_own(self):
+        """What the keys choose is what PEFT's configuration then says, and training goes on from it."""
+        keys = ["--lora-r", 4, "--lora-target-modules", "q_proj,up_proj", "--lora-layers", "1", "--lora-rslora",
+                "--lora-rank-pattern", "q_proj=2", "--lora-alpha-pattern", "up_proj=3.5", "--lora-modules-to-save", "norm"]
+        first = self.train(self.base, "chosen", *keys, "--max-steps", 20, "--save-steps", 10).json()
+        made = self.path("chosen", "checkpoint-20")
+        with open(os.path.join(made, "adapter_config.json"), encoding="utf-8") as f:
+            config = json.load(f)
+        self.assertEqual([config[k] for k in ("target_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
+                                              "modules_to_save", "use_rslora")],
+                         [["q_proj", "up_proj"], [1], {"q_proj": 2}, {"up_proj": 3.5}, ["norm"], True])
+        with open(os.path.join(made, "adapter_model.safetensors"), "rb") as f:
+            header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        header.pop("__metadata__", None)
+        layer = "base_model.model.model.layers.1."
+        self.assertEqual(header[layer + "self_attn.q_proj.lora_A.weight"]["shape"], [2, 48])
+        self.assertEqual(header[layer + "mlp.up_proj.lora_B.weight"]["shape"], [80, 4])
+        self.assertIn("base_model.model.model.norm.weight", header)
+        self.assertFalse([name for name in header if ".layers.0." in name and "lora" in name], header)
+        # resuming gives the same bits; another scale is refused
+        self.train(self.base, "again", *keys, "--max-steps", 20, "--resume-from-checkpoint",
+                   self.path("chosen", "checkpoint-10"))
+        self.same(made, self.path("again", "checkpoint-20"), "adapter_model.safetensors")
+        self.same(made, self.path("again", "checkpoint-20"), "optimizer.safetensors")
+        for swap, says in (("up_proj=3.5", "lora_alpha_pattern"), ("q_proj=2", "rank"), ("norm", "modules_to_save")):
+            at = keys.index(swap)
+            done = self.train(self.base, "other", *keys[:at - 1], *keys[at + 1:], "--max-steps", 20,
+                              "--resume-from-checkpoint", made, run=self.run_atom)
+            self.assertEqual(done.code, 2, done)
+            self.assertIn(says, done.err)
+        # merged, and as it is, it says the same; training goes on where it stood
+        self.ok("export", "--model", made, "--to", "hf", "-o", self.path("merged"))
+        self.assertAlmostEqual(self.evaluate(made), self.evaluate(self.path("merged")), 6)
+        more = self.train(self.base, "more", "--adapter", made, "--max-steps", 1).json()
+        self.assertLess(more["first_loss"], first["first_loss"] - 0.01)
+        for key, value, says in (("--lora-layers", "1-", "'1-'"), ("--lora-layers", "3-1", "'3-1'"),
+                                 ("--lora-rank-pattern", "q_proj", "NAME=NUMBER"), ("--lora-rank-pattern", "q_proj=x", "q_proj=x"),
+                                 ("--lora-rank-pattern", "q_proj=1.5", "whole number"), ("--lora-layers", "9", "chooses no")):
+            done = self.train(self.base, "none", "--lora-r", 4, key, value, "--max-steps", 1, run=self.run_atom)
+            self.assertEqual(done.code, 2, done)
+            self.assertIn(says, done.err)
+        self.assertIn("without lora_r", self.fails(2, "train", "--model", self.base, "--data", self.data, "-o", "none",
+                                                   "--lora-modules-to-save", "norm", says="lora_modules_to_save").err)
+
     def test_in_a_pool(self):
         """Adapters are averaged; the model under them is everybody's own, and must be the same."""
         alone = ["--no-lan", "--no-directory", "--json", "--quiet", "--listen", "127.0.0.1:0"]
         run = self.write("run.yml", "micro_batch_size: 2\ngradient_accumulation_steps: 1\nsequence_len: 32\n"
                          "max_steps: 1000000\nlearning_rate: 1e-2\nlr_scheduler: constant\nwarmup_steps: 2\ndtype: fp32\n"
                          "threads: 1\neval_steps: 0\nsave_steps: 0\nlora_r: 4\nlora_target_modules: q_proj,up_proj\n"
+                         "lora_modules_to_save: norm\n"
                          "pool:\n  sync_steps: 8\n  fragments: 2\n  heartbeat_seconds: 0.1\n")
 
         def start(*args):
@@ -180,12 +225,30 @@ class Lora(tool.Case):
         path = os.path.join(small, "adapter_config.json")
         with open(path, encoding="utf-8") as f:
             config = json.load(f)
-        for key, value in (("use_dora", True), ("modules_to_save", ["lm_head"]), ("target_modules", ".*q_proj"),
-                           ("rank_pattern", {"q_proj": 4}), ("alpha_pattern", {"q_proj": 4}), ("bias", "lora_only"),
-                           ("layers_to_transform", [0]), ("invented_later", {"a": 1})):
+        def changed(**keys):
             with open(path, "w", encoding="utf-8") as f:
-                json.dump(dict(config, **{key: value}), f)
+                json.dump(dict(config, **keys), f)
+
+        for key, value in ("bias", "lora_only"), ("invented_later", {"a": 1}), ("init_lora_weights", "pissa"):
+            changed(**{key: value})
             refused(2, ["adapter_config.json", key, "merge_and_unload"], "--adapter", small)
+        changed(use_dora=True)
+        refused(2, ["use_dora", "not trained"], "--adapter", small)
+        for key, value, words in (("target_modules", "(", ["not a regular expression"]), ("rank_pattern", {"o_proj": 0}, ["o_proj"]),
+                                  ("rank_pattern", [], ["object"]), ("alpha_pattern", {"o_proj": "a"}, ["o_proj"]),
+                                  ("target_modules", "(x+x+)+y", ["chooses no"]), ("layers_to_transform", [-1], ["numbers"]),
+                                  ("target_modules", "((.+)+)+[!?]", ["too long"]),
+                                  ("layers_to_transform", [7], ["layers", "o_proj"]), ("exclude_modules", ["o_proj"], ["exclusions"]),
+                                  ("modules_to_save", "norm", ["list"])):
+            changed(**{key: value})
+            done = self.train(self.base, "none", "--max-steps", 1, "--adapter", small, run=self.run_atom)
+            self.assertIn(done.code, (2, 3), done)
+            for word in [*words, key if "exclusions" not in words and "chooses no" not in words and value != [7] else "o_proj"]:
+                self.assertIn(word, done.err)
+        for name, words in (("lm_head", ["tied", "tie_word_embeddings"]), ("embed_tokens", ["tied"]), ("q_proj", ["k_proj"]),
+                            ("mlp", ["group"]), ("w_norm", ["w_norm"]), ("o_proj", ["o_proj", "whole"])):
+            changed(modules_to_save=[name])
+            refused(2, words, "--adapter", small)
         with open(path, "w", encoding="utf-8") as f:
             json.dump(dict(config, target_modules=["q_proj"]), f)
         refused(3, ["adapter_model.safetensors", "q_proj.lora_A"], "--adapter", small)

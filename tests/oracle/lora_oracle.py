@@ -5,16 +5,19 @@
   --canary    our scale is 0.1 % larger; succeeds if that is noticed
 
 Random small GPT-2, Llama, Mistral, Qwen2 and Phi-3 models with random adapters on some or all of their linear layers,
-saved as PEFT does. atom trains the adapter, swapping in half the runs: every gradient of its first step, the losses
+chosen by names, patterns and blocks, some with ranks and alphas of their own and some layers trained whole, saved as PEFT
+does. atom trains the adapter, swapping in half the runs: every gradient of its first step, the losses
 and norms of STEPS steps, the adapter that it leaves, `atom eval` of that and the merged model of `atom export` must
 be those of y = W x + s B A x (Hu et al. 2021) in float64. Where PEFT is installed, it must read both adapters,
 ours and atom's, and its merged model must be atom's. fp32. Exit 77: torch or transformers is not installed.
 """
 import argparse
 import copy
+import itertools
 import json
 import os
 import random
+import re
 import sys
 import tempfile
 
@@ -78,19 +81,54 @@ class Run:
         self.base = self.base.float().eval()
         self.model = copy.deepcopy(self.base).double()
         self.model.config._attn_implementation = "eager"
+        self.choose(random.Random(seed + 1000), names)
         self.adapt(canary)
+
+    def choose(self, r, names):
+        """More keys of adapter_config.json than names and one rank."""
+        self.keys, listed = {}, self.targets != "all-linear"
+        if listed and r.random() < 0.4:
+            self.targets = r".*\.(" + "|".join(self.targets) + ")"
+        elif listed and r.random() < 0.5:
+            n = self.config.num_hidden_layers
+            self.keys["layers_to_transform"] = sorted(r.sample(range(n), r.randint(1, n)))
+        if r.random() < 0.5:
+            self.keys["rank_pattern"] = {r.choice(names): r.randint(1, 4)}
+        if r.random() < 0.5:
+            self.keys["alpha_pattern"] = {r.choice([".*0.*", r.choice(names)]): r.choice([2, 3.5])}
+        tied = self.config.tie_word_embeddings
+        whole = ["ln_f", "ln_2"] if self.kind == "gpt2" else ["norm"] if tied else ["norm", "embed_tokens", "lm_head"]
+        if r.random() < 0.6:
+            self.keys["modules_to_save"] = r.sample(whole, r.randint(1, len(whole)))
+
+    def is_chosen(self, name):
+        if self.targets == "all-linear":
+            return name != "lm_head"
+        if isinstance(self.targets, str):
+            return re.fullmatch(self.targets, name) is not None
+        layers = self.keys.get("layers_to_transform")
+        return any(name.endswith("." + t) for t in self.targets) and (
+            layers is None or int(re.search(r"\.(\d+)\.", name).group(1)) in layers)
+
+    def own(self, key, name, otherwise):
+        return next((v for k, v in self.keys.get(key, {}).items() if re.fullmatch(rf"(.*\.)?({k})", name)), otherwise)
 
     def adapt(self, canary):
         draw = np.random.default_rng(self.seed)
-        scale = self.alpha / (self.rank ** (0.5 if self.rslora else 1)) * (1.001 if canary else 1)
-        self.adapted = {}
+        self.adapted, self.whole = {}, {}
         for p in self.model.parameters():
             p.requires_grad_(False)
         for name, module in list(self.model.named_modules()):
-            chosen = name != "lm_head" if self.targets == "all-linear" else any(
-                name.endswith("." + t) for t in self.targets)
-            if isinstance(module, (torch.nn.Linear, Conv1D)) and chosen:
-                new = Adapted(module, self.rank, scale, lambda shape, std: draw.normal(0, std, shape).astype("f4").astype("f8"))
+            if any(name.endswith(end) for end in self.keys.get("modules_to_save", [])):
+                for last, p in module.named_parameters():
+                    p.requires_grad_(True)
+                    with torch.no_grad():
+                        p.copy_(p + torch.from_numpy(draw.normal(0, 0.01, p.shape)).float())
+                    self.whole[f"{name}.{last}"] = p
+            if isinstance(module, (torch.nn.Linear, Conv1D)) and self.is_chosen(name):
+                rank = self.own("rank_pattern", name, self.rank)
+                scale = self.own("alpha_pattern", name, self.alpha) / (rank ** (0.5 if self.rslora else 1))
+                new = Adapted(module, rank, scale * (1.001 if canary else 1), lambda shape, std: draw.normal(0, std, shape).astype("f4").astype("f8"))
                 parent, _, last = name.rpartition(".")
                 setattr(self.model.get_submodule(parent), last, new)
                 self.adapted[name] = new
@@ -100,6 +138,8 @@ class Run:
         for name, m in self.adapted.items():
             for which in "AB":
                 yield f"base_model.model.{name}.lora_{which}.weight", getattr(m, which)
+        for name, p in self.whole.items():
+            yield "base_model.model." + name, p
 
     def save(self, path):
         os.mkdir(path)
@@ -108,6 +148,7 @@ class Run:
         config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": self.rank, "lora_alpha": self.alpha, "bias": "none",
                   "lora_dropout": 0.0, "target_modules": self.targets, "use_rslora": self.rslora,
                   "fan_in_fan_out": self.kind == "gpt2", "base_model_name_or_path": "../source", "inference_mode": True}
+        config.update(self.keys)
         with open(os.path.join(path, "adapter_config.json"), "w", encoding="utf-8") as f:
             json.dump(config, f)
 
@@ -169,13 +210,15 @@ def compare(run, atom):
     run.loss().backward()
     body = "transformer." if run.kind == "gpt2" else "model."
     for name, p in run.tensors():
-        inner = name[len("base_model.model." + body):]
+        inner = name[len("base_model.model."):].removeprefix(body)
         yield "gradient", name, error(once["exp_avg." + inner].astype("f8") / (1 - BETA1), p.grad.numpy())
     made = train(run, atom, "out", STEPS, run.clip)
     with open(os.path.join(atom.work, "out", "metrics.jsonl"), encoding="utf-8") as f:
         lines = [json.loads(line) for line in f]
     params = [p for _, p in run.tensors()]
-    optimizer = torch.optim.AdamW(params, lr=run.lr, betas=(BETA1, 0.95), eps=1e-4, weight_decay=run.decay)
+    groups = [{"params": [p for p in params if p.ndim > 1], "weight_decay": run.decay},
+              {"params": [p for p in params if p.ndim < 2], "weight_decay": 0}]
+    optimizer = torch.optim.AdamW(groups, lr=run.lr, betas=(BETA1, 0.95), eps=1e-4)
     for line in lines:
         optimizer.zero_grad()
         loss = run.loss()
@@ -198,6 +241,7 @@ def compare(run, atom):
     after = load_file(os.path.join(atom.work, "merged", "model.safetensors"))
     for name, x in before.items():
         module = name[:-len(".weight")]
+        x = run.whole[name].detach().numpy() if name in run.whole else x
         yield "merged", name, error(after[name], x + (run.delta(module) if module in run.adapted else 0))
     if peft:
         theirs = by_peft(run, made, source)
@@ -205,6 +249,35 @@ def compare(run, atom):
         merged = theirs.merge_and_unload()
         ours = AutoModelForCausalLM.from_pretrained(os.path.join(atom.work, "merged"), attn_implementation="eager").double()
         yield "PEFT merges", "atom's", error(run.logits(ours).numpy(), run.logits(merged).numpy())
+
+
+def compare_dora(run, atom):
+    """An adapter that PEFT makes with use_dora: what atom says of it, and merges, is what PEFT does."""
+    prepare(run, atom)
+    source, start = (os.path.join(atom.work, x) for x in ("source", "dora"))
+    torch.manual_seed(run.seed)
+    keys = {k: v for k, v in run.keys.items() if k != "modules_to_save"}
+    config = peft.LoraConfig(r=run.rank, lora_alpha=run.alpha, target_modules=run.targets, use_rslora=run.rslora, use_dora=True,
+                             fan_in_fan_out=run.kind == "gpt2", task_type="CAUSAL_LM", **keys)
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(source, attn_implementation="eager"), config)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_B" in name:
+                p.normal_(0, 0.1)
+            if "lora_magnitude" in name:
+                p.mul_(torch.empty_like(p).uniform_(0.8, 1.3))
+    model.save_pretrained(start)
+    model = model.double().eval()
+    tokens = torch.from_numpy(run.stream[:-1].reshape(-1, run.T))
+    with torch.no_grad():
+        theirs = model(tokens).logits
+    loss = torch.nn.functional.cross_entropy(theirs.reshape(-1, 257), torch.from_numpy(run.stream[1:])).item()
+    seen = json.loads(atom("eval", "--model", "source", "--adapter", "dora", "--data", "data", "--sequence-len", run.T,
+                           "--dtype", "fp32", "--json"))
+    yield "eval", "DoRA", error([seen["loss"]], [loss])
+    atom("export", "--model", "source", "--adapter", "dora", "--to", "hf", "-o", "merged-dora")
+    ours = AutoModelForCausalLM.from_pretrained(os.path.join(atom.work, "merged-dora"), attn_implementation="eager").double()
+    yield "PEFT merges", "DoRA", error(run.logits(ours).numpy(), theirs.numpy())
 
 
 def main():
@@ -218,8 +291,11 @@ def main():
     worst, failed = {}, 0
     for seed in range(args.first, args.first + args.seeds):
         run = Run(seed, args.canary)
-        with tempfile.TemporaryDirectory() as work:
-            for what, name, e in compare(run, Atom(args.atom, work)):
+        with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as other:
+            pairs = compare(run, Atom(args.atom, work))
+            if peft and not args.canary:
+                pairs = itertools.chain(pairs, compare_dora(run, Atom(args.atom, other)))
+            for what, name, e in pairs:
                 if not e <= worst.get(what, (-1,))[0]:
                     worst[what] = (e, f"{name}, seed {seed}")
                 if not e <= LIMITS[what]:

@@ -53,8 +53,9 @@ static const graph_tensor *tensor_of(const graph *g, const char *name)
 static graph *adapted(const graph *g, float dropout)
 {
     graph_target targets[2] = {
-        {"layers.0.self_attn.v_proj", param_of(g, "layers.0.self_attn.qkv_proj.weight"), 60, 20},
-        {"layers.1.mlp.down_proj", param_of(g, "layers.1.mlp.down_proj.weight"), 0, 24}};
+        {"layers.0.self_attn.v_proj", param_of(g, "layers.0.self_attn.qkv_proj.weight"), 60, 20, 0,
+         0},
+        {"layers.1.mlp.down_proj", param_of(g, "layers.1.mlp.down_proj.weight"), 0, 24, 0, 0}};
     graph_lora_config c = {.rank = 4, .scale = 2, .dropout = dropout};
     graph *out = NULL, *fused = NULL;
     assert_int_equal(graph_lora(g, &c, targets, 2, &out), ATOM_OK);
@@ -106,13 +107,13 @@ static void refuses(void **state)
 {
     (void)state;
     graph *g = llama(), *l = NULL;
-    graph_target t = {"layers.0.input_layernorm", param_of(g, "layers.0.input_layernorm.weight"), 0,
-                      24};
+    graph_target t = {
+        "layers.0.input_layernorm", param_of(g, "layers.0.input_layernorm.weight"), 0, 24, 0, 0};
     graph_lora_config c = {.rank = 4, .scale = 1};
     assert_int_equal(graph_lora(g, &c, &t, 1, &l), ATOM_E_USAGE);
     assert_non_null(strstr(atom_fail_message(), "layers.0.input_layernorm"));
     assert_int_equal(graph_lora(g, &c, &t, 0, &l), ATOM_E_USAGE);
-    t = (graph_target){"q", param_of(g, "layers.0.self_attn.qkv_proj.weight"), 0, 40};
+    t = (graph_target){"q", param_of(g, "layers.0.self_attn.qkv_proj.weight"), 0, 40, 0, 0};
     c.rank = 0;
     assert_int_equal(graph_lora(g, &c, &t, 1, &l), ATOM_E_USAGE);
     c.rank = 25;

@@ -75,7 +75,7 @@ static atom_status time_row(plan_rows *all, const plan_row *row)
     part_profile *profile = NULL;
     part_device device;
     uint64_t states = 0;
-    const cli_lora none = {.r = -1, .alpha = -1};
+    const file_lora_keys none = {.r = -1, .alpha = -1};
     atom_status st = ATOM_OK;
     ATOM_TRY(part_device_spec(row->device, &device));
     if (row->dtype == ATOM_BF16 && device.flops_bf16 <= 0)

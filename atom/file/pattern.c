@@ -1,0 +1,128 @@
+/*
+ * Owns regular expressions over names of modules. One idea: a pattern comes from a file that nobody
+ * trusts, so what it may cost is limited. Refuses patterns that PCRE2 does not read.
+ */
+#include "atom/file/pattern.h"
+
+#include "atom/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+enum { STEPS_MAX = 100000, DEPTH_MAX = 1000, TEXT_MAX = 65536 };
+
+struct file_pattern {
+    char *where, *text;
+    pcre2_general_context *memory;
+    pcre2_match_context *limits;
+    pcre2_code *code;
+    pcre2_match_data *match;
+};
+
+static void *take(size_t bytes, void *ctx)
+{
+    (void)ctx;
+    return atom_alloc(bytes, 1);
+}
+
+static void give(void *block, void *ctx)
+{
+    (void)ctx;
+    atom_free(block);
+}
+
+static atom_status compile(file_pattern *p)
+{
+    int error = 0;
+    PCRE2_SIZE at = 0;
+    PCRE2_UCHAR said[128] = "";
+    pcre2_compile_context *options = pcre2_compile_context_create(p->memory);
+    if (!options)
+        return atom_fail_memory("a pattern", strlen(p->text));
+    p->code = pcre2_compile((PCRE2_SPTR)p->text, strlen(p->text), PCRE2_UTF | PCRE2_ANCHORED,
+                            &error, &at, options);
+    pcre2_compile_context_free(options);
+    if (!p->code && error == PCRE2_ERROR_HEAP_FAILED)
+        return atom_fail_memory("a pattern", strlen(p->text));
+    if (!p->code) {
+        pcre2_get_error_message(error, said, sizeof said);
+        return atom_fail(ATOM_E_FORMAT, "%s: \"%.64s\" is not a regular expression: %s", p->where,
+                         p->text, (const char *)said);
+    }
+    p->match = pcre2_match_data_create_from_pattern(p->code, p->memory);
+    return p->match ? ATOM_OK : atom_fail_memory("a pattern", strlen(p->text));
+}
+
+atom_status file_pattern_open(const char *where, const char *text, file_pattern **out)
+{
+    atom_status st;
+    if (strlen(text) > TEXT_MAX)
+        return atom_fail(ATOM_E_FORMAT, "%s: a pattern is longer than %d characters", where,
+                         TEXT_MAX);
+    file_pattern *p = atom_alloc(1, sizeof *p);
+    if (p) {
+        p->where = atom_strdup(where);
+        p->text = atom_strdup(text);
+        p->memory = pcre2_general_context_create(take, give, NULL);
+        p->limits = p->memory ? pcre2_match_context_create(p->memory) : NULL;
+    }
+    if (!p || !p->where || !p->text || !p->limits)
+        ATOM_TRY_CLEAN(atom_fail_memory("a pattern", strlen(text)));
+    pcre2_set_match_limit(p->limits, STEPS_MAX);
+    pcre2_set_depth_limit(p->limits, DEPTH_MAX);
+    ATOM_TRY_CLEAN(compile(p));
+    *out = p;
+    p = NULL;
+cleanup:
+    file_pattern_close(&p);
+    return st;
+}
+
+void file_pattern_close(file_pattern **pattern)
+{
+    file_pattern *p = *pattern;
+    if (!p)
+        return;
+    if (p->match)
+        pcre2_match_data_free(p->match);
+    if (p->code)
+        pcre2_code_free(p->code);
+    if (p->limits)
+        pcre2_match_context_free(p->limits);
+    if (p->memory)
+        pcre2_general_context_free(p->memory);
+    atom_free(p->where);
+    atom_free(p->text);
+    atom_free(p);
+    *pattern = NULL;
+}
+
+static atom_status run(file_pattern *p, const char *name, uint32_t options, bool *matches)
+{
+    int n = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, options, p->match, p->limits);
+    if (n < 0 && n != PCRE2_ERROR_NOMATCH)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: \"%.64s\" searches too long in \"%.64s\"; write a simpler pattern",
+                         p->where, p->text, name);
+    *matches = n >= 0;
+    return ATOM_OK;
+}
+
+atom_status file_pattern_whole(file_pattern *p, const char *name, bool *matches)
+{
+    return run(p, name, PCRE2_ENDANCHORED, matches);
+}
+
+atom_status file_pattern_number(file_pattern *p, const char *name, int64_t *number)
+{
+    bool matches = false;
+    *number = -1;
+    ATOM_TRY(run(p, name, 0, &matches));
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(p->match);
+    if (matches && pcre2_get_ovector_count(p->match) > 1 && at[2] < at[3])
+        *number = strtoll(name + at[2], NULL, 10);
+    return ATOM_OK;
+}
