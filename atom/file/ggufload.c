@@ -1,19 +1,19 @@
 /*
  * Owns the way back from GGUF: a model's numbers and weights out of llama.cpp's keys and names. One
  * idea: the tensors that a graph wants are those of a Hugging Face file (hfnames.c) under the names
- * of ggufmodel.c; what is in the file besides is refused. Refuses architectures that atom has not,
- * and scaled rotary embeddings whose frequencies are not Llama 3's.
+ * of ggufmodel.c; what is in the file besides is refused. Refuses architectures that atom has not.
  */
 #include "atom/file/ggufmodel.h"
 
 #include "atom/base/mem.h"
+#include "atom/file/ggufrope.h"
 #include "atom/file/hfweights.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_MAX = 96, HALF_MAX = 4096 };
+enum { KEY_MAX = 96 };
 
 /* --- numbers --------------------------------------------------------------------------------- */
 
@@ -72,75 +72,6 @@ static atom_status take_family(taking *t, const char *arch)
     return ATOM_OK;
 }
 
-/* The factors by which frequencies of "llama3" are divided, as this rope would have them. */
-static bool same_factors(const atom_rope *rope, const float *factors, int64_t D)
-{
-    const atom_rope plain = {.theta = rope->theta, .factor = 1};
-    for (int64_t i = 0; i < D / 2; i++) {
-        float want = atom_rope_frequency(&plain, i, D) / atom_rope_frequency(rope, i, D);
-        if (!(fabsf(factors[i] - want) <= 1e-5f * want))
-            return false;
-    }
-    return true;
-}
-
-/* The file has the factors, not what they were made of: the one length of a power of two with
- * Llama 3's other numbers that gives them. */
-static atom_status take_factors(taking *t)
-{
-    const file_gguf_in_tensor *tensor = file_gguf_find_tensor(t->f, "rope_freqs.weight");
-    float factors[HALF_MAX];
-    int64_t D = t->c->head_dim;
-    if (!tensor)
-        return ATOM_OK;
-    if (tensor->rank != 1 || tensor->elements * 2 != (uint64_t)D || tensor->elements > HALF_MAX)
-        return atom_fail(ATOM_E_FORMAT,
-                         "%s: rope_freqs.weight has %llu numbers, heads of %lld "
-                         "have half as many",
-                         t->f->path, (unsigned long long)tensor->elements, (long long)D);
-    ATOM_TRY(file_gguf_read_f32(t->f, tensor, 0, tensor->elements, factors));
-    atom_rope rope = t->c->rope;
-    rope.factor = roundf(factors[D / 2 - 1] * 1000) / 1000;
-    rope.low = 1;
-    rope.high = 4;
-    for (rope.original = 4; rope.original <= 1 << 24; rope.original *= 2) {
-        if (same_factors(&rope, factors, D)) {
-            t->c->rope = rope;
-            return ATOM_OK;
-        }
-    }
-    return atom_fail(ATOM_E_UNSUPPORTED,
-                     "%s: rope_freqs.weight: these frequencies are not Llama 3's (low 1, high 4); "
-                     "only those are supported",
-                     t->f->path);
-}
-
-static atom_status take_rope(taking *t)
-{
-    char text[KEY_MAX];
-    char *type = file_gguf_text(t->f, key(t, "rope.scaling.type", text));
-    atom_status st = ATOM_OK;
-    t->c->rope = (atom_rope){.theta = real(t, "rope.freq_base", 10000), .factor = 1};
-    if (has(t, "rope_factors_long.weight") || has(t, "rope_factors_short.weight"))
-        st = atom_fail(ATOM_E_UNSUPPORTED,
-                       "%s: rope_factors_long.weight: rotary embeddings of LongRoPE are not "
-                       "supported",
-                       t->f->path);
-    else if (number(t, "rope.dimension_count", t->c->head_dim) != t->c->head_dim)
-        st = atom_fail(
-            ATOM_E_UNSUPPORTED,
-            "%s: rope.dimension_count: only rotary embeddings of whole heads are supported",
-            t->f->path);
-    else if (type && strcmp(type, "linear") == 0)
-        t->c->rope.factor = real(t, "rope.scaling.factor", 1);
-    else if (type && strcmp(type, "none") != 0)
-        st = atom_fail(ATOM_E_UNSUPPORTED,
-                       "%s: rope.scaling.type: '%.40s' is not supported; linear is", t->f->path,
-                       type);
-    atom_free(type);
-    return st == ATOM_OK ? take_factors(t) : st;
-}
-
 static void take_multipliers(taking *t)
 {
     graph_config *c = t->c;
@@ -196,7 +127,7 @@ static atom_status take_llama(taking *t)
     c->o_bias = has(t, "blk.0.attn_output.bias");
     c->mlp_bias = has(t, "blk.0.ffn_gate.bias");
     c->attn_pdrop = 0;
-    return take_rope(t);
+    return file_gguf_take_rope(t->f, t->arch, c);
 }
 
 static atom_status take_numbers(taking *t)
@@ -337,12 +268,14 @@ static atom_status check_head(const loading *l)
                       l->f->path);
 }
 
-/* Every tensor was asked for, but for the two that have another place. */
+/* Every tensor was asked for, but for those that have another place. */
 static atom_status check_rest(const loading *l, const graph_config *c, uint32_t n)
 {
-    bool factors = file_gguf_find_tensor(l->f, "rope_freqs.weight") != NULL;
+    uint32_t ropes = 0;
+    for (uint32_t i = 0; i < l->f->n_tensors; i++)
+        ropes += file_gguf_is_rope(l->f->tensors[i].name);
     bool head = !c->untied && file_gguf_find_tensor(l->f, "output.weight");
-    if (l->f->n_tensors != n + (factors ? 1 : 0) + (head ? 1 : 0))
+    if (l->f->n_tensors != n + ropes + (head ? 1 : 0))
         return atom_fail(ATOM_E_FORMAT, "%s has %u tensors, but this model has %u", l->f->path,
                          l->f->n_tensors, n);
     return head ? check_head(l) : ATOM_OK;

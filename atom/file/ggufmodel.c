@@ -6,6 +6,7 @@
 #include "atom/file/ggufmodel.h"
 
 #include "atom/base/mem.h"
+#include "atom/file/ggufrope.h"
 #include "atom/file/hfweights.h"
 
 #include <stdio.h>
@@ -96,13 +97,7 @@ static atom_status check_model(const graph_config *c)
                          "llama.cpp leaves every %dth layer of a %s without a rotary embedding, "
                          "and this model another one (no_rope_layers); GGUF cannot hold it",
                          GGUF_NOPE_EVERY, graph_family_name(c->family));
-    if (c->rope.yarn || c->rope.width || c->long_rope.original)
-        return atom_fail(ATOM_E_UNSUPPORTED,
-                         "GGUF of a model with %s is not supported; export it --to hf and take "
-                         "llama.cpp's converter",
-                         c->rope.yarn    ? "rope_type 'yarn'"
-                         : c->rope.width ? "partial_rotary_factor"
-                                         : "rope_type 'longrope'");
+    ATOM_TRY(file_gguf_check_rope(c));
     if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST)
         ATOM_TRY(check_gemma(c));
     if (c->window_layers > 0 && c->window > 0 && c->window < c->positions)
@@ -120,18 +115,6 @@ static void put_multipliers(file_gguf *w, const graph_config *c)
     put_real(w, c, "residual_scale", c->residual_scale);
     put_real(w, c, "attention.scale", c->attention_scale);
     put_real(w, c, "logit_scale", c->logits_divisor);
-}
-
-static void put_rotary(file_gguf *w, const graph_config *c)
-{
-    char text[KEY_MAX];
-    put_real(w, c, "rope.freq_base", c->rope.theta);
-    if (in_pairs(c))
-        put_number(w, c, "rope.dimension_count", c->head_dim);
-    if (c->rope.original == 0 && (c->rope.factor < 1 || c->rope.factor > 1)) {
-        file_gguf_put_text(w, key(c, "rope.scaling.type", text), "linear");
-        put_real(w, c, "rope.scaling.factor", c->rope.factor);
-    }
 }
 
 atom_status file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_type type)
@@ -169,7 +152,7 @@ atom_status file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_t
         put_real(w, c, "attn_logit_softcapping", c->attn_cap);
     if (c->final_cap > 0)
         put_real(w, c, "final_logit_softcapping", c->final_cap);
-    put_rotary(w, c);
+    file_gguf_put_rope(w, c);
     if (graph_family_traits(c->family)->multipliers)
         put_multipliers(w, c);
     if (in_pairs(c))
@@ -286,34 +269,16 @@ static file_gguf_type type_of(const export_job *j, const file_slice *s)
     return j->type == FILE_GGUF_Q8_0 && dims[1] % FILE_GGUF_Q8_BLOCK ? FILE_GGUF_F16 : j->type;
 }
 
-/* Frequencies of "llama3" are divided by these. */
-static bool has_factors(const graph_config *c)
-{
-    return c->family != GRAPH_GPT2 && c->rope.original > 0;
-}
-
 static atom_status declare_all(const export_job *j)
 {
     char name[FILE_NAME_MAX + 16];
-    uint64_t half = (uint64_t)j->c->head_dim / 2, dims[2];
-    if (has_factors(j->c))
-        ATOM_TRY(file_gguf_declare(j->w, "rope_freqs.weight", FILE_GGUF_F32, 1, &half));
+    uint64_t dims[2];
+    ATOM_TRY(file_gguf_declare_rope(j->w, j->c));
     for (uint32_t i = 0; i < j->n; i++) {
         const file_slice *s = &j->slices[i];
         dims_of(s, dims);
         ATOM_TRY(file_gguf_name(j->c, s->name, name, sizeof name));
         ATOM_TRY(file_gguf_declare(j->w, name, type_of(j, s), s->rank, dims));
-    }
-    return ATOM_OK;
-}
-
-static atom_status write_factors(const export_job *j)
-{
-    int64_t D = j->c->head_dim;
-    atom_rope plain = {.theta = j->c->rope.theta, .factor = 1};
-    for (int64_t i = 0; i < D / 2; i++) {
-        float factor = atom_rope_frequency(&plain, i, D) / atom_rope_frequency(&j->c->rope, i, D);
-        ATOM_TRY(file_gguf_write(j->w, &factor, 1));
     }
     return ATOM_OK;
 }
@@ -356,9 +321,7 @@ static atom_status write_plain(const export_job *j, const file_slice *s, uint64_
 
 static atom_status write_all(const export_job *j)
 {
-    atom_status st = ATOM_OK;
-    if (has_factors(j->c))
-        st = write_factors(j);
+    atom_status st = file_gguf_write_rope(j->w, j->c);
     for (uint32_t i = 0; i < j->n && st == ATOM_OK; i++) {
         const file_slice *s = &j->slices[i];
         uint64_t from = j->g->params[s->param].offset + s->first;

@@ -10,6 +10,7 @@ the model and the tokenizer say, ids of special tokens and templates what gguf's
 """
 import argparse
 import json
+import math
 import os
 import random
 import subprocess
@@ -52,9 +53,8 @@ class Gpt2:
 
 
 class Portable:
-    """A window is all layers', since GGUF cannot say it of some, and rotary embeddings are those that atom writes
-    there."""
-    scaled, portable = False, True
+    """A window is all layers', since GGUF cannot say it of some, and Gemmas are as llama.cpp knows them by heart."""
+    portable = True
 
     def draw_window(self):
         super().draw_window()
@@ -117,6 +117,11 @@ def check_tensors(run, reader, wanted):
     factors = written.pop("rope_freqs.weight", None)
     scaling = getattr(run.config, "rope_scaling", None) or {}
     assert (factors is not None) == (scaling.get("rope_type") == "llama3"), scaling
+    for which in "long", "short":
+        factors_of = written.pop(f"rope_factors_{which}.weight", None)
+        assert (factors_of is not None) == (scaling.get("type") == "longrope"), scaling
+        if factors_of is not None:
+            assert np.array_equal(factors_of.data, np.float32(scaling[which + "_factor"])), which
     assert not written, sorted(written)
     if factors is not None:
         check_factors(run, scaling, factors.data)
@@ -135,6 +140,32 @@ def check_factors(run, scaling, factors):
         assert abs(factor / want - 1) < 1e-6, (f, factor, want)
 
 
+def check_scaling(run, keys):
+    """The rotary embedding's keys, without those of its base: what llama.cpp multiplies by is gain(keys)."""
+    c, scaling = run.config, run.config.rope_scaling or {}
+    kind, want = scaling.get("rope_type", scaling.get("type")), {}
+    if kind in ("linear", "yarn"):
+        want = {"scaling.type": kind, "scaling.factor": scaling["factor"]}
+    if kind == "yarn":
+        want["scaling.original_context_length"] = c.max_position_embeddings
+        usual = 0.1 * math.log(scaling["factor"]) + 1
+        want["scaling.attn_factor"] = scaling.get("attention_factor", usual) / usual
+        want["scaling.yarn_beta_fast"], want["scaling.yarn_beta_slow"] = scaling.get("beta_fast", 32), scaling.get("beta_slow", 1)
+    if kind == "longrope":
+        original = c.original_max_position_embeddings
+        ratio = c.max_position_embeddings / original
+        want["scaling.original_context_length"] = original
+        want["scaling.attn_factor"] = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1
+    silent = {"scaling.attn_factor": 1, "scaling.yarn_beta_fast": 32, "scaling.yarn_beta_slow": 1}
+    assert {key for key in keys if key.startswith("scaling.")} <= set(want), (keys, scaling)
+    for key, number in want.items():
+        has = keys.get(key, silent.get(key))
+        assert has == number if isinstance(number, str) else abs(has / number - 1) < 1e-6, (key, has, number)
+    dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    width = int(dim * (getattr(c, "partial_rotary_factor", None) or 1))
+    assert keys.get("dimension_count", dim) == width, (keys, dim, width)
+
+
 def check_metadata(run, reader, source, wanted):
     def value(key):
         return reader.fields[key].contents()
@@ -148,8 +179,8 @@ def check_metadata(run, reader, source, wanted):
         numbers.update({"feed_forward_length": c.intermediate_size, "attention.head_count_kv": c.num_key_value_heads})
         assert abs(value(f"{arch}.attention.layer_norm_rms_epsilon") / c.rms_norm_eps - 1) < 1e-6
         assert value(f"{arch}.rope.freq_base") == c.rope_theta
-        linear = (c.rope_scaling or {}).get("rope_type") == "linear"
-        assert (f"{arch}.rope.scaling.factor" in reader.fields) == linear
+        check_scaling(run, {key[len(arch) + 6:]: f.contents() for key, f in reader.fields.items()
+                            if key.startswith(arch + ".rope.")})
         if run.family in LIFTED:
             none = 4096 if run.family == "gemma2" else c.max_position_embeddings
             numbers["attention.sliding_window"] = run.sliding or none
