@@ -274,10 +274,9 @@ static int byte_token(const char *content)
 static size_t take_spaced(const char *content, char *out)
 {
     size_t bytes = 0;
-    while (*content) {
-        bool space = strncmp(content, "\xe2\x96\x81", 3) == 0;
+    for (bool space; *content; content += space ? 3 : 1) {
+        space = strncmp(content, "\xe2\x96\x81", 3) == 0;
         out[bytes++] = space ? ' ' : *content;
-        content += space ? 3 : 1;
     }
     return bytes;
 }
@@ -287,15 +286,13 @@ static atom_status take_characters(reading *r, uint32_t id, const char *content,
                                    size_t *bytes)
 {
     int byte = byte_token(content);
-    *bytes = 0;
     if (strchr(content, ' '))
         return unsupported(r, content, "a token with a plain space");
     if (byte >= 0) {
         r->t->byte_ids[byte] = id;
-        out[(*bytes)++] = (char)byte;
-        return ATOM_OK;
+        out[0] = (char)byte;
     }
-    *bytes = take_spaced(content, out);
+    *bytes = byte >= 0 ? 1 : take_spaced(content, out);
     return ATOM_OK;
 }
 
@@ -313,8 +310,8 @@ static atom_status read_pieces(reading *r)
     for (uint32_t id = 0; id < t->vocab; id++) {
         const char *content = r->texts[id] ? r->texts[id] : "";
         size_t n = 0;
-        if (t->special[id] == 2 && t->recipe.metaspace) {
-            n = take_spaced(content, t->piece_bytes + at); /* as the decoder shows every token */
+        if (t->special[id] == 2 && t->recipe.metaspace) { /* as the decoder shows every token */
+            n = take_spaced(content, t->piece_bytes + at);
         } else if (t->special[id]) {
             memcpy(t->piece_bytes + at, content, n = strlen(content));
         } else if (t->recipe.metaspace) {

@@ -10,6 +10,7 @@
 #include "atom/graph/models.h"
 #include "kernels/kernels.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,14 +124,32 @@ static inline void gpt2_forward_node(gpt2_forward *f, const graph_node *node)
         atom_pages_give(cx.workspace, bytes);
 }
 
-/* act [T,V], valid until the next run. */
-static inline const void *gpt2_forward_logits(gpt2_forward *f, const int32_t *tokens)
+/* All nodes but the loss. */
+static inline void gpt2_forward_body(gpt2_forward *f, const int32_t *tokens)
 {
     const graph *g = f->g;
     memcpy(f->tensors[g->tokens], tokens, (size_t)g->sequence * sizeof *tokens);
     for (uint32_t i = 0; i + 1 < g->n_nodes; i++)
         gpt2_forward_node(f, &g->nodes[i]);
-    return f->tensors[g->nodes[g->n_nodes - 1].in[0]];
+}
+
+/* act [T,V], valid until the next run; capped where the loss caps. */
+static inline const void *gpt2_forward_logits(gpt2_forward *f, const int32_t *tokens)
+{
+    const graph *g = f->g;
+    const graph_node *last = &g->nodes[g->n_nodes - 1];
+    float *wide = f->tensors[last->in[0]];
+    atom_bf16 *narrow = f->tensors[last->in[0]];
+    gpt2_forward_body(f, tokens);
+    for (uint64_t i = 0; i < graph_tensor_elements(g, last->in[0]) && last->cap > 0; i++) {
+        float x = g->dtype == ATOM_F32 ? wide[i] : atom_bf16_to_f32(narrow[i]);
+        x = last->cap * tanhf(x / last->cap);
+        if (g->dtype == ATOM_F32)
+            wide[i] = x;
+        else
+            narrow[i] = atom_f32_to_bf16(x);
+    }
+    return wide;
 }
 
 /* Sum of -log softmax(logits)[target] over the text, in double. */
@@ -138,12 +157,13 @@ static inline double gpt2_forward_loss(gpt2_forward *f, const int32_t *tokens,
                                        const int32_t *targets)
 {
     const graph *g = f->g;
-    (void)gpt2_forward_logits(f, tokens);
+    gpt2_forward_body(f, tokens);
     memcpy(f->tensors[g->targets], targets, (size_t)g->sequence * sizeof *targets);
     const graph_node *last = &g->nodes[g->n_nodes - 1];
     krn_args args = {
         .buf = {f->tensors[last->in[0]], f->tensors[last->in[1]], f->tensors[last->out[0]]},
-        .dim = {g->sequence, g->params[0].dims[0]}};
+        .dim = {g->sequence, g->params[0].dims[0]},
+        .cap = last->cap};
     uint64_t bytes = f->table->workspace(last->op, 0, args.dim) + 1;
     krn_ctx cx = {.workspace = atom_pages_take(bytes), .workspace_bytes = bytes};
     double sum = 0;

@@ -129,7 +129,7 @@ class Job(gpt2_oracle.Job):
         kv, group, dim = r.randint(1, 3), r.randint(1, 3), 2 * r.randint(2, 11)
         heads = kv * group
         self.T = r.randint(2, 33)
-        own = self.family in ("qwen3", "gemma3_text") or r.random() < 0.3  # head_dim of its own
+        own = self.family in ("qwen3", "gemma2", "gemma3_text") or r.random() < 0.3  # head_dim of its own
         numbers = dict(
             vocab_size=r.randint(17, 131), max_position_embeddings=self.T + r.randint(0, 7),
             hidden_size=r.randint(9, 70) if own else heads * dim, num_hidden_layers=r.randint(1, 3),
