@@ -33,6 +33,16 @@ static void print_change(const plan_outcome *o, double now)
         cli_print("      %s\n", o->option);
 }
 
+/* Where updates run ahead of the clip factor, a step in which gradients are clipped is made again. */
+static void print_predicted(const plan_outcome *now)
+{
+    const bool ahead = now->ahead_seconds > 0 && now->ahead_seconds < now->step_seconds;
+    cli_print("predicted         %s tokens/s (%s for a step of %u micro-batches%s)\n",
+              cli_count(now->tokens_per_second),
+              cli_seconds(ahead ? now->ahead_seconds : now->step_seconds), now->micro_batches,
+              ahead ? ", while no gradient is clipped" : "");
+}
+
 static void print_text(const graph *g, const part_profile *profile, const part_plan *plan,
                        const char *refused, const plan_what_if *w)
 {
@@ -43,9 +53,7 @@ static void print_text(const graph *g, const part_profile *profile, const part_p
     if (plan) {
         now = plan_outcome_of(plan);
         cli_print("fits              yes, with the optimizer's state %s\n", place_text(&now));
-        cli_print("predicted         %s tokens/s (%s for a step of %u micro-batches)\n",
-                  cli_count(now.tokens_per_second), cli_seconds(now.step_seconds),
-                  now.micro_batches);
+        print_predicted(&now);
         cli_print("bound by          %s\n", part_bound_name(now.bound));
         cli_print("device memory     %s\n", cli_size(now.device_bytes));
         cli_print("host memory       %s\n", cli_size(now.host_bytes));
@@ -71,6 +79,8 @@ static json_t *outcome_json(const plan_outcome *o)
         return row;
     json_object_set_new(row, "micro_batches", json_integer(o->micro_batches));
     json_object_set_new(row, "predicted_step_seconds", cli_real(o->step_seconds));
+    if (o->ahead_seconds > 0)
+        json_object_set_new(row, "predicted_ahead_seconds", cli_real(o->ahead_seconds));
     json_object_set_new(row, "predicted_tokens_per_second", cli_real(o->tokens_per_second));
     json_object_set_new(row, "bound", json_string(part_bound_name(o->bound)));
     json_object_set_new(row, "disk", json_boolean(o->disk));

@@ -19,13 +19,12 @@ typedef struct asking {
 
 plan_outcome plan_outcome_of(const part_plan *plan)
 {
-    double tokens = (double)plan->micro_batches * (double)(plan->micro_batch * plan->sequence);
-    double seconds = plan->predicted_step_seconds;
     return (plan_outcome){.fits = true,
                           .disk = plan->disk,
                           .micro_batches = plan->micro_batches,
-                          .step_seconds = seconds,
-                          .tokens_per_second = seconds > 0 ? tokens / seconds : 0,
+                          .step_seconds = plan->predicted_step_seconds,
+                          .ahead_seconds = plan->predicted_ahead_seconds,
+                          .tokens_per_second = part_plan_tokens_per_second(plan),
                           .bound = plan->bound,
                           .device_bytes = plan->device_peak_bytes,
                           .host_bytes = plan->host_peak_bytes};
@@ -48,6 +47,17 @@ static void add(asking *a, plan_outcome outcome, const char *change, const char 
     snprintf(outcome.change, sizeof outcome.change, "%s", change);
     snprintf(outcome.option, sizeof outcome.option, "%s", option);
     a->out->changes[a->out->n++] = outcome;
+}
+
+/* Of a change that takes nothing away: the search may find a slower plan with more memory, but the one
+ * there is still fits. */
+static void add_more(asking *a, plan_outcome outcome, const char *change, const char *option)
+{
+    plan_outcome now = {0};
+    if (a->plan)
+        now = plan_outcome_of(a->plan);
+    bool slower = outcome.tokens_per_second < now.tokens_per_second;
+    add(a, slower ? now : outcome, change, option);
 }
 
 /* The recommended number; where that is what the plan has, twice as many. */
@@ -131,7 +141,7 @@ ATOM_MUST static atom_status more_host_memory(asking *a)
     snprintf(change, sizeof change, "%s%s of host memory", size, strchr(size, ' ') ? "" : " bytes");
     whole_size(times * has, "", size, sizeof size);
     snprintf(option, sizeof option, "--host-memory %s", size);
-    add(a, outcome, change, option);
+    add_more(a, outcome, change, option);
     return ATOM_OK;
 }
 
@@ -163,7 +173,7 @@ ATOM_MUST static atom_status faster_disk(asking *a)
     profile.device.disk_write_both_bytes_per_second = 2 * disk.write_both;
     profile.device.disk_sync_seconds = disk.sync_seconds;
     ATOM_TRY(try_one(a->g, &profile, &a->same, &outcome));
-    add(a, outcome, "a disk of twice the speed", "");
+    add_more(a, outcome, "a disk of twice the speed", "");
     return ATOM_OK;
 }
 
@@ -176,7 +186,7 @@ ATOM_MUST static atom_status whole_device(asking *a)
         return ATOM_OK;
     request.device_memory = 0;
     ATOM_TRY(try_one(a->g, a->profile, &request, &outcome));
-    add(a, outcome, "all of the device's memory", "--device-memory auto");
+    add_more(a, outcome, "all of the device's memory", "--device-memory auto");
     return ATOM_OK;
 }
 

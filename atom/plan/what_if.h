@@ -17,7 +17,10 @@ typedef struct plan_outcome {
     bool fits;
     bool disk; /* the optimizer's state is on disk */
     uint32_t micro_batches;
-    double step_seconds, tokens_per_second; /* predicted_step_seconds of the plan */
+    double step_seconds;      /* predicted_step_seconds of the plan */
+    double ahead_seconds;     /* and predicted_ahead_seconds; 0: unknown, or they cannot */
+    double tokens_per_second; /* part_plan_tokens_per_second(): by the shorter of the two, as plans are
+                                 chosen and micro-batches recommended */
     part_bound bound;
     uint64_t device_bytes, host_bytes; /* peaks */
 } plan_outcome;
@@ -34,7 +37,8 @@ plan_outcome plan_outcome_of(const part_plan *plan);
 
 /*
  * Plans each change that could help. plan: what `asked` gave; NULL: it was refused. Every change
- * keeps the plan's number of micro-batches, except the change of that number. Narrower moments are
+ * keeps the plan's number of micro-batches, except the change of that number. More memory or a faster
+ * disk is never an outcome slower than the plan, which is still possible then. Narrower moments are
  * priced on described devices only: a measured rate of AdamW is that of the moments it was measured
  * with.
  */
