@@ -234,6 +234,19 @@ ATOM_MUST static atom_status refuse_stashes(const part_search_state *s)
     return short_of("host", s->host_need_bytes, s->host_bytes, s->g->name, words);
 }
 
+/* Bytes of the device that one micro-batch would not take: those of all but one. */
+static uint64_t of_micro_batches(const part_search_state *s, const part_plan *plan)
+{
+    const part_model *m = s->model;
+    uint64_t each = m->micro_batch_bytes; /* tokens of all of them are on the device in any case */
+    if (plan && plan->boundaries == PART_ON_DEVICE) {
+        each += m->late_bytes;
+        for (uint32_t k = 0; k + 1 < plan->n_sub_models; k++)
+            each += 2 * m->boundary_bytes[plan->sub_models[k].last_node]; /* and its gradient */
+    }
+    return each * (s->micro_batches - 1);
+}
+
 atom_status part_refuse_device(const part_search_state *s, const part_plan *least)
 {
     char what[320], words[256];
@@ -251,9 +264,10 @@ atom_status part_refuse_device(const part_search_state *s, const part_plan *leas
                  "%s with micro-batches of %lld x %lld tokens (its largest node is %s)", s->g->name,
                  (long long)s->g->micro_batch, (long long)s->g->sequence, largest_node(s, least));
     advise_limit(s, need, &a);
-    /* Tokens of all micro-batches are on the device as well. */
-    const uint64_t tokens = s->model->micro_batch_bytes * (s->micro_batches - 1);
-    advise_less(s, !node || s->request->recompute == 0 || tokens >= need - s->device_bytes, &a);
+    /* With fewer of them other cuts need less, too: so it is worth saying where they are half of it. */
+    const uint64_t more = of_micro_batches(s, least);
+    const bool fewer = more >= need - s->device_bytes || more >= need / 2;
+    advise_less(s, !node || s->request->recompute == 0 || fewer, &a);
     join(&a, words, sizeof words);
     return short_of("device", need, s->device_bytes, what, words);
 }
