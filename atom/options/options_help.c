@@ -143,14 +143,18 @@ static void write_usage(FILE *f, const char *program, const opt_command *command
     fputs(" [--key value ...]\n", f);
 }
 
-/* Lines, each wrapped by itself; blank lines stay. */
+/* Lines, each wrapped by itself; blank lines stay, and so do those that begin with a space: a file is
+ * shown in them. */
 static void write_paragraphs(FILE *f, const char *text)
 {
     while (*text) {
         size_t n = strcspn(text, "\n");
         char line[1024];
         snprintf(line, sizeof line, "%.*s", (int)n, text);
-        wrap(f, line, 0, 0);
+        if (line[0] == ' ')
+            fprintf(f, "%s\n", line);
+        else
+            wrap(f, line, 0, 0);
         text += n;
         text += *text == '\n';
     }

@@ -49,7 +49,7 @@ static atom_status parse_bottleneck(const char *text, int64_t C, plan_boundaries
     if (!end || end == ratio || *end || !(times > 1 && times <= (double)C) ||
         strlen(text) >= sizeof b->text)
         return atom_fail(ATOM_E_USAGE,
-                         "compress_boundaries: '%.64s' is no bottleneck; say how many times "
+                         "compress_boundaries: '%.64s' is not a bottleneck; say how many times "
                          "narrower than the model it is, more than 1 and at most %lld here: "
                          "bottleneck:8",
                          text, (long long)C);

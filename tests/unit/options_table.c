@@ -57,7 +57,7 @@ static const opt_spec specs[] = {
 };
 static const opt_command command = {.name = "try",
                                     .summary = "try things",
-                                    .description = "First.\nSecond.",
+                                    .description = "First.\nSecond.\n  file:   # as it stands\n",
                                     .examples = "atom try\n",
                                     .positional = "[CONFIG.yml]",
                                     .positional_max = 1,
@@ -324,6 +324,7 @@ static void texts(void **state)
         assert_non_null(strstr(text, plain));
     }
     assert_non_null(strstr(text, "-c, --count N"));
+    assert_non_null(strstr(text, "Second.\n  file:   # as it stands\n"));
     assert_non_null(strstr(text, "Range: 1 to 100. [7]"));
     atom_free(text);
     assert_int_equal(opt_help_all("atom", "trains", all, 1, &text), ATOM_OK);
