@@ -2,8 +2,8 @@
  * Which pool of a box computes now (docs/design/pool.md#several-pools-on-one-box): a pure function
  * from (state, event, time) to an action. One pool computes at a time. What a pool has used is its
  * level: the seconds that it really computed, divided by its share; a second counts half as much a
- * day later. The pool with the lowest level, in the middle of the turn to come, is next, so a pool that could not compute for a while
- * catches up on what it missed in about the last day.
+ * day later. The pool with the lowest level, in the middle of the turn to come, is next, so a pool
+ * that could not compute for a while catches up on what it missed in about the last day.
  *
  *            START            computes                 the turn is over            LEAVE
  *   IDLE ------------> STARTING ------> COMPUTING -----------------> FINISHING ------------> LEAVING
