@@ -40,6 +40,11 @@ static const char *const LIST[] = {"dtype",
                                    "lora_alpha",
                                    "lora_dropout",
                                    "lora_target_modules",
+                                   "lora_rslora",
+                                   "lora_layers",
+                                   "lora_modules_to_save",
+                                   "lora_rank_pattern",
+                                   "lora_alpha_pattern",
                                    "seed"};
 
 static bool listed(const char *name)
