@@ -181,9 +181,9 @@ class Bottleneck(TrainCase):
         self.assertFalse([name for name in os.listdir(self.dir) if name.startswith("out.")])
 
     def test_refusals(self):
-        for text, says in (("bottleneck", "is no bottleneck"), ("bottleneck:", "is no bottleneck"), ("bottleneck:1", "more than 1"),
+        for text, says in (("bottleneck", "is not a bottleneck"), ("bottleneck:", "is not a bottleneck"), ("bottleneck:1", "more than 1"),
                            ("bottleneck:49", "at most 48 here"), ("bottleneck:1.001", "narrows nothing"),
-                           ("bottleneck:2x", "is no bottleneck"), ("bottleneck:nan", "is no bottleneck"),
+                           ("bottleneck:2x", "is not a bottleneck"), ("bottleneck:nan", "is not a bottleneck"),
                            ("bottle:2", "takes bottleneck:RATIO")):
             self.fails(2, *self.args("run", "--compress-boundaries", text, "--at", 2), says=says)
         for at, says in ("4", "1 to 3 of them"), ("3,1", "ascending"), ("0", "is no list"):
