@@ -5,13 +5,13 @@
 #include "atom/base/mem.h"
 #include "codegen/lower.h"
 #include "tests/lib/random_gpt2.h"
+#include "tests/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -231,21 +231,20 @@ static void a_file_says_how_many(void **state)
     part_profile *profile = NULL;
     assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
     part_plan *plan = strided_plan(g, profile, 2, 4);
+    scratch s;
+    scratch_open(&s);
     for (plan->devices = 1; plan->devices < 4; plan->devices++) {
-        char *text = NULL, path[] = "/tmp/gen_devices.XXXXXX";
+        char *text = NULL;
         part_plan *read = NULL;
-        int fd = mkstemp(path);
-        assert_true(fd >= 0);
         assert_int_equal(part_plan_json(plan, &text), ATOM_OK);
         assert_true((strstr(text, "\"devices\"") != NULL) == (plan->devices > 1));
-        assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-        (void)close(fd);
+        const char *path = scratch_write(&s, "plan.json", text, strlen(text));
         assert_int_equal(part_plan_read(path, &read), ATOM_OK);
         assert_int_equal(read->devices, plan->devices);
         part_plan_close(&read);
         atom_free(text);
-        (void)unlink(path);
     }
+    scratch_close(&s);
     part_plan_close(&plan);
     part_profile_close(&profile);
     graph_close(&g);
