@@ -22,8 +22,8 @@ import time
 
 import rig
 
-ATOM = os.environ.get("ATOM", "build/release/atom")
-SLOW = os.environ.get("SLOW", "build/release/tests/pool/atom_slow")
+ATOM = os.path.abspath(os.environ.get("ATOM", "build/release/atom"))
+SLOW = os.path.abspath(os.environ.get("SLOW", "build/release/tests/pool/atom_slow"))
 # Pause of a micro-batch in ms; the line's down and up in Mbit/s.
 HOSTS = [("a", 100, 16, 8), ("b", 100, 8, 4), ("c", 200, 4, 4)]
 MODEL = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 64, "n_embd": 128, "n_layer": 4, "n_head": 4,
