@@ -22,7 +22,7 @@ static bool is_causal(const pt2_eval *e, const pt2_value *mask, mask_rule rule)
         mask->v.size[rank - 2] != e->T)
         return false;
     for (int i = 0; i < rank - 2; i++)
-        if (mask->v.size[i] != 1 && mask->v.stride[i] != 0)
+        if (mask->v.size[i] != 1 && (mask->v.stride[i] != 0 || mask->v.inner[i] != 0))
             return false;
     int64_t at[PT2_RANK_MAX] = {0};
     for (int64_t i = 0; i < e->T; i++) {
@@ -48,6 +48,9 @@ static atom_status not_causal(const pt2_eval *e)
 atom_status pt2_mask_scores(pt2_eval *e, const pt2_value *scores, const pt2_value *mask, bool added)
 {
     pt2_value *v;
+    if (scores->cap < 0)
+        return pt2_refuse(
+            e, "tanh of the scores is not multiplied by the cap that they were divided by");
     if (scores->masked || scores->soft || !is_causal(e, mask, added ? MASK_ADDED : MASK_HIDES))
         return not_causal(e);
     ATOM_TRY(pt2_value_copy(e, scores, &v));
@@ -148,31 +151,43 @@ static atom_status check_heads(pt2_eval *e, const pt2_heads *q, const pt2_heads 
             "number of heads, which divides that of q, and all heads the same size",
             (long long)H, (long long)q->dim, (long long)(K * k->group), (long long)k->dim,
             (long long)(v->heads * v->group), (long long)v->dim);
-    if (fabs(scale * sqrt((double)q->dim) - 1) > 1e-5)
-        return pt2_refuse(e, "its scale is %g; only 1 / sqrt(head_dim) = %g is supported", scale,
-                          1 / sqrt((double)q->dim));
-    if (v->turned || v->norm >= 0 || q->turned != k->turned || q->pairs != k->pairs ||
-        (q->turned && memcmp(&q->rope, &k->rope, sizeof q->rope) != 0))
-        return pt2_refuse(e, "q and k must have the same rotary embedding, and v none");
+    if (!(scale > 0 && scale < 1e6))
+        return pt2_refuse(e, "its scale is %g; it must be above 0", scale);
+    if (v->turned || v->factor != 1 || v->norm >= 0 || q->turned != k->turned ||
+        q->pairs != k->pairs || (q->turned && memcmp(&q->rope, &k->rope, sizeof q->rope) != 0))
+        return pt2_refuse(e,
+                          "q and k must have the same rotary embedding, and v none, nor a factor");
     if ((q->norm >= 0) != (k->norm >= 0) || (q->norm >= 0 && q->eps != k->eps))
         return pt2_refuse(e, "either both q and k have their heads normalised, with one eps, or "
                              "neither");
     return ATOM_OK;
 }
 
-/* The whole of it; the result is [B, H, T, D]. */
+/* [B, H, T, D] -> [B H, T, D] */
+static atom_status merge_batch(pt2_eval *e, pt2_value *v)
+{
+    int64_t sizes[3] = {-1, v->v.size[2], v->v.size[3]};
+    pt2_view made;
+    if (!pt2_view_reshape(&v->v, 3, sizes, &made))
+        return pt2_refuse(e, "its heads are not those of whole sequences");
+    v->v = made;
+    return pt2_result(e, 0, v);
+}
+
+/* The whole of it; the result is [B, H, T, D], or [B H, T, D] as q was. */
 static atom_status attend(pt2_eval *e, const pt2_value *qv, const pt2_value *kv,
-                          const pt2_value *vv, bool grouped, double scale, float p)
+                          const pt2_value *vv, bool grouped, double scale, double cap, float p)
 {
     pt2_heads q, k, v;
     int32_t x = GRAPH_NONE, base;
     ATOM_TRY(pt2_heads_of(e, qv, &q));
     ATOM_TRY(pt2_heads_of(e, kv, &k));
     ATOM_TRY(pt2_heads_of(e, vv, &v));
-    scale = scale > 0 ? scale : 1 / sqrt((double)q.dim);
+    scale = (scale > 0 ? scale : 1 / sqrt((double)q.dim)) * q.factor * k.factor;
     ATOM_TRY(check_heads(e, &q, &k, &v, grouped, scale));
     ATOM_TRY(pack(e, &q, &k, &v, &x));
     graph_node node = {.heads = (int32_t)q.heads};
+    bool usual = fabs(scale * sqrt((double)q.dim) - 1) < 1e-5;
     node.kv_heads = k.heads == q.heads ? 0 : (int32_t)k.heads;
     if (q.norm >= 0) {
         graph_node norm = node;
@@ -193,6 +208,8 @@ static atom_status attend(pt2_eval *e, const pt2_value *qv, const pt2_value *kv,
     node.op = ATOM_OP_attention;
     node.in[0] = x;
     node.p = p;
+    node.scale = usual ? 0 : (float)scale;
+    node.cap = (float)cap;
     ATOM_TRY(pt2_node(e, &node, &base));
     int64_t sizes[4] = {e->B, e->T, q.heads, q.dim};
     pt2_value *out = pt2_value_new(e);
@@ -203,7 +220,7 @@ static atom_status attend(pt2_eval *e, const pt2_value *qv, const pt2_value *kv,
     if (!pt2_view_packed(4, sizes, &out->v))
         return pt2_refuse(e, "its result is too large");
     pt2_view_swap(&out->v, 1, 2);
-    return pt2_result(e, 0, out);
+    return qv->v.rank == 4 ? pt2_result(e, 0, out) : merge_batch(e, out);
 }
 
 static atom_status op_sdpa(pt2_eval *e)
@@ -217,12 +234,12 @@ static atom_status op_sdpa(pt2_eval *e)
         return not_causal(e);
     return attend(e, pt2_tensor_arg(e, "query"), pt2_tensor_arg(e, "key"),
                   pt2_tensor_arg(e, "value"), pt2_bool_arg(e, "enable_gqa", false),
-                  pt2_real_arg(e, "scale", 0), (float)p);
+                  pt2_real_arg(e, "scale", 0), 0, (float)p);
 }
 
 /* --- written out ------------------------------------------------------------------------------ */
 
-atom_status pt2_scores(pt2_eval *e, const pt2_value *q, const pt2_value *kt)
+static atom_status scores(pt2_eval *e, const pt2_value *q, const pt2_value *kt, pt2_value **out)
 {
     pt2_value *k, *v;
     if (kt->kind == PT2_FLIP) {
@@ -237,7 +254,29 @@ atom_status pt2_scores(pt2_eval *e, const pt2_value *q, const pt2_value *kt)
     v->a = q;
     v->b = k;
     v->scale = 1;
-    return pt2_result(e, 0, v);
+    *out = v;
+    return ATOM_OK;
+}
+
+atom_status pt2_scores(pt2_eval *e, const pt2_value *q, const pt2_value *kt)
+{
+    pt2_value *v;
+    atom_status st = scores(e, q, kt, &v);
+    return st == ATOM_OK ? pt2_result(e, 0, v) : st;
+}
+
+/* mask + q k' */
+static atom_status op_baddbmm(pt2_eval *e)
+{
+    const pt2_value *mask = pt2_tensor_arg(e, "self"), *q = pt2_tensor_arg(e, "batch1"),
+                    *kt = pt2_tensor_arg(e, "batch2");
+    pt2_value *v;
+    if (!mask || mask->kind != PT2_CONST || !q || (q->kind != PT2_ACT && q->kind != PT2_TURN) ||
+        !kt || (kt->kind != PT2_ACT && kt->kind != PT2_FLIP) || pt2_real_arg(e, "alpha", 1) != 1 ||
+        pt2_real_arg(e, "beta", 1) != 1)
+        return pt2_refuse(e, "supported only as the causal mask plus q k' of attention");
+    ATOM_TRY(scores(e, q, kt, &v));
+    return pt2_mask_scores(e, v, mask, true);
 }
 
 atom_status pt2_attend(pt2_eval *e, const pt2_value *s, const pt2_value *v)
@@ -245,14 +284,14 @@ atom_status pt2_attend(pt2_eval *e, const pt2_value *s, const pt2_value *v)
     if (!s->soft || !s->masked)
         return pt2_refuse(e,
                           "the scores it multiplies by are not masked and put through a softmax");
-    return attend(e, s->a, s->b, v, false, s->scale, s->p);
+    return attend(e, s->a, s->b, v, false, s->scale, s->cap, s->p);
 }
 
 static atom_status op_softmax(pt2_eval *e)
 {
     const pt2_value *s = pt2_tensor_arg(e, "self");
     pt2_value *v;
-    if (!s || s->kind != PT2_SCORES || s->soft ||
+    if (!s || s->kind != PT2_SCORES || s->soft || s->cap < 0 ||
         pt2_dim(pt2_int_arg(e, "dim", 0), s->v.rank) != s->v.rank - 1)
         return pt2_refuse(e, "supported only over the scores of attention, along the last axis");
     ATOM_TRY(pt2_value_copy(e, s, &v));
@@ -263,6 +302,7 @@ static atom_status op_softmax(pt2_eval *e)
 const pt2_op pt2_attention_ops[] = {
     {"aten.scaled_dot_product_attention.default", op_sdpa},
     {"aten.softmax.int", op_softmax},
+    {"aten.baddbmm.default", op_baddbmm},
     {"aten._softmax.default", op_softmax},
     {NULL, NULL},
 };

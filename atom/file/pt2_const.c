@@ -296,6 +296,37 @@ atom_status pt2_const_cat(pt2_eval *e, const pt2_value *const *parts, size_t n, 
     return pt2_result(e, 0, v);
 }
 
+/* [.., n, k] [.., k, m], the same axes in front. */
+atom_status pt2_const_matmul(pt2_eval *e, const pt2_value *a, const pt2_value *b)
+{
+    int rank = a->v.rank, r = rank - 1;
+    int64_t sizes[PT2_RANK_MAX], at[PT2_RANK_MAX] = {0}, i = 0;
+    pt2_value *v;
+    double *data;
+    bool fits = rank >= 2 && b->v.rank == rank && a->v.size[r] == b->v.size[r - 1];
+    memcpy(sizes, a->v.size, sizeof sizes);
+    for (int k = 0; k + 2 < rank && fits; k++)
+        fits = a->v.size[k] == b->v.size[k];
+    if (!fits)
+        return pt2_refuse(e, "the shapes of its operands do not match");
+    sizes[r] = b->v.size[r];
+    ATOM_TRY(pt2_const_new(e, rank, sizes, &v, &data));
+    if (pt2_view_elements(&v->v) > PT2_CONST_MAX / a->v.size[r])
+        return pt2_refuse(e, "its tables are too large; export with a shorter example");
+    do {
+        int64_t ia[PT2_RANK_MAX], ib[PT2_RANK_MAX];
+        double sum = 0;
+        memcpy(ia, at, sizeof ia);
+        memcpy(ib, at, sizeof ib);
+        for (int64_t k = 0; k < a->v.size[r]; k++) {
+            ia[r] = ib[r - 1] = k;
+            sum += pt2_const_at(e, a, ia) * pt2_const_at(e, b, ib);
+        }
+        data[i++] = sum;
+    } while (pt2_view_next(&v->v, at));
+    return pt2_result(e, 0, v);
+}
+
 static atom_status op_outer(pt2_eval *e)
 {
     const pt2_value *a = pt2_tensor_arg(e, "self"), *b = pt2_tensor_arg(e, "vec2");

@@ -19,39 +19,83 @@ atom_status pt2_base_new(pt2_eval *e, const pt2_base *base, int32_t *id)
     return ATOM_OK;
 }
 
-atom_status pt2_whole(pt2_eval *e, int32_t base, const pt2_view *like, pt2_value **out)
+pt2_view pt2_front(const pt2_view *v, int64_t width)
 {
-    pt2_view v = *like;
+    pt2_view front = *v;
+    front.rank--;
+    front.offset = 0;
+    for (int i = 0; i < front.rank; i++) {
+        front.stride[i] /= width;
+        front.inner[i] /= width;
+    }
+    return front;
+}
+
+atom_status pt2_whole(pt2_eval *e, int32_t base, pt2_view front, pt2_value **out)
+{
+    int64_t W = e->bases[base].width;
+    int last = front.rank++;
+    pt2_view packed;
     pt2_value *made = pt2_value_new(e);
     if (!made)
         return atom_fail_memory("a value", sizeof *made);
-    v.size[v.rank - 1] = e->bases[base].width;
+    for (int i = 0; i < last; i++) {
+        front.stride[i] *= W;
+        front.inner[i] *= W;
+    }
+    front.size[last] = W;
+    front.stride[last] = front.rep[last] = 1;
+    front.inner[last] = 0;
     made->kind = PT2_ACT;
     made->base = base;
-    if (!pt2_view_packed(v.rank, v.size, &made->v))
+    made->v = front;
+    if (!pt2_view_packed(front.rank, front.size, &packed))
         return pt2_refuse(e, "a result is too large");
     *out = made;
     return ATOM_OK;
 }
 
+atom_status pt2_whole_result(pt2_eval *e, int32_t base, const pt2_value *like)
+{
+    pt2_value *v;
+    atom_status st = pt2_whole(e, base, pt2_front(&like->v, e->bases[like->base].width), &v);
+    return st == ATOM_OK ? pt2_result(e, 0, v) : st;
+}
+
 bool pt2_columns(const pt2_eval *e, const pt2_value *v, int64_t *first, int64_t *n)
 {
-    if (v->kind != PT2_ACT || v->v.rank < 1 || v->norm >= 0)
+    int last = v->v.rank - 1;
+    int64_t W = v->kind == PT2_ACT ? e->bases[v->base].width : 0, rows = 1;
+    if (v->kind != PT2_ACT || last < 0 || v->norm >= 0 || v->complex || v->cap != 0 ||
+        v->v.rep[last] != 1 || (v->v.size[last] > 1 && v->v.stride[last] != 1) ||
+        v->v.offset + v->v.size[last] > W)
         return false;
-    int64_t sizes[3] = {e->B, e->T, v->v.size[v->v.rank - 1]}, W = e->bases[v->base].width;
-    pt2_view rows;
-    if (pt2_view_elements(&v->v) != sizes[0] * sizes[1] * sizes[2] ||
-        !pt2_view_reshape(&v->v, 3, sizes, &rows))
-        return false;
-    for (int i = 0; i < 3; i++)
-        if (rows.rep[i] != 1)
-            return false;
-    if ((sizes[0] > 1 && rows.stride[0] != e->T * W) || rows.stride[1] != W ||
-        (sizes[2] > 1 && rows.stride[2] != 1) || rows.offset >= W)
-        return false;
-    *first = rows.offset;
-    *n = sizes[2];
-    return true;
+    /* From the innermost outwards, whichever axis is next: each begins where the one before ends. */
+    for (int met = -1; met != 0;) {
+        met = 0;
+        for (int i = 0; i < 2 * last && rows < e->B * e->T; i++) {
+            int64_t n_inner = v->v.rep[i / 2], n_outer = v->v.size[i / 2] / n_inner;
+            int64_t many = i % 2 ? n_inner : n_outer;
+            int64_t step = i % 2 ? v->v.inner[i / 2] : v->v.stride[i / 2];
+            if (many > 1 && step == rows * W) {
+                rows *= many;
+                met++;
+            }
+        }
+    }
+    *first = v->v.offset;
+    *n = v->v.size[last];
+    return rows == e->B * e->T && pt2_view_elements(&v->v) == rows * *n;
+}
+
+bool pt2_same_rows(const pt2_eval *e, const pt2_value *a, const pt2_value *b)
+{
+    pt2_view fronts[2] = {pt2_front(&a->v, e->bases[a->base].width),
+                          pt2_front(&b->v, e->bases[b->base].width)};
+    for (int k = 0; k < 2; k++)
+        while (fronts[k].rank > fronts[!k].rank && fronts[k].size[0] == 1)
+            pt2_view_remove(&fronts[k], 0);
+    return pt2_view_same(&fronts[0], &fronts[1]);
 }
 
 /* --- parameters ------------------------------------------------------------------------------- */
@@ -349,8 +393,7 @@ atom_status pt2_force(pt2_eval *e, const pt2_value *v, int32_t *id)
     int64_t first, n;
     atom_status st;
     if (!v || !pt2_columns(e, v, &first, &n))
-        return pt2_refuse(e, "it reads something other than rows of activations as a layer made "
-                             "them");
+        return pt2_refuse_rows(e, v);
     if (first == 0 && n == e->bases[v->base].width) {
         st = pt2_emit_base(e, v->base);
         if (st == ATOM_OK)

@@ -34,8 +34,13 @@ static atom_status enter_tensor(pt2_eval *e, int32_t i)
         if (!pt2_view_packed((int)t->rank, t->dims, &v->v))
             return atom_fail(ATOM_E_FORMAT, "%s: '%.128s' has no shape", e->path, t->name);
     } else {
-        ATOM_TRY(pt2_const_new(e, (int)t->rank, t->dims, &v, &data));
-        ATOM_TRY(pt2_tensor_read(e->archive, t, 0, t->elements, data));
+        bool complex = pt2_is_complex(t->dtype);
+        int64_t sizes[PT2_RANK_MAX + 1], n = complex ? 2 * t->elements : t->elements;
+        memcpy(sizes, t->dims, sizeof t->dims);
+        sizes[t->rank] = 2;
+        ATOM_TRY(pt2_const_new(e, (int)t->rank + complex, sizes, &v, &data));
+        ATOM_TRY(pt2_tensor_read(e->archive, t, 0, n, data));
+        v->complex = complex;
     }
     return pt2_name(e, t->value, v);
 }
@@ -139,8 +144,8 @@ static atom_status enter_inputs(pt2_eval *e)
 
 static pt2_op_fn find_op(const char *target)
 {
-    const pt2_op *const tables[] = {pt2_shape_ops, pt2_const_ops, pt2_math_ops, pt2_layer_ops,
-                                    pt2_attention_ops};
+    const pt2_op *const tables[] = {pt2_shape_ops,     pt2_const_ops, pt2_math_ops,   pt2_layer_ops,
+                                    pt2_attention_ops, pt2_gate_ops,  pt2_complex_ops};
     static const char FRONT[] = "torch.ops.";
     if (target && strncmp(target, FRONT, sizeof FRONT - 1) == 0)
         target += sizeof FRONT - 1;
@@ -157,16 +162,15 @@ static atom_status unknown(const pt2_eval *e)
     static const struct {
         const char *part, *instead;
     } hints[] = {
-        {".tanh.", "write GELU as F.gelu(x, approximate=\"tanh\"); soft caps are not supported"},
         {".erf.", "write GELU as F.gelu(x)"},
-        {"complex", "write the rotary embedding in real numbers: x * cos + rotate_half(x) * sin, "
-                    "with tables of cosines and sines"},
-        {"as_real", "write the rotary embedding in real numbers: x * cos + rotate_half(x) * sin, "
-                    "with tables of cosines and sines"},
-        {".polar.", "write the rotary embedding in real numbers: x * cos + rotate_half(x) * sin, "
-                    "with tables of cosines and sines"},
-        {".index.", "where forward keeps the last position alone without targets, as nanoGPT's, "
-                    "export with tokens and targets: torch.export.export(model, (ids, ids))"},
+        {".index.",
+         "where forward keeps the last position alone without targets, as nanoGPT's, "
+         "export with tokens and targets: torch.export.export(model, (ids, ids.clone()))"},
+        {"_native_multi_head_attention", "export without torch.no_grad()"},
+        {"_transformer_encoder_layer_fwd", "export without torch.no_grad()"},
+        {"leaky_relu", "it knows GELU, ReLU, its square and SiLU"},
+        {".elu.", "it knows GELU, ReLU, its square and SiLU"},
+        {".mish.", "it knows GELU, ReLU, its square and SiLU"},
         {"topk", "mixtures of experts are not supported"},
         {"conv", "convolutions are not supported"},
     };
@@ -177,56 +181,146 @@ static atom_status unknown(const pt2_eval *e)
     return pt2_refuse(e,
                       "atom does not know this operator; it knows embeddings, linear layers, "
                       "LayerNorm, RMSNorm, causal attention, rotary embedding, GELU, ReLU, SiLU, "
-                      "SwiGLU, dropout, residual sums, scaling by a number");
+                      "SwiGLU, GEGLU, dropout, residual sums, scaling by a number, soft caps");
+}
+
+/* Adds every name that stands in `args` to a set. */
+static bool add_names(json_t *set, const json_t *args)
+{
+    const char *key;
+    const json_t *it;
+    size_t i;
+    bool fine = true;
+    json_array_foreach((json_t *)(uintptr_t)args, i, it) fine &= add_names(set, it);
+    json_object_foreach((json_t *)(uintptr_t)args, key, it)
+    {
+        const char *name =
+            strcmp(key, "name") == 0 || strcmp(key, "as_name") == 0 ? json_string_value(it) : NULL;
+        fine &= name ? json_object_set_new(set, name, json_true()) == 0 : add_names(set, it);
+    }
+    return fine;
+}
+
+static bool has_name(const json_t *set, const json_t *args)
+{
+    const char *key;
+    const json_t *it;
+    size_t i;
+    bool has = false;
+    json_array_foreach((json_t *)(uintptr_t)args, i, it) has |= has_name(set, it);
+    json_object_foreach((json_t *)(uintptr_t)args, key, it)
+    {
+        bool named = strcmp(key, "name") == 0 || strcmp(key, "as_name") == 0;
+        has |= named ? json_string_value(it) && json_object_get(set, json_string_value(it))
+                     : has_name(set, it);
+    }
+    return has;
+}
+
+/* "aten.masked_fill_.Scalar" changes what it takes, whoever reads its result. */
+static bool in_place(const json_t *node)
+{
+    const char *target = json_string_value(json_object_get(node, "target"));
+    return target && strstr(target, "_.");
+}
+
+/* live[i]: something that the outputs need comes from node i. */
+static atom_status find_live(const pt2_eval *e, bool *live)
+{
+    const json_t *nodes = json_object_get(e->archive->graph, "nodes");
+    json_t *needed = json_object();
+    bool fine = needed && add_names(needed, json_object_get(e->archive->graph, "outputs"));
+    for (size_t i = json_array_size(nodes); i-- > 0 && fine;) {
+        const json_t *node = json_array_get(nodes, i);
+        live[i] = in_place(node) || has_name(needed, json_object_get(node, "outputs"));
+        if (live[i])
+            fine = add_names(needed, json_object_get(node, "inputs"));
+    }
+    json_decref(needed);
+    return fine ? ATOM_OK : atom_fail_memory("names", 64);
+}
+
+static atom_status run_node(pt2_eval *e)
+{
+    pt2_op_fn run = find_op(json_string_value(json_object_get(e->node, "target")));
+    if (!run)
+        return unknown(e);
+    ATOM_TRY(pt2_check_complex(e));
+    ATOM_TRY(pt2_settle(e));
+    return run(e);
 }
 
 static atom_status run_nodes(pt2_eval *e)
 {
     const json_t *nodes = json_object_get(e->archive->graph, "nodes");
-    atom_status st = ATOM_OK;
-    for (size_t i = 0; i < json_array_size(nodes) && st == ATOM_OK; i++) {
+    size_t n = json_array_size(nodes);
+    bool *live = atom_alloc(n + 1, sizeof *live);
+    if (!live)
+        return atom_fail_memory("nodes", n);
+    atom_status st = find_live(e, live);
+    for (size_t i = 0; i < n && st == ATOM_OK; i++) {
         e->node = json_array_get(nodes, i);
-        pt2_op_fn run = find_op(json_string_value(json_object_get(e->node, "target")));
-        st = run ? pt2_settle(e) : unknown(e);
-        if (st == ATOM_OK)
-            st = run(e);
+        st = live[i] ? run_node(e) : ATOM_OK;
     }
     e->node = NULL;
+    atom_free(live);
     return st;
+}
+
+/* [batch, sequence, vocabulary], in this order? */
+static bool in_order(const pt2_eval *e, const pt2_value *v)
+{
+    int64_t all[1] = {e->B * e->T};
+    pt2_view front = pt2_front(&v->v, e->bases[v->base].width), rows;
+    return pt2_view_reshape(&front, 1, all, &rows) && rows.rep[0] == 1 && rows.stride[0] == 1;
 }
 
 /* The logits of all positions: of the loss, if there is one, else the first result
  * that has them. */
-static const pt2_value *find_logits(const pt2_eval *e)
+static atom_status find_logits(pt2_eval *e, const pt2_value **out)
 {
     const json_t *outputs = json_object_get(e->archive->graph, "outputs");
     const pt2_value *logits = NULL;
-    for (size_t i = 0; i < json_array_size(outputs); i++) {
-        const json_t *tensor = json_object_get(json_array_get(outputs, i), "as_tensor");
-        const pt2_value *v = pt2_named(e, json_string_value(json_object_get(tensor, "name")));
-        if (v && v->kind == PT2_LOSS)
-            return v->a;
-        if (v && v->kind == PT2_ACT && !logits)
-            logits = v;
-    }
-    return logits;
-}
-
-static atom_status finish(pt2_eval *e)
-{
-    graph_node loss = {.name = "loss", .op = ATOM_OP_cross_entropy};
-    const pt2_value *logits = find_logits(e);
     int64_t first, n;
-    int32_t made;
-    atom_status st = ATOM_OK;
-    if (!logits || !pt2_columns(e, logits, &first, &n))
+    bool loss = false;
+    for (size_t i = 0; i < json_array_size(outputs) && !loss; i++) {
+        const json_t *tensor = json_object_get(json_array_get(outputs, i), "as_tensor");
+        const char *name = json_string_value(json_object_get(tensor, "name"));
+        ATOM_TRY(pt2_settle_one(e, name));
+        const pt2_value *v = pt2_named(e, name);
+        loss = v && v->kind == PT2_LOSS;
+        if (loss || (v && v->kind == PT2_ACT && !logits))
+            logits = loss ? v->a : v;
+    }
+    pt2_value *bare = NULL;
+    if (logits)
+        ATOM_TRY(pt2_value_copy(e, logits, &bare));
+    if (bare)
+        bare->cap = 0;
+    if (!bare || !pt2_columns(e, bare, &first, &n) || (!loss && !in_order(e, bare)))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: the first result is not the logits [batch, sequence, vocabulary] of "
                          "all positions, nor the loss; many models compute only the last position "
                          "when they are given no targets: give them targets, or export one whose "
                          "forward returns all logits",
                          e->path);
-    ATOM_TRY(pt2_force(e, logits, &loss.in[0]));
+    bare->cap = logits->cap;
+    *out = bare;
+    return ATOM_OK;
+}
+
+static atom_status finish(pt2_eval *e)
+{
+    graph_node loss = {.name = "loss", .op = ATOM_OP_cross_entropy};
+    const pt2_value *logits = NULL;
+    pt2_value *bare;
+    int32_t made;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(find_logits(e, &logits));
+    ATOM_TRY(pt2_value_copy(e, logits, &bare));
+    bare->cap = 0;
+    loss.cap = (float)logits->cap;
+    ATOM_TRY(pt2_force(e, bare, &loss.in[0]));
     loss.in[1] = e->targets;
     ATOM_TRY(pt2_node(e, &loss, &made));
     ATOM_TRY(pt2_store_names(e));

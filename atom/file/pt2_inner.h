@@ -26,7 +26,16 @@ enum { PT2_RANK_MAX = 8, PT2_SAMPLES_MAX = 32 };
 /* --- the archive (pt2_read.c) ----------------------------------------------------------------- */
 
 /* PyTorch's numbers of types. */
-enum { PT2_I64 = 5, PT2_F16 = 6, PT2_F32 = 7, PT2_F64 = 8, PT2_BOOL = 12, PT2_BF16 = 13 };
+enum {
+    PT2_I64 = 5,
+    PT2_F16 = 6,
+    PT2_F32 = 7,
+    PT2_F64 = 8,
+    PT2_C64 = 10,
+    PT2_C128 = 11,
+    PT2_BOOL = 12,
+    PT2_BF16 = 13
+};
 
 typedef struct pt2_tensor {
     const char *name;  /* in state_dict; of a constant, its own */
@@ -50,7 +59,8 @@ typedef struct pt2_archive {
 
 ATOM_MUST atom_status pt2_archive_open(const char *path, pt2_archive **out);
 void pt2_archive_close(pt2_archive **a);
-/* `n` numbers of a tensor from `first` on. */
+bool pt2_is_complex(int dtype);
+/* `n` numbers of a tensor from `first` on; a complex one is two. */
 ATOM_MUST atom_status pt2_tensor_read(const pt2_archive *a, const pt2_tensor *t, int64_t first,
                                       int64_t n, double *out);
 /* A size in either spelling: a number, or a symbol with a hint. */
@@ -58,10 +68,11 @@ bool pt2_size_of(const json_t *size, int64_t *out);
 
 /* --- views (pt2_view.c) ----------------------------------------------------------------------- */
 
-/* Element i of a dimension is at (i / rep) * stride. */
+/* Element i of a dimension is at (i / rep) * stride + (i % rep) * inner: two axes may have become one
+ * although they do not follow each other (batch and heads), or each element stands rep times (inner 0). */
 typedef struct pt2_view {
     int rank;
-    int64_t size[PT2_RANK_MAX], stride[PT2_RANK_MAX], rep[PT2_RANK_MAX];
+    int64_t size[PT2_RANK_MAX], stride[PT2_RANK_MAX], rep[PT2_RANK_MAX], inner[PT2_RANK_MAX];
     int64_t offset;
 } pt2_view;
 
@@ -80,6 +91,10 @@ void pt2_view_remove(pt2_view *v, int dim);
 /* Steps through all elements in order; at[] begins as zeros. False behind the last. */
 bool pt2_view_next(const pt2_view *v, int64_t at[PT2_RANK_MAX]);
 int64_t pt2_view_place(const pt2_view *v, const int64_t at[PT2_RANK_MAX]);
+/* How far element i of a dimension is from its first. */
+int64_t pt2_view_step(const pt2_view *v, int dim, int64_t i);
+/* The same elements in the same order? */
+bool pt2_view_same(const pt2_view *a, const pt2_view *b);
 /* -1 is the last; -1 is returned where it is none of `rank`. */
 int pt2_dim(int64_t dim, int rank);
 
@@ -102,10 +117,11 @@ typedef enum pt2_kind {
     PT2_RSTD,    /* 1 / sqrt of that */
     PT2_NORMED,  /* a times that */
     PT2_SIGMOID,
-    PT2_SILU,   /* of the ACT `a`, until it is known whether it gates something */
-    PT2_RELU,   /* of the ACT `a`, until it is known whether it is squared */
+    PT2_MAP,    /* op of the ACT `a`, until it is known whether it gates something, or is squared */
+    PT2_CUBIC,  /* GELU's tanh form as far as it was written out: step */
+    PT2_TANH,   /* tanh(scale a), to be multiplied by 1 / scale: a soft cap */
     PT2_FLIP,   /* the TURN `a` with its last two axes exchanged */
-    PT2_SCORES, /* of q = a and k = b: scale q k', then masked, then softmax, then dropout */
+    PT2_SCORES, /* of q = a and k = b: scale q k', then capped, masked, softmax, dropout */
     PT2_LOSS    /* the mean loss of the logits a */
 } pt2_kind;
 
@@ -124,8 +140,16 @@ typedef struct pt2_value {
     const struct pt2_value *a, *b;
     pt2_turn *turn;
     double eps, scale;
+    /* 0: none. SCORES: below 0 between tanh and its factor. ACT: the logits, capped; only a loss
+     * reads them. */
+    double cap;
     float p;
     bool masked, soft;
+    bool
+        complex; /* CONST, ACT, TURN: the last axis, of 2, is real and imaginary parts, and hidden */
+    atom_op op;  /* MAP, and the node that made it */
+    const json_t *node;
+    int step;     /* CUBIC */
     int32_t norm; /* ACT, TURN: each head was normalised with this parameter and eps; or -1 */
 } pt2_value;
 
@@ -184,6 +208,8 @@ ATOM_MUST atom_status pt2_evaluate(const pt2_archive *a, graph **out, int64_t *p
 /* pt2_value.c */
 /* ATOM_E_UNSUPPORTED: "file: aten.tril.default, at model.py:12 (x = x.tril()): " and the reason. */
 ATOM_MUST atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...) ATOM_PRINTF(2, 3);
+/* ATOM_E_UNSUPPORTED where v is no rows that an operator of ours can read: what it is instead. */
+ATOM_MUST atom_status pt2_refuse_rows(const pt2_eval *e, const pt2_value *v);
 /* A fresh value, zero but for norm; NULL for want of memory. */
 pt2_value *pt2_value_new(pt2_eval *e);
 ATOM_MUST atom_status pt2_value_copy(pt2_eval *e, const pt2_value *v, pt2_value **out);
@@ -217,9 +243,10 @@ typedef struct pt2_op {
     pt2_op_fn run;
 } pt2_op;
 /* Ending in a row of NULLs: views (pt2_shape.c), known numbers (pt2_const.c), arithmetic
- * (pt2_math.c), layers (pt2_layer.c), attention (pt2_attention.c). */
+ * (pt2_math.c), layers (pt2_layer.c), attention (pt2_attention.c), activations (pt2_gate.c),
+ * complex numbers (pt2_complex.c). */
 extern const pt2_op pt2_shape_ops[], pt2_const_ops[], pt2_math_ops[], pt2_layer_ops[],
-    pt2_attention_ops[];
+    pt2_attention_ops[], pt2_gate_ops[], pt2_complex_ops[];
 
 /* pt2_const.c */
 /* A fresh constant of that shape; its numbers at *data. */
@@ -234,20 +261,33 @@ ATOM_MUST atom_status pt2_const_number(pt2_eval *e, double x, pt2_value **out);
 ATOM_MUST atom_status pt2_const_unary(pt2_eval *e, const pt2_value *x);
 ATOM_MUST atom_status pt2_const_binary(pt2_eval *e, const pt2_value *a, const pt2_value *b);
 ATOM_MUST atom_status pt2_const_cat(pt2_eval *e, const pt2_value *const *parts, size_t n, int dim);
+ATOM_MUST atom_status pt2_const_matmul(pt2_eval *e, const pt2_value *a, const pt2_value *b);
 ATOM_MUST atom_status pt2_const_choose(pt2_eval *e, const pt2_value *mask, const pt2_value *yes,
                                        const pt2_value *no);
 
 /* pt2_layer.c: what patterns of arithmetic end in. */
 ATOM_MUST atom_status pt2_norm_weight(pt2_eval *e, const pt2_value *normed,
                                       const pt2_value *weight);
-ATOM_MUST atom_status pt2_swiglu(pt2_eval *e, const pt2_value *gate, const pt2_value *up);
 ATOM_MUST atom_status pt2_residual(pt2_eval *e, const pt2_value *a, const pt2_value *b);
-/* A function of one number, on whole rows: the present node's result. */
-ATOM_MUST atom_status pt2_map(pt2_eval *e, atom_op op, double scale, const pt2_value *x);
-/* SILU and RELU that the present node reads, and that no pattern goes on from there, become rows of
- * their own under the same name. */
-ATOM_MUST atom_status pt2_settle(pt2_eval *e);
 ATOM_MUST atom_status pt2_add_places(pt2_eval *e, const pt2_value *x, const pt2_value *places);
+
+/* pt2_gate.c: functions of one number. Each waits as a MAP: the present node's result. */
+ATOM_MUST atom_status pt2_map(pt2_eval *e, atom_op op, double scale, const pt2_value *x);
+/* Now, whatever follows: the rows of a MAP. */
+ATOM_MUST atom_status pt2_map_now(pt2_eval *e, const pt2_value *map, pt2_value **out);
+/* A MAP of that name becomes rows of its own under the same name. */
+ATOM_MUST atom_status pt2_settle_one(pt2_eval *e, const char *name);
+/* All that the present node reads, but where a pattern goes on from there. */
+ATOM_MUST atom_status pt2_settle(pt2_eval *e);
+/* map * other */
+ATOM_MUST atom_status pt2_map_times(pt2_eval *e, const pt2_value *map, const pt2_value *other);
+/* One more step of GELU's tanh form: a CUBIC or its beginning with a number or the ACT itself.
+ * False where it is none. */
+bool pt2_cubic_goes_on(const pt2_value *v, char how, double number);
+ATOM_MUST atom_status pt2_cubic_step(pt2_eval *e, const pt2_value *v);
+/* Scores or a soft cap times a number. */
+ATOM_MUST atom_status pt2_scale_scores(pt2_eval *e, const pt2_value *s, double by);
+ATOM_MUST atom_status pt2_cap(pt2_eval *e, const pt2_value *tanh, double by);
 
 /* pt2_attention.c: added: to be added to the scores; else true where they are hidden. */
 ATOM_MUST atom_status pt2_mask_scores(pt2_eval *e, const pt2_value *scores, const pt2_value *mask,
@@ -257,10 +297,16 @@ ATOM_MUST atom_status pt2_mask_scores(pt2_eval *e, const pt2_value *scores, cons
 ATOM_MUST atom_status pt2_scores(pt2_eval *e, const pt2_value *q, const pt2_value *kt);
 ATOM_MUST atom_status pt2_attend(pt2_eval *e, const pt2_value *scores, const pt2_value *v);
 
+/* pt2_complex.c: refuses the present node where it takes complex numbers and does not know of them. */
+ATOM_MUST atom_status pt2_check_complex(const pt2_eval *e);
+
 /* pt2_turn.c: sums of columns. */
 ATOM_MUST atom_status pt2_turn_of(pt2_eval *e, const pt2_value *v, pt2_value **out);
 ATOM_MUST atom_status pt2_turn_scale(pt2_eval *e, const pt2_value *v, const pt2_value *by,
                                      pt2_value **out);
+/* Complex activations times a table of complex numbers. */
+ATOM_MUST atom_status pt2_turn_complex(pt2_eval *e, const pt2_value *v, const pt2_value *by,
+                                       pt2_value **out);
 ATOM_MUST atom_status pt2_turn_add(pt2_eval *e, const pt2_value *a, const pt2_value *b, double sign,
                                    pt2_value **out);
 ATOM_MUST atom_status pt2_turn_cat(pt2_eval *e, const pt2_value *const *parts, size_t n,
@@ -271,6 +317,7 @@ typedef struct pt2_heads {
     double eps;
     int64_t heads, dim, first, step; /* first column of head 0, columns from head to head */
     int64_t group;                   /* each head stands for this many */
+    double factor;                   /* what all of it is multiplied by */
     bool turned, pairs;              /* pairs: (2i, 2i+1) turn together, else (i, i + D/2) */
     atom_rope rope;
 } pt2_heads;
@@ -279,8 +326,12 @@ ATOM_MUST atom_status pt2_heads_of(pt2_eval *e, const pt2_value *v, pt2_heads *h
 /* pt2_emit.c */
 /* [B,T,W] whole, and its id in our graph; emits what waits. */
 ATOM_MUST atom_status pt2_force(pt2_eval *e, const pt2_value *v, int32_t *id);
-/* Is v columns [first, first + n) of its base's rows? */
+/* Is v columns [first, first + n) of its base's rows, each row once, in whatever order? */
 bool pt2_columns(const pt2_eval *e, const pt2_value *v, int64_t *first, int64_t *n);
+/* The axes in front of the last, of width numbers a row, counted in rows: which row comes where. */
+pt2_view pt2_front(const pt2_view *v, int64_t width);
+/* Do two that have columns have the same row at the same place? */
+bool pt2_same_rows(const pt2_eval *e, const pt2_value *a, const pt2_value *b);
 /* Emits a base that waits. */
 ATOM_MUST atom_status pt2_emit_base(pt2_eval *e, int32_t base);
 /* A parameter of these pieces, rank 1 or 2, with `cols` in rank 2. */
@@ -292,8 +343,10 @@ ATOM_MUST atom_status pt2_node(pt2_eval *e, graph_node *node, int32_t *base);
 /* The same, with a name that has `tail` behind it. */
 ATOM_MUST atom_status pt2_node_part(pt2_eval *e, graph_node *node, const char *tail, int32_t *base);
 ATOM_MUST atom_status pt2_base_new(pt2_eval *e, const pt2_base *base, int32_t *id);
-/* A value that is all of a base, as [.., W] with the sizes of `like` in front. */
-ATOM_MUST atom_status pt2_whole(pt2_eval *e, int32_t base, const pt2_view *like, pt2_value **out);
+/* A value that is all of a base, as [.., W] with rows where `front` has them. */
+ATOM_MUST atom_status pt2_whole(pt2_eval *e, int32_t base, pt2_view front, pt2_value **out);
+/* The present node's result: all of a base, with rows where the value `like` has them. */
+ATOM_MUST atom_status pt2_whole_result(pt2_eval *e, int32_t base, const pt2_value *like);
 /* One linear of runs of columns of waiting products: each run is `n` columns of `base`. */
 typedef struct pt2_run {
     int32_t base;

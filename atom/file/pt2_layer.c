@@ -14,14 +14,6 @@ static bool is(const pt2_value *v, pt2_kind kind)
     return v && v->kind == kind;
 }
 
-/* All of a base that was just added, in the shape of what went in. */
-static atom_status whole_result(pt2_eval *e, int32_t base, const pt2_view *like)
-{
-    pt2_value *v;
-    atom_status st = pt2_whole(e, base, like, &v);
-    return st == ATOM_OK ? pt2_result(e, 0, v) : st;
-}
-
 /* --- weights ---------------------------------------------------------------------------------- */
 
 /* A view [out, in] of a parameter as rows of it, or all of it transposed. */
@@ -67,7 +59,7 @@ static atom_status linear(pt2_eval *e, const pt2_value *x, const pt2_value *w, b
     pt2_base base = {.op = ATOM_OP_linear, .tensor = GRAPH_NONE, .node = e->node};
     int32_t id;
     if (!is(x, PT2_ACT) || x->v.rank < 2)
-        return pt2_refuse(e, "its input is not an activation that atom can follow");
+        return pt2_refuse_rows(e, x);
     if (!is(w, PT2_PARAM) || w->v.rank != 2)
         return pt2_refuse(e, "its weight is not a parameter as it is stored, but computed");
     pt2_view view = w->v;
@@ -81,7 +73,7 @@ static atom_status linear(pt2_eval *e, const pt2_value *x, const pt2_value *w, b
         return pt2_refuse(e, "its bias is not a parameter as it is stored");
     ATOM_TRY(pt2_force(e, x, &base.x));
     ATOM_TRY(pt2_base_new(e, &base, &id));
-    return whole_result(e, id, &x->v);
+    return pt2_whole_result(e, id, x);
 }
 
 static atom_status op_linear(pt2_eval *e)
@@ -102,6 +94,8 @@ static atom_status op_matmul(pt2_eval *e)
 {
     const pt2_value *a = pt2_tensor_arg(e, "self"), *b = pt2_tensor_arg(e, "other");
     b = b ? b : pt2_tensor_arg(e, "mat2");
+    if (is(a, PT2_CONST) && is(b, PT2_CONST))
+        return pt2_const_matmul(e, a, b);
     if (is(a, PT2_SCORES) && is(b, PT2_ACT))
         return pt2_attend(e, a, b);
     if ((is(a, PT2_ACT) || is(a, PT2_TURN)) && (is(b, PT2_ACT) || is(b, PT2_FLIP)))
@@ -135,11 +129,11 @@ static atom_status op_embedding(pt2_eval *e)
     if (pt2_int_arg(e, "padding_idx", -1) >= 0)
         return pt2_refuse(e, "padding_idx is not supported; pad the targets instead");
     base.width = w->v.size[1];
-    if (is(i, PT2_TOKENS) && i->v.rank == 2 && i->v.size[0] == e->B && i->v.offset == 0) {
-        pt2_view like = i->v;
-        like.size[like.rank++] = base.width;
-        atom_status st = pt2_base_new(e, &base, &id);
-        return st == ATOM_OK ? whole_result(e, id, &like) : st;
+    if (is(i, PT2_TOKENS) && pt2_view_elements(&i->v) == e->B * e->T && i->v.rank < PT2_RANK_MAX) {
+        pt2_value *v;
+        ATOM_TRY(pt2_base_new(e, &base, &id));
+        atom_status st = pt2_whole(e, id, i->v, &v);
+        return st == ATOM_OK ? pt2_result(e, 0, v) : st;
     }
     if (is(i, PT2_TARGETS))
         return pt2_refuse(e, "it looks up the targets; export with two tensors of their own for "
@@ -156,28 +150,40 @@ static atom_status op_embedding(pt2_eval *e)
     v->v = i->v;
     if (v->v.rank == PT2_RANK_MAX)
         return pt2_refuse(e, "it has too many axes");
+    for (int k = 0; k < v->v.rank; k++) { /* as a view of the table's first T rows */
+        v->v.stride[k] = k == v->v.rank - 1 ? base.width : 0;
+        v->v.rep[k] = 1;
+        v->v.inner[k] = 0;
+    }
+    v->v.offset = 0;
     v->v.size[v->v.rank] = base.width;
-    v->v.stride[v->v.rank] = 1;
-    v->v.rep[v->v.rank++] = 1;
+    v->v.stride[v->v.rank] = v->v.rep[v->v.rank] = 1;
+    v->v.inner[v->v.rank++] = 0;
     return pt2_result(e, 0, v);
 }
 
-/* A parameter [.., P, C] of which the first T rows are added to the embedding. */
-static bool rows_of_places(const pt2_eval *e, const pt2_value *v, int64_t C, pt2_piece *p)
+/* A parameter [.., P, C] of which the first T rows are added to the embedding: row t where x has
+ * place t, whichever axis that is. */
+static bool rows_of_places(const pt2_eval *e, const pt2_value *x, const pt2_value *v, pt2_piece *p)
 {
     const pt2_tensor *t = &e->archive->tensors[v->base];
-    int rank = v->v.rank;
+    int64_t C = e->bases[x->base].width;
+    int rank = x->v.rank, time = -1;
+    pt2_view w;
     memset(p, 0, sizeof *p);
     p->tensor = v->base;
     p->step = 1;
     p->rows = t->elements / C;
-    if (t->rank < 2 || t->dims[t->rank - 1] != C || t->dims[t->rank - 2] != p->rows)
+    if (t->rank < 2 || t->dims[t->rank - 1] != C || t->dims[t->rank - 2] != p->rows ||
+        v->v.offset != 0 || !pt2_view_expand(&v->v, rank, x->v.size, &w))
         return false;
-    if (v->kind == PT2_PLACES)
-        return true;
-    return rank >= 2 && pt2_view_elements(&v->v) == e->T * C && v->v.size[rank - 2] == e->T &&
-           v->v.offset == 0 && v->v.stride[rank - 2] == C && v->v.stride[rank - 1] == 1 &&
-           v->v.rep[rank - 2] == 1;
+    for (int i = 0; i + 1 < rank; i++) {
+        bool places = x->v.size[i] == e->T && x->v.stride[i] == C && x->v.rep[i] == 1;
+        time = places ? i : time;
+        if (x->v.size[i] > 1 && (w.rep[i] != 1 || w.stride[i] != (places ? C : 0)))
+            return false;
+    }
+    return time >= 0 && (C == 1 || w.stride[rank - 1] == 1) && w.rep[rank - 1] == 1;
 }
 
 atom_status pt2_add_places(pt2_eval *e, const pt2_value *x, const pt2_value *places)
@@ -187,15 +193,15 @@ atom_status pt2_add_places(pt2_eval *e, const pt2_value *x, const pt2_value *pla
     pt2_base base = e->bases[x->base];
     bool fits = pt2_columns(e, x, &first, &n) && first == 0 && n == base.width &&
                 base.op == ATOM_OP_embed && base.tensor == GRAPH_NONE && !base.has_b;
-    if (!fits || !rows_of_places(e, places, base.width, &base.b))
+    if (!fits || !rows_of_places(e, x, places, &base.b))
         return pt2_refuse(
             e, "a parameter is added to activations, which atom supports only for biases of linear "
-               "layers and for a table of positions beside that of tokens");
+               "layers and for a table of positions beside that of tokens, before it is scaled");
     base.has_b = true;
     base.node = e->node;
     e->positions = base.b.rows;
     atom_status st = pt2_base_new(e, &base, &id);
-    return st == ATOM_OK ? whole_result(e, id, &x->v) : st;
+    return st == ATOM_OK ? pt2_whole_result(e, id, x) : st;
 }
 
 /* --- norms ------------------------------------------------------------------------------------ */
@@ -204,7 +210,7 @@ atom_status pt2_add_places(pt2_eval *e, const pt2_value *x, const pt2_value *pla
 static atom_status norm_heads(pt2_eval *e, const pt2_value *x, const pt2_piece *w, double eps)
 {
     pt2_value *v;
-    if (x->norm >= 0 || x->v.rank != 4 || w->row != 0 ||
+    if (x->norm >= 0 || x->cap != 0 || x->v.rank != 4 || w->row != 0 ||
         w->rows != e->archive->tensors[w->tensor].dims[0])
         return pt2_refuse(e, "it normalises something that is neither whole rows nor whole heads");
     ATOM_TRY(pt2_value_copy(e, x, &v));
@@ -228,7 +234,7 @@ static atom_status rms_norm(pt2_eval *e, const pt2_value *x, const pt2_value *we
     ATOM_TRY(pt2_force(e, x, &node.in[0]));
     ATOM_TRY(pt2_param(e, &w, 1, 1, 0, GRAPH_INIT_ONE, &node.params[0]));
     ATOM_TRY(pt2_node(e, &node, &base));
-    return whole_result(e, base, &x->v);
+    return pt2_whole_result(e, base, x);
 }
 
 atom_status pt2_norm_weight(pt2_eval *e, const pt2_value *normed, const pt2_value *weight)
@@ -274,7 +280,7 @@ static atom_status op_layer_norm(pt2_eval *e)
     if (bias)
         ATOM_TRY(pt2_param(e, &b, 1, 1, 0, GRAPH_INIT_ZERO, &node.params[1]));
     ATOM_TRY(pt2_node(e, &node, &base));
-    return whole_result(e, base, &x->v);
+    return pt2_whole_result(e, base, x);
 }
 
 /* --- the rest --------------------------------------------------------------------------------- */
@@ -286,102 +292,7 @@ static atom_status plain(pt2_eval *e, atom_op op, float p, const pt2_value *x)
     int32_t base;
     ATOM_TRY(pt2_force(e, x, &node.in[0]));
     ATOM_TRY(pt2_node(e, &node, &base));
-    return whole_result(e, base, &x->v);
-}
-
-atom_status pt2_map(pt2_eval *e, atom_op op, double scale, const pt2_value *x)
-{
-    graph_node node = {.op = op, .scale = (float)scale};
-    int32_t base;
-    ATOM_TRY(pt2_force(e, x, &node.in[0]));
-    ATOM_TRY(pt2_node(e, &node, &base));
-    return whole_result(e, base, &x->v);
-}
-
-/* One of the present node's tensors; the nodes that make it are named after the one that reads it. */
-static atom_status settle_one(pt2_eval *e, const char *name)
-{
-    const pt2_value *v = pt2_named(e, name);
-    pt2_value *out = NULL;
-    int32_t base;
-    if (!v || (v->kind != PT2_SILU && v->kind != PT2_RELU))
-        return ATOM_OK;
-    graph_node node = {.op = v->kind == PT2_SILU ? ATOM_OP_silu : ATOM_OP_relu};
-    ATOM_TRY(pt2_force(e, v->a, &node.in[0]));
-    ATOM_TRY(pt2_node_part(e, &node, v->kind == PT2_SILU ? ".silu" : ".relu", &base));
-    ATOM_TRY(pt2_whole(e, base, &v->a->v, &out));
-    return pt2_name(e, name, out);
-}
-
-atom_status pt2_settle(pt2_eval *e)
-{
-    const json_t *inputs = json_object_get(e->node, "inputs");
-    const char *target = json_string_value(json_object_get(e->node, "target"));
-    static const char *const go_on[] = {".mul.", ".pow.", ".square."};
-    for (size_t i = 0; target && i < sizeof go_on / sizeof *go_on; i++)
-        if (strstr(target, go_on[i]))
-            return ATOM_OK;
-    for (size_t i = 0; i < json_array_size(inputs); i++) {
-        const json_t *arg = json_object_get(json_array_get(inputs, i), "arg");
-        const json_t *tensor = json_object_get(arg, "as_tensor");
-        ATOM_TRY(settle_one(e, json_string_value(json_object_get(tensor, "name"))));
-    }
-    return ATOM_OK;
-}
-
-static atom_status op_gelu(pt2_eval *e)
-{
-    bool tanh = strcmp(pt2_text_arg(e, "approximate", "none"), "tanh") == 0;
-    return plain(e, tanh ? ATOM_OP_gelu : ATOM_OP_gelu_erf, 0, pt2_tensor_arg(e, "self"));
-}
-
-static atom_status half_word(pt2_eval *e, pt2_kind kind)
-{
-    const pt2_value *x = pt2_tensor_arg(e, "self");
-    pt2_value *v;
-    if (!is(x, PT2_ACT))
-        return pt2_refuse(e, "its input is not rows of activations, but half of a pattern (a norm, "
-                             "scores of attention, another activation)");
-    ATOM_TRY(pt2_value_copy(e, x, &v));
-    v->kind = kind;
-    v->a = x;
-    return pt2_result(e, 0, v);
-}
-
-static atom_status op_silu(pt2_eval *e)
-{
-    return half_word(e, PT2_SILU);
-}
-
-static atom_status op_relu(pt2_eval *e)
-{
-    return half_word(e, PT2_RELU);
-}
-
-static atom_status op_sigmoid(pt2_eval *e)
-{
-    return half_word(e, PT2_SIGMOID);
-}
-
-atom_status pt2_swiglu(pt2_eval *e, const pt2_value *gate, const pt2_value *up)
-{
-    graph_node node = {.op = ATOM_OP_swiglu};
-    pt2_run runs[2] = {{gate->base, 0, 1, 0}, {up->base, 0, 1, 0}};
-    int32_t base;
-    if (!pt2_columns(e, gate, &runs[0].first, &runs[0].n) ||
-        !pt2_columns(e, up, &runs[1].first, &runs[1].n) || runs[0].n != runs[1].n)
-        return pt2_refuse(e, "the two sides of a SwiGLU must be equally many columns of linear "
-                             "layers");
-    if (gate->base == up->base && runs[0].first == 0 && runs[1].first == runs[0].n &&
-        2 * runs[0].n == e->bases[gate->base].width) {
-        base = gate->base;
-        ATOM_TRY(pt2_emit_base(e, base));
-    } else {
-        ATOM_TRY(pt2_join(e, runs, 2, &base));
-    }
-    node.in[0] = e->bases[base].tensor;
-    ATOM_TRY(pt2_node(e, &node, &base));
-    return whole_result(e, base, &gate->v);
+    return pt2_whole_result(e, base, x);
 }
 
 atom_status pt2_residual(pt2_eval *e, const pt2_value *a, const pt2_value *b)
@@ -391,9 +302,11 @@ atom_status pt2_residual(pt2_eval *e, const pt2_value *a, const pt2_value *b)
     ATOM_TRY(pt2_force(e, a, &node.in[0]));
     ATOM_TRY(pt2_force(e, b, &node.in[1]));
     if (node.in[0] == node.in[1])
-        return pt2_refuse(e, "it adds a tensor to itself");
+        return pt2_refuse(e, "it adds a tensor to itself; write 2 * x");
+    if (!pt2_same_rows(e, a, b))
+        return pt2_refuse(e, "it adds rows of different places, or of different shapes");
     ATOM_TRY(pt2_node(e, &node, &base));
-    return whole_result(e, base, a->v.rank >= b->v.rank ? &a->v : &b->v);
+    return pt2_whole_result(e, base, a->v.rank >= b->v.rank ? a : b);
 }
 
 static atom_status op_dropout(pt2_eval *e)
@@ -414,20 +327,32 @@ static atom_status op_dropout(pt2_eval *e)
     return pt2_result(e, 0, v);
 }
 
+/* The targets where the logits of their place are? */
+static bool beside(const pt2_eval *e, const pt2_value *logits, const pt2_value *t)
+{
+    pt2_view front = pt2_front(&logits->v, e->bases[logits->base].width);
+    return pt2_view_elements(&t->v) == e->B * e->T && pt2_view_same(&front, &t->v);
+}
+
 static atom_status op_loss(pt2_eval *e)
 {
     const pt2_value *x = pt2_tensor_arg(e, "self"), *t = pt2_tensor_arg(e, "target");
-    pt2_value *v;
-    if (!is(x, PT2_ACT) || !is(t, PT2_TARGETS) || pt2_view_elements(&t->v) != e->B * e->T ||
-        t->v.offset != 0)
+    pt2_value *v, *logits;
+    if (!is(x, PT2_ACT) || !is(t, PT2_TARGETS))
         return pt2_refuse(e, "supported only for the logits of all positions and the targets as "
                              "they were given; atom shifts them itself");
+    ATOM_TRY(pt2_value_copy(e, x, &logits));
+    if (x->v.rank == 3 && t->v.rank == 2) /* [B, V, T] */
+        pt2_view_swap(&logits->v, 1, 2);
+    if (!beside(e, logits, t))
+        return pt2_refuse(e, "supported only for the logits of all positions and the targets as "
+                             "they were given, in the same order; atom shifts them itself");
     if (pt2_arg(e, "weight") || pt2_int_arg(e, "reduction", 1) != 1 ||
         pt2_real_arg(e, "label_smoothing", 0) != 0)
         return pt2_refuse(e, "only the plain mean is supported, without weights and smoothing");
-    ATOM_TRY(pt2_value_copy(e, x, &v));
+    ATOM_TRY(pt2_value_copy(e, logits, &v));
     v->kind = PT2_LOSS;
-    v->a = x;
+    v->a = logits;
     return pt2_result(e, 0, v);
 }
 
@@ -436,13 +361,10 @@ const pt2_op pt2_layer_ops[] = {
     {"aten.addmm.default", op_addmm},
     {"aten.matmul.default", op_matmul},
     {"aten.mm.default", op_matmul},
+    {"aten.bmm.default", op_matmul},
     {"aten.embedding.default", op_embedding},
     {"aten.layer_norm.default", op_layer_norm},
     {"aten.rms_norm.default", op_rms_norm},
-    {"aten.gelu.default", op_gelu},
-    {"aten.silu.default", op_silu},
-    {"aten.relu.default", op_relu},
-    {"aten.sigmoid.default", op_sigmoid},
     {"aten.dropout.default", op_dropout},
     {"aten.cross_entropy_loss.default", op_loss},
     {NULL, NULL},

@@ -17,11 +17,8 @@ static bool is(const pt2_value *v, pt2_kind kind)
 /* The very same tensor? */
 static bool same(const pt2_value *a, const pt2_value *b)
 {
-    return a == b ||
-           (a->kind == PT2_ACT && b->kind == PT2_ACT && a->base == b->base && a->norm == b->norm &&
-            a->v.rank == b->v.rank && a->v.offset == b->v.offset &&
-            memcmp(a->v.size, b->v.size, (size_t)a->v.rank * sizeof *a->v.size) == 0 &&
-            memcmp(a->v.stride, b->v.stride, (size_t)a->v.rank * sizeof *a->v.stride) == 0);
+    return a == b || (a->kind == PT2_ACT && b->kind == PT2_ACT && a->base == b->base &&
+                      a->norm == b->norm && pt2_view_same(&a->v, &b->v));
 }
 
 /* The next word of a pattern that began at `a`. */
@@ -68,22 +65,12 @@ static bool number_of(const pt2_eval *e, const pt2_value *v, double *x)
     return true;
 }
 
-static atom_status scale_scores(pt2_eval *e, const pt2_value *s, double by)
-{
-    pt2_value *v;
-    if (s->masked || s->soft)
-        return pt2_refuse(e, "scores of attention are scaled before they are masked");
-    ATOM_TRY(pt2_value_copy(e, s, &v));
-    v->scale *= by;
-    return pt2_result(e, 0, v);
-}
-
 /* A number times whole rows, as of a scaled embedding or residual: not a step of a rotation. */
 static bool scales_rows(const pt2_eval *e, const pt2_value *v)
 {
     int64_t first, n;
-    return is(v, PT2_ACT) && v->v.rank == 3 && v->v.size[0] == e->B && v->v.size[1] == e->T &&
-           pt2_columns(e, v, &first, &n) && n == e->bases[v->base].width;
+    return is(v, PT2_ACT) && v->v.rank <= 3 && pt2_columns(e, v, &first, &n) &&
+           n == e->bases[v->base].width;
 }
 
 static atom_status scale_rows(pt2_eval *e, const pt2_value *v, double by)
@@ -96,16 +83,25 @@ static atom_status scale_rows(pt2_eval *e, const pt2_value *v, double by)
 
 static atom_status times_const(pt2_eval *e, const pt2_value *v, const pt2_value *c)
 {
-    double x;
+    double x = 0;
     pt2_value *out;
+    bool number = number_of(e, c, &x);
     atom_status st;
-    if (scales_rows(e, v) && number_of(e, c, &x) && x != 1)
+    if (number && pt2_cubic_goes_on(v, '*', x))
+        return pt2_cubic_step(e, v);
+    if (is(v, PT2_MAP)) {
+        ATOM_TRY(pt2_map_now(e, v, &out));
+        v = out;
+    }
+    if (scales_rows(e, v) && number && x != 1)
         return scale_rows(e, v, x);
-    if (is(v, PT2_SCORES) && number_of(e, c, &x))
-        return scale_scores(e, v, x);
+    if (is(v, PT2_SCORES) && number)
+        return pt2_scale_scores(e, v, x);
+    if (is(v, PT2_TANH) && number)
+        return pt2_cap(e, v, x);
     if (!is(v, PT2_ACT) && !is(v, PT2_TURN))
         return no_pattern(e);
-    st = number_of(e, c, &x) && x == 1 ? pt2_value_copy(e, v, &out) : pt2_turn_scale(e, v, c, &out);
+    st = number && x == 1 ? pt2_value_copy(e, v, &out) : pt2_turn_scale(e, v, c, &out);
     if (st == ATOM_OK && v->turn && !out->turn)
         st = pt2_turn_of(e, v, &out);
     return st == ATOM_OK ? pt2_result(e, 0, out) : st;
@@ -115,12 +111,17 @@ static atom_status op_mul(pt2_eval *e)
 {
     const pt2_value *a, *b, *swap;
     ATOM_TRY(take_two(e, &a, &b));
-    if (is(a, PT2_CONST) && is(b, PT2_CONST))
+    if (is(a, PT2_CONST) && is(b, PT2_CONST) && !a->complex && !b->complex)
         return pt2_const_binary(e, a, b);
     if (a->kind < b->kind) { /* the later word of a pattern first */
         swap = a;
         a = b;
         b = swap;
+    }
+    if (a->complex || b->complex) {
+        pt2_value *v;
+        ATOM_TRY(pt2_turn_complex(e, a, b, &v));
+        return pt2_result(e, 0, v);
     }
     if (is(b, PT2_CONST))
         return times_const(e, a, b);
@@ -137,15 +138,13 @@ static atom_status op_mul(pt2_eval *e)
     if (is(a, PT2_NORMED) && is(b, PT2_PARAM))
         return pt2_norm_weight(e, a, b);
     if (is(a, PT2_SIGMOID) && is(b, PT2_ACT) && same(a->a, b))
-        return word(e, PT2_SILU, b, b);
-    if (is(a, PT2_SILU) && is(b, PT2_ACT))
-        return pt2_swiglu(e, a->a, b);
-    if (is(a, PT2_RELU) && is(b, PT2_RELU) && same(a->a, b->a))
-        return pt2_map(e, ATOM_OP_relu2, 0, a->a);
+        return pt2_map(e, ATOM_OP_silu, 0, b);
+    if (is(a, PT2_MAP) || is(a, PT2_CUBIC))
+        return pt2_map_times(e, a, b);
     if (is(a, PT2_ACT) && is(b, PT2_ACT))
         return pt2_refuse(e, "it multiplies activations by others, which atom knows only as "
-                             "F.silu(gate) * up (SwiGLU); other gates (GEGLU, ReGLU, attention's) "
-                             "are not supported");
+                             "F.silu(gate) * up (SwiGLU) and F.gelu(gate, approximate=\"tanh\") * "
+                             "up (GEGLU); other gates are not supported");
     return no_pattern(e);
 }
 
@@ -157,7 +156,7 @@ static atom_status op_div(pt2_eval *e)
     if (is(a, PT2_CONST) && is(b, PT2_CONST) && !pt2_arg(e, "rounding_mode"))
         return pt2_const_binary(e, a, b);
     if (is(a, PT2_SCORES) && number_of(e, b, &x))
-        return scale_scores(e, a, 1 / x);
+        return pt2_scale_scores(e, a, 1 / x);
     if (scales_rows(e, a) && number_of(e, b, &x))
         return scale_rows(e, a, 1 / x);
     if (is(a, PT2_ACT) && is(b, PT2_ROOT) && same(b->a, a)) {
@@ -195,6 +194,10 @@ static atom_status op_add(pt2_eval *e)
     }
     if (is(a, PT2_SCORES) && is(b, PT2_CONST))
         return pt2_mask_scores(e, a, b, true);
+    if (number_of(e, b, &x)
+            ? pt2_cubic_goes_on(a, '+', x)
+            : is(b, PT2_ACT) && is(a, PT2_CUBIC) && same(a->a, b) && pt2_cubic_goes_on(a, 'x', 0))
+        return pt2_cubic_step(e, a);
     if (is(a, PT2_ACT) && (is(b, PT2_PLACES) || is(b, PT2_PARAM)))
         return pt2_add_places(e, a, b);
     if (is(a, PT2_TURN) && (is(b, PT2_TURN) || is(b, PT2_ACT))) {
@@ -233,8 +236,10 @@ static atom_status op_pow(pt2_eval *e)
         return no_pattern(e);
     if (is(a, PT2_ACT) && x == 2)
         return word(e, PT2_SQUARE, a, a);
-    if (is(a, PT2_RELU) && x == 2)
-        return pt2_map(e, ATOM_OP_relu2, 0, a->a);
+    if (is(a, PT2_ACT) && x == 3)
+        return pt2_cubic_step(e, a);
+    if (is(a, PT2_MAP) && a->op == ATOM_OP_relu && x == 2)
+        return pt2_map_times(e, a, a);
     if (is(a, PT2_MEANEPS) && x == -0.5)
         return word(e, PT2_RSTD, a, a->a);
     if (is(a, PT2_MEANEPS) && x == 0.5)
@@ -288,8 +293,8 @@ static atom_status op_mean(pt2_eval *e)
 static atom_status op_square(pt2_eval *e)
 {
     const pt2_value *x = pt2_tensor_arg(e, "self");
-    if (is(x, PT2_RELU))
-        return pt2_map(e, ATOM_OP_relu2, 0, x->a);
+    if (is(x, PT2_MAP))
+        return pt2_map_times(e, x, x);
     return is(x, PT2_ACT) ? word(e, PT2_SQUARE, x, x) : no_pattern(e);
 }
 
@@ -331,6 +336,23 @@ static atom_status op_where(pt2_eval *e)
     return no_pattern(e);
 }
 
+/* masked_fill_: the numbers themselves change, for all that are views of them. */
+static atom_status fill_in_place(pt2_eval *e, const pt2_value *x, const pt2_value *mask,
+                                 double with)
+{
+    int64_t at[PT2_RANK_MAX] = {0};
+    pt2_value *v;
+    pt2_view m;
+    if (!pt2_view_expand(&mask->v, x->v.rank, x->v.size, &m))
+        return pt2_refuse(e, "the shapes of its operands do not match");
+    do
+        if (e->consts[mask->base].data[pt2_view_place(&m, at)] != 0)
+            e->consts[x->base].data[pt2_view_place(&x->v, at)] = with;
+    while (pt2_view_next(&x->v, at));
+    ATOM_TRY(pt2_value_copy(e, x, &v));
+    return pt2_result(e, 0, v);
+}
+
 static atom_status op_masked_fill(pt2_eval *e)
 {
     const pt2_value *x = pt2_tensor_arg(e, "self"), *mask = pt2_tensor_arg(e, "mask");
@@ -342,6 +364,8 @@ static atom_status op_masked_fill(pt2_eval *e)
         return pt2_mask_scores(e, x, mask, false);
     if (!is(x, PT2_CONST))
         return no_pattern(e);
+    if (strstr(json_string_value(json_object_get(e->node, "target")), "fill_."))
+        return fill_in_place(e, x, mask, with);
     atom_status st = pt2_const_number(e, with, &v);
     return st == ATOM_OK ? pt2_const_choose(e, mask, v, x) : st;
 }
@@ -359,7 +383,11 @@ static atom_status op_to(pt2_eval *e)
     if (!is(x, PT2_CONST) && type && to != PT2_F32 && !like)
         return pt2_refuse(e, "it changes the type of activations; leave precision to atom "
                              "(--dtype), and export the model in float32");
+    if (x->complex && type && to != PT2_C64 && to != PT2_C128)
+        return pt2_refuse(e, "it makes complex numbers real; write torch.view_as_real");
     atom_status st = is(x, PT2_CONST) ? pt2_const_pack(e, x, &v) : pt2_value_copy(e, x, &v);
+    if (st == ATOM_OK)
+        v->complex = x->complex;
     if (st == ATOM_OK && x->turn)
         st = pt2_turn_of(e, x, &v);
     for (int64_t i = 0; st == ATOM_OK && is(v, PT2_CONST) && i < e->consts[v->base].n; i++) {
@@ -413,6 +441,7 @@ const pt2_op pt2_math_ops[] = {
     {"aten.where.self", op_where},
     {"aten.where.ScalarSelf", op_where},
     {"aten.masked_fill.Scalar", op_masked_fill},
+    {"aten.masked_fill_.Scalar", op_masked_fill},
     {"aten.to.dtype", op_to},
     {"aten.to.dtype_layout", op_to},
     {"aten.to.device", op_to},

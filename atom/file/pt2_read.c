@@ -70,6 +70,11 @@ static atom_status load_json(file_zip *zip, const char *name, bool must, json_t 
     return st;
 }
 
+bool pt2_is_complex(int dtype)
+{
+    return dtype == PT2_C64 || dtype == PT2_C128;
+}
+
 static uint64_t bytes_each(int dtype)
 {
     switch (dtype) {
@@ -82,7 +87,10 @@ static uint64_t bytes_each(int dtype)
         return 4;
     case PT2_F64:
     case PT2_I64:
+    case PT2_C64:
         return 8;
+    case PT2_C128:
+        return 16;
     default:
         return 0;
     }
@@ -136,14 +144,13 @@ static atom_status take_place(pt2_archive *a, const char *root, const char *fold
     t->entry = file_zip_find(a->zip, name);
     atom_free(name);
     uint64_t each = bytes_each(t->dtype);
-    if (!each)
+    if (!each || (t->parameter && pt2_is_complex(t->dtype)))
         return atom_fail(
             ATOM_E_UNSUPPORTED, "%s: tensor '%.128s' %s", a->zip->path, t->name,
-            t->dtype >= 9 && t->dtype <= 11
-                ? "is of complex numbers; write the rotary embedding in real ones: x * "
-                  "cos + rotate_half(x) * sin, with tables of cosines and sines"
-                : "has a type that atom does not read; it reads bool, int64 and "
-                  "floating point");
+            pt2_is_complex(t->dtype)
+                ? "is a parameter of complex numbers; keep real and imaginary parts in two"
+                : "has a type that atom does not read; it reads bool, int64, floating point, and "
+                  "complex64 and complex128 of buffers");
     if (!t->entry || t->entry->bytes != (uint64_t)t->elements * each)
         return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' has no data of its size", a->zip->path,
                          t->name);
@@ -291,9 +298,11 @@ static double number_at(int dtype, const unsigned char *at)
         memcpy(&whole, at, sizeof whole);
         return (double)whole;
     case PT2_F64:
+    case PT2_C128:
         memcpy(&wide, at, sizeof wide);
         return wide;
     case PT2_F32:
+    case PT2_C64:
         memcpy(&narrow, at, sizeof narrow);
         return (double)narrow;
     default:
@@ -306,7 +315,8 @@ atom_status pt2_tensor_read(const pt2_archive *a, const pt2_tensor *t, int64_t f
                             double *out)
 {
     unsigned char band[4096];
-    uint64_t each = bytes_each(t->dtype);
+    /* A complex number is two. */
+    uint64_t each = bytes_each(t->dtype) / (pt2_is_complex(t->dtype) ? 2 : 1);
     for (int64_t done = 0, some; done < n; done += some) {
         some = (int64_t)(sizeof band / each);
         some = n - done < some ? n - done : some;

@@ -17,6 +17,12 @@ static bool has_view(const pt2_value *v)
                  v->kind == PT2_PLACES);
 }
 
+/* Axes that the program sees: not the hidden one of complex numbers. */
+static int axes(const pt2_value *v)
+{
+    return v->v.rank - v->complex;
+}
+
 /* The argument `self`, as a copy that may be changed. */
 static atom_status take_self(pt2_eval *e, pt2_value **out)
 {
@@ -49,6 +55,7 @@ static bool reshape_turn(const pt2_value *v, int rank, const int64_t *sizes, pt2
         return false;
     out->size[rank - 1] = last;
     out->stride[rank - 1] = out->rep[rank - 1] = 1;
+    out->inner[rank - 1] = 0;
     out->rank = rank;
     return true;
 }
@@ -67,6 +74,7 @@ static bool flatten_pairs(pt2_value *v, int rank, const int64_t *sizes)
     v->v.rank = rank;
     v->v.size[rank - 1] = v->turn->n;
     v->v.stride[rank - 1] = v->v.rep[rank - 1] = 1;
+    v->v.inner[rank - 1] = 0;
     return true;
 }
 
@@ -87,6 +95,7 @@ static atom_status reshape(pt2_eval *e, pt2_value *v, int rank, const int64_t *s
     if (!fits && v->kind == PT2_CONST) {
         pt2_value *packed;
         ATOM_TRY(pt2_const_pack(e, v, &packed));
+        packed->complex = v->complex;
         v = packed;
         fits = pt2_view_reshape(&v->v, rank, sizes, &made);
     }
@@ -100,10 +109,12 @@ static atom_status op_view(pt2_eval *e)
 {
     int64_t sizes[PT2_RANK_MAX];
     const char *key = pt2_arg(e, "size") ? "size" : "shape";
-    int rank = pt2_ints_arg(e, key, sizes, PT2_RANK_MAX);
+    int rank = pt2_ints_arg(e, key, sizes, PT2_RANK_MAX - 1);
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    return st == ATOM_OK ? reshape(e, v, rank, sizes) : st;
+    ATOM_TRY(take_self(e, &v));
+    if (rank >= 0 && v->complex)
+        sizes[rank++] = 2;
+    return reshape(e, v, rank, sizes);
 }
 
 /* One axis becomes several. */
@@ -155,8 +166,8 @@ static atom_status op_transpose(pt2_eval *e)
 {
     pt2_value *v;
     ATOM_TRY(take_self(e, &v));
-    int a = pt2_dim(pt2_int_arg(e, "dim0", 0), v->v.rank);
-    int b = pt2_dim(pt2_int_arg(e, "dim1", 1), v->v.rank);
+    int a = pt2_dim(pt2_int_arg(e, "dim0", 0), axes(v));
+    int b = pt2_dim(pt2_int_arg(e, "dim1", 1), axes(v));
     if (a < 0 || b < 0)
         return pt2_refuse(e, "its axes are not known");
     if (v->kind == PT2_TURN && a + b == 2 * v->v.rank - 3 && a != b) {
@@ -204,6 +215,7 @@ static atom_status op_permute(pt2_eval *e)
         v->v.size[i] = old.size[from];
         v->v.stride[i] = old.stride[from];
         v->v.rep[i] = old.rep[from];
+        v->v.inner[i] = old.inner[from];
     }
     return pt2_result(e, 0, v);
 }
@@ -233,7 +245,7 @@ static atom_status op_slice(pt2_eval *e)
 {
     pt2_value *v;
     ATOM_TRY(take_self(e, &v));
-    int dim = pt2_dim(pt2_int_arg(e, "dim", 0), v->v.rank);
+    int dim = pt2_dim(pt2_int_arg(e, "dim", 0), axes(v));
     int64_t start = pt2_int_arg(e, "start", 0), end = pt2_int_arg(e, "end", INT64_MAX);
     if (dim < 0)
         return pt2_refuse(e, "its axis is not known");
@@ -252,7 +264,7 @@ static atom_status op_select(pt2_eval *e)
     i = i < 0 ? i + v->v.size[dim] : i;
     if (i < 0 || i >= v->v.size[dim])
         return pt2_refuse(e, "its index is outside");
-    v->v.offset += i / v->v.rep[dim] * v->v.stride[dim];
+    v->v.offset += pt2_view_step(&v->v, dim, i);
     pt2_view_remove(&v->v, dim);
     return pt2_result(e, 0, v);
 }
@@ -261,7 +273,7 @@ static atom_status op_unsqueeze(pt2_eval *e)
 {
     pt2_value *v;
     ATOM_TRY(take_self(e, &v));
-    int dim = pt2_dim(pt2_int_arg(e, "dim", 0), v->v.rank + 1);
+    int dim = pt2_dim(pt2_int_arg(e, "dim", 0), axes(v) + 1);
     if (dim < 0 || (v->kind == PT2_TURN && dim >= v->v.rank) || !pt2_view_insert(&v->v, dim))
         return moves(e);
     return pt2_result(e, 0, v);
@@ -282,10 +294,12 @@ static atom_status op_squeeze(pt2_eval *e)
 static atom_status op_expand(pt2_eval *e)
 {
     int64_t sizes[PT2_RANK_MAX];
-    int rank = pt2_ints_arg(e, "size", sizes, PT2_RANK_MAX);
+    int rank = pt2_ints_arg(e, "size", sizes, PT2_RANK_MAX - 1);
     pt2_view made;
     pt2_value *v;
     ATOM_TRY(take_self(e, &v));
+    if (rank >= 0 && v->complex)
+        sizes[rank++] = 2;
     if (rank < 0 || !pt2_view_expand(&v->v, rank, sizes, &made))
         return pt2_refuse(e, "its sizes do not match");
     v->v = made;
@@ -304,6 +318,7 @@ static atom_status op_repeat_interleave(pt2_eval *e)
         return moves(e);
     v->v.size[dim] *= times;
     v->v.rep[dim] = times;
+    v->v.inner[dim] = 0;
     return pt2_result(e, 0, v);
 }
 
@@ -356,7 +371,7 @@ static atom_status op_unbind(pt2_eval *e)
     for (int64_t i = 0; i < self->v.size[dim] && st == ATOM_OK; i++) {
         pt2_value *v;
         ATOM_TRY(take_self(e, &v));
-        v->v.offset += i / v->v.rep[dim] * v->v.stride[dim];
+        v->v.offset += pt2_view_step(&v->v, dim, i);
         pt2_view_remove(&v->v, dim);
         st = pt2_result(e, (size_t)i, v);
     }
@@ -371,8 +386,13 @@ static atom_status op_same(pt2_eval *e)
         atom_status st = pt2_value_copy(e, v, &out);
         return st == ATOM_OK ? pt2_result(e, 0, out) : st;
     }
-    atom_status st = take_self(e, &out);
-    return st == ATOM_OK ? pt2_result(e, 0, out) : st;
+    ATOM_TRY(take_self(e, &out));
+    if (out->kind == PT2_CONST && !strstr(json_string_value(json_object_get(e->node, "target")),
+                                          "detach")) { /* a copy, in case one is changed in place */
+        ATOM_TRY(pt2_const_pack(e, v, &out));
+        out->complex = v->complex;
+    }
+    return pt2_result(e, 0, out);
 }
 
 static atom_status op_nothing(pt2_eval *e)
@@ -385,7 +405,7 @@ static atom_status op_size(pt2_eval *e)
 {
     const pt2_value *self = pt2_tensor_arg(e, "self");
     pt2_value *v = pt2_value_new(e);
-    int dim = has_view(self) ? pt2_dim(pt2_int_arg(e, "dim", 0), self->v.rank) : -1;
+    int dim = has_view(self) ? pt2_dim(pt2_int_arg(e, "dim", 0), axes(self)) : -1;
     if (!v)
         return atom_fail_memory("a value", sizeof *v);
     if (dim < 0)

@@ -39,7 +39,8 @@ atom_status pt2_turn_of(pt2_eval *e, const pt2_value *v, pt2_value **out)
 {
     int last = v->v.rank - 1;
     int64_t S = e->n_samples;
-    if (v->kind != PT2_TURN && (v->kind != PT2_ACT || last < 1 || v->v.rep[last] != 1))
+    if (v->kind != PT2_TURN &&
+        (v->kind != PT2_ACT || v->complex || v->cap != 0 || last < 1 || v->v.rep[last] != 1))
         return pt2_refuse(e, "it mixes activations in a way that is not a rotary embedding");
     ATOM_TRY(turn_new(e, v, v->turn ? v->turn->n : v->v.size[last], out));
     pt2_turn *t = (*out)->turn;
@@ -79,7 +80,7 @@ atom_status pt2_turn_scale(pt2_eval *e, const pt2_value *v, const pt2_value *by,
     bool fits = t->n == w->size[last] && by->kind == PT2_CONST && by->v.rank <= w->rank &&
                 pt2_view_expand(&by->v, w->rank, w->size, &b);
     for (int i = 0; i < last && fits; i++)
-        fits = i == time || b.stride[i] == 0 || w->size[i] == 1;
+        fits = i == time || (b.stride[i] == 0 && b.inner[i] == 0) || w->size[i] == 1;
     if (!fits)
         return pt2_refuse(e, "it multiplies activations by numbers that are not a table of the "
                              "places and columns of a head");
@@ -97,6 +98,41 @@ atom_status pt2_turn_scale(pt2_eval *e, const pt2_value *v, const pt2_value *by,
     return ATOM_OK;
 }
 
+/* Column 2i of the result is re x[2i] - im x[2i + 1], column 2i + 1 is im x[2i] + re x[2i + 1]. */
+atom_status pt2_turn_complex(pt2_eval *e, const pt2_value *v, const pt2_value *by, pt2_value **out)
+{
+    int64_t S = e->n_samples;
+    int last = v->v.rank - 1;
+    pt2_view b;
+    bool fits = v->kind == PT2_ACT && v->complex && by->kind == PT2_CONST && by->complex &&
+                last >= 2 && v->v.rep[last - 1] == 1 && v->norm < 0 && by->v.rank <= v->v.rank &&
+                pt2_view_expand(&by->v, v->v.rank, v->v.size, &b);
+    int time = fits ? time_axis(e, v) : -1;
+    for (int i = 0; i < last - 1 && fits; i++)
+        fits = i == time || (b.stride[i] == 0 && b.inner[i] == 0) || v->v.size[i] == 1;
+    if (!fits)
+        return pt2_refuse(e, "complex numbers are known only as a rotary embedding: q or k as "
+                             "complex heads times a table of the places and pairs of a head");
+    ATOM_TRY(turn_new(e, v, 2 * v->v.size[last - 1], out));
+    pt2_turn *t = (*out)->turn;
+    for (int64_t c = 0; c < t->n; c++)
+        for (int64_t k = 0; k < 2; k++) {
+            t->src[2 * c + k] = v->v.offset + c / 2 * v->v.stride[last - 1] + k * v->v.stride[last];
+            for (int64_t s = 0; s < S; s++) {
+                int64_t at[PT2_RANK_MAX] = {0};
+                at[last - 1] = c / 2;
+                at[last] = k != c % 2;
+                if (time >= 0)
+                    at[time] = e->samples[s];
+                double x = e->consts[by->base].data[pt2_view_place(&b, at)];
+                t->coef[(2 * c + k) * S + s] = k == 1 && c % 2 == 0 ? -x : x;
+            }
+        }
+    (*out)->v.offset = 0;
+    (*out)->v.stride[last] = 1;
+    return ATOM_OK;
+}
+
 /* The same rows in all but the columns? */
 static bool same_front(const pt2_value *a, const pt2_value *b)
 {
@@ -104,7 +140,8 @@ static bool same_front(const pt2_value *a, const pt2_value *b)
     for (int i = 0; same && i + 1 < a->v.rank; i++)
         same =
             a->v.size[i] == b->v.size[i] &&
-            (a->v.size[i] == 1 || (a->v.stride[i] == b->v.stride[i] && a->v.rep[i] == b->v.rep[i]));
+            (a->v.size[i] == 1 || (a->v.stride[i] == b->v.stride[i] && a->v.rep[i] == b->v.rep[i] &&
+                                   a->v.inner[i] == b->v.inner[i]));
     return same;
 }
 
@@ -272,16 +309,40 @@ static bool read_turn(pt2_eval *e, const pt2_value *v, pt2_heads *h, double *w)
     return false;
 }
 
+/* Divides by what all columns are multiplied with at the first place. True: nothing else was done. */
+static bool take_factor(const pt2_eval *e, pt2_turn *t, pt2_heads *h)
+{
+    int64_t S = e->n_samples;
+    double f = t->src[0] >= 0 && t->coef[0] != 0 ? t->coef[0] : t->coef[S];
+    bool plain = true;
+    if (f > 0 && fabs(f - 1) > 1e-6)
+        h->factor = f;
+    for (int64_t k = 0; k < 2 * t->n; k++)
+        for (int64_t s = 0; s < S; s++) {
+            double *x = &t->coef[k * S + s];
+            *x /= h->factor;
+            plain &= k % 2 ? t->src[k] < 0 || *x == 0
+                           : t->src[k] == t->src[0] + k / 2 && fabs(*x - 1) < 1e-6;
+        }
+    return plain;
+}
+
 static atom_status take_turn(pt2_eval *e, const pt2_value *v, pt2_heads *h)
 {
     int64_t D = v->turn->n;
+    pt2_value *own;
+    ATOM_TRY(pt2_turn_of(e, v, &own));
+    if (take_factor(e, own->turn, h)) {
+        h->first = own->turn->src[0];
+        return ATOM_OK;
+    }
     double *w = atom_alloc((size_t)D, sizeof *w);
     atom_status st = ATOM_OK;
     if (!w)
         return atom_fail_memory("frequencies", (uint64_t)D * sizeof *w);
     angles a = {D / 2, w};
     h->turned = true;
-    if (D < 2 || D % 2 != 0 || !read_turn(e, v, h, w))
+    if (D < 2 || D % 2 != 0 || !read_turn(e, own, h, w))
         st = pt2_refuse(e, "the heads of q or k are multiplied by numbers that are not a rotary "
                            "embedding of whole heads (angle = place * frequency)");
     else if (!fit(&a, &h->rope))
@@ -292,25 +353,53 @@ static atom_status take_turn(pt2_eval *e, const pt2_value *v, pt2_heads *h)
     return st;
 }
 
+/* [batch x heads, T, D] -> [batch, heads, T, D] */
+static bool part_batch(const pt2_eval *e, pt2_view *w)
+{
+    int last = w->rank - 1;
+    pt2_view front = *w;
+    if (last != 2 || w->size[0] % e->B != 0)
+        return false;
+    front.rank = 2;
+    int64_t sizes[3] = {e->B, w->size[0] / e->B, w->size[1]};
+    pt2_view made;
+    if (!pt2_view_reshape(&front, 3, sizes, &made))
+        return false;
+    made.rank = 4;
+    made.size[3] = w->size[last];
+    made.stride[3] = w->stride[last];
+    made.rep[3] = w->rep[last];
+    made.inner[3] = w->inner[last];
+    *w = made;
+    return true;
+}
+
 atom_status pt2_heads_of(pt2_eval *e, const pt2_value *v, pt2_heads *h)
 {
-    if (!v || (v->kind != PT2_ACT && v->kind != PT2_TURN) || v->v.rank != 4)
+    pt2_view heads, *w = &heads;
+    bool known = v && (v->kind == PT2_ACT || v->kind == PT2_TURN) && !v->complex && v->cap == 0;
+    if (known)
+        heads = v->v;
+    if (!known || (v->kind == PT2_TURN && v->turn->n != w->size[w->rank - 1]) ||
+        (w->rank != 4 && !part_batch(e, w)))
         return pt2_refuse(e,
                           "q, k and v must be heads [batch, heads, sequence, head_dim] of linear "
                           "layers");
-    const pt2_view *w = &v->v;
     int64_t W = e->bases[v->base].width, D = w->size[3];
+    if (w->stride[1] == 0 && w->rep[1] == 1) /* one head for all */
+        w->rep[1] = w->size[1];
     *h = (pt2_heads){.base = v->base,
                      .norm = v->norm,
                      .eps = v->eps,
                      .dim = D,
+                     .factor = 1,
                      .heads = w->size[1] / w->rep[1],
                      .group = w->rep[1],
                      .first = w->offset,
                      .step = w->size[1] / w->rep[1] > 1 ? w->stride[1] : D};
     if (w->size[0] != e->B || (e->B > 1 && w->stride[0] != e->T * W) || w->size[2] != e->T ||
-        w->stride[2] != W || w->rep[0] != 1 || w->rep[2] != 1 ||
-        (D > 1 && (w->stride[3] != 1 || w->rep[3] != 1)) || w->offset >= W)
+        w->stride[2] != W || w->rep[0] != 1 || (w->rep[1] != 1 && w->inner[1] != 0) ||
+        w->rep[2] != 1 || (D > 1 && (w->stride[3] != 1 || w->rep[3] != 1)) || w->offset >= W)
         return pt2_refuse(e,
                           "q, k and v must be heads [batch, heads, sequence, head_dim] of linear "
                           "layers");

@@ -34,19 +34,6 @@ static void user_line(const json_t *node, char *out, size_t room)
     }
 }
 
-/* PyTorch's modules that are made of operators in a way that atom does not follow, whichever of their
- * operators is met first. */
-static const char *module_hint(const json_t *node)
-{
-    const char *stack =
-        json_string_value(json_object_get(json_object_get(node, "metadata"), "nn_module_stack"));
-    if (stack && strstr(stack, "MultiheadAttention"))
-        return "; this is inside nn.MultiheadAttention, which atom does not follow: write "
-               "attention "
-               "with nn.Linear and F.scaled_dot_product_attention(q, k, v, is_causal=True)";
-    return "";
-}
-
 atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...)
 {
     char why[512], where[256];
@@ -58,8 +45,44 @@ atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...)
     user_line(e->node, where, sizeof where);
     if (target && strncmp(target, "torch.ops.", 10) == 0)
         target += 10;
-    return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.128s%s: %s%s", e->path,
-                     target ? target : "the model", where, why, module_hint(e->node));
+    return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.128s%s: %s", e->path, target ? target : "the model",
+                     where, why);
+}
+
+atom_status pt2_refuse_rows(const pt2_eval *e, const pt2_value *v)
+{
+    static const char RMS[] =
+        "an RMS norm that is not finished (x * rsqrt(mean(x^2) + eps) * weight)";
+    static const char *const words[PT2_LOSS + 1] = {
+        [PT2_INT] = "a whole number",
+        [PT2_TOKENS] = "the tokens",
+        [PT2_TARGETS] = "the targets",
+        [PT2_CONST] = "a table of numbers",
+        [PT2_PARAM] = "a parameter by itself",
+        [PT2_PLACES] = "a table of positions that is not added to the embedding of the tokens",
+        [PT2_TURN] = "activations that were multiplied by a table, or turned",
+        [PT2_FLIP] = "heads that were turned and transposed",
+        [PT2_SQUARE] = RMS,
+        [PT2_MEAN] = RMS,
+        [PT2_MEANEPS] = RMS,
+        [PT2_ROOT] = RMS,
+        [PT2_RSTD] = RMS,
+        [PT2_NORMED] = RMS,
+        [PT2_SIGMOID] = "a sigmoid, which atom knows only as x * torch.sigmoid(x)",
+        [PT2_CUBIC] =
+            "a power, or a GELU written out in another way than 0.5 * x * (1 + tanh(..)): "
+            "write F.gelu(x, approximate=\"tanh\")",
+        [PT2_TANH] = "a tanh that is not multiplied by a cap",
+        [PT2_SCORES] = "scores of attention that are not masked, put through a softmax and "
+                       "multiplied by v",
+        [PT2_LOSS] = "a loss"};
+    if (v && v->kind == PT2_ACT && v->cap != 0)
+        return pt2_refuse(e, "it reads logits with a soft cap, which only the loss does");
+    if (v && v->kind == PT2_ACT && v->norm >= 0)
+        return pt2_refuse(e, "it reads heads that were normalised, which only attention does");
+    if (v && words[v->kind])
+        return pt2_refuse(e, "it reads %s", words[v->kind]);
+    return pt2_refuse(e, "it reads something other than rows of activations as a layer made them");
 }
 
 pt2_value *pt2_value_new(pt2_eval *e)

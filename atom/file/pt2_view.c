@@ -1,7 +1,7 @@
 /*
  * Owns views: sizes, strides and an offset over numbers that are kept elsewhere. One idea: every
- * rearranging operator of PyTorch is arithmetic on these few numbers, and an axis that repeats its
- * elements (grouped heads) is one with `rep`. Refuses (false) what would have to move numbers.
+ * rearranging operator of PyTorch is arithmetic on these few numbers, and an axis may be
+ * two that were merged, of which the second repeats elements (grouped heads) or not. Refuses (false) what would have to move numbers.
  */
 #include "atom/file/pt2_inner.h"
 
@@ -61,12 +61,12 @@ bool pt2_sizes_complete(int64_t elements, int rank, const int64_t *sizes, int64_
     return (open >= 0 ? known * out[open] : known) == elements;
 }
 
-/* The longest runs of dimensions that are one: no sizes of 1, a repeating one as two. */
+/* The longest runs of dimensions that are one: no sizes of 1, a twofold one as two. */
 static int melt(const pt2_view *v, int64_t *size, int64_t *stride)
 {
     int n = 0;
     for (int i = 0; i < v->rank; i++) {
-        int64_t parts[2][2] = {{v->size[i] / v->rep[i], v->stride[i]}, {v->rep[i], 0}};
+        int64_t parts[2][2] = {{v->size[i] / v->rep[i], v->stride[i]}, {v->rep[i], v->inner[i]}};
         for (int k = 0; k < 2; k++) {
             if (parts[k][0] == 1)
                 continue;
@@ -104,9 +104,9 @@ bool pt2_view_reshape(const pt2_view *v, int rank, const int64_t *sizes, pt2_vie
             made.stride[i] = stride[n - 1] * done;
             left /= want[i];
             done *= want[i];
-        } else if (want[i] % left == 0 && n > 1 && stride[n - 1] == 0 &&
-                   size[n - 2] % (want[i] / left) == 0) {
+        } else if (want[i] % left == 0 && n > 1 && size[n - 2] % (want[i] / left) == 0) {
             made.rep[i] = left;
+            made.inner[i] = stride[n - 1] * done;
             made.stride[i] = stride[n - 2];
             done = want[i] / left;
             left = size[n - 2] / done;
@@ -136,6 +136,7 @@ bool pt2_view_expand(const pt2_view *v, int rank, const int64_t *sizes, pt2_view
         if (has == made.size[i] && from >= 0) {
             made.stride[i] = v->stride[from];
             made.rep[i] = v->rep[from];
+            made.inner[i] = v->inner[from];
         } else if (has != 1) {
             return false;
         }
@@ -150,9 +151,11 @@ void pt2_view_swap(pt2_view *v, int a, int b)
     v->size[a] = old.size[b];
     v->stride[a] = old.stride[b];
     v->rep[a] = old.rep[b];
+    v->inner[a] = old.inner[b];
     v->size[b] = old.size[a];
     v->stride[b] = old.stride[a];
     v->rep[b] = old.rep[a];
+    v->inner[b] = old.inner[a];
 }
 
 bool pt2_view_slice(pt2_view *v, int dim, int64_t start, int64_t end, int64_t step)
@@ -182,8 +185,9 @@ bool pt2_view_insert(pt2_view *v, int dim)
     memmove(&v->size[dim + 1], &v->size[dim], n);
     memmove(&v->stride[dim + 1], &v->stride[dim], n);
     memmove(&v->rep[dim + 1], &v->rep[dim], n);
+    memmove(&v->inner[dim + 1], &v->inner[dim], n);
     v->size[dim] = v->rep[dim] = 1;
-    v->stride[dim] = 0;
+    v->stride[dim] = v->inner[dim] = 0;
     v->rank++;
     return true;
 }
@@ -194,6 +198,7 @@ void pt2_view_remove(pt2_view *v, int dim)
     memmove(&v->size[dim], &v->size[dim + 1], n);
     memmove(&v->stride[dim], &v->stride[dim + 1], n);
     memmove(&v->rep[dim], &v->rep[dim + 1], n);
+    memmove(&v->inner[dim], &v->inner[dim + 1], n);
     v->rank--;
 }
 
@@ -207,10 +212,25 @@ bool pt2_view_next(const pt2_view *v, int64_t at[PT2_RANK_MAX])
     return false;
 }
 
+int64_t pt2_view_step(const pt2_view *v, int dim, int64_t i)
+{
+    return i / v->rep[dim] * v->stride[dim] + i % v->rep[dim] * v->inner[dim];
+}
+
+bool pt2_view_same(const pt2_view *a, const pt2_view *b)
+{
+    bool same = a->rank == b->rank && a->offset == b->offset;
+    for (int i = 0; i < a->rank && same; i++)
+        same = a->size[i] == b->size[i] &&
+               (a->size[i] == 1 || (a->stride[i] == b->stride[i] && a->rep[i] == b->rep[i] &&
+                                    (a->rep[i] == 1 || a->inner[i] == b->inner[i])));
+    return same;
+}
+
 int64_t pt2_view_place(const pt2_view *v, const int64_t at[PT2_RANK_MAX])
 {
     int64_t place = v->offset;
     for (int i = 0; i < v->rank; i++)
-        place += at[i] / v->rep[i] * v->stride[i];
+        place += pt2_view_step(v, i, at[i]);
     return place;
 }

@@ -285,31 +285,161 @@ class BadLast(nn.Module):
         return self.h(self.e(ids)[:, [-1], :])
 
 
-class BadMha(nn.Module):
-    """PyTorch's own module of attention."""
+class BadGate(nn.Module):
+    """A gate of exact GELU."""
+
+    def __init__(self, V=7, C=4):
+        super().__init__()
+        self.e, self.g, self.h = nn.Embedding(V, C), nn.Linear(C, 2 * C), nn.Linear(C, V)
+
+    def forward(self, ids):
+        gate, up = self.g(self.e(ids)).chunk(2, -1)
+        return self.h(F.gelu(gate) * up)
+
+
+class BadMask(nn.Module):
+    """PyTorch's own module of attention, which sees what comes."""
 
     def __init__(self, V=7, C=4):
         super().__init__()
         self.e, self.m, self.h = nn.Embedding(V, C), nn.MultiheadAttention(C, 2, batch_first=True), nn.Linear(C, V)
 
     def forward(self, ids):
-        x, T = self.e(ids), ids.shape[1]
-        mask = torch.full((T, T), float("-inf")).triu(1)
-        return self.h(self.m(x, x, x, attn_mask=mask, need_weights=False, is_causal=True)[0])
+        x = self.e(ids)
+        return self.h(self.m(x, x, x, need_weights=False)[0])
 
 
 class BadComplex(nn.Module):
-    """Heads that are turned as complex numbers, as Llama's authors wrote it."""
+    """Complex numbers that are no rotary embedding."""
 
     def __init__(self, V=7, C=4, P=5):
         super().__init__()
         self.e, self.h = nn.Embedding(V, C), nn.Linear(C, V)
-        f = torch.outer(torch.arange(P).float(), torch.tensor([1.0, 0.01]))
-        self.register_buffer("freqs_cis", torch.polar(torch.ones_like(f), f), persistent=False)
+        self.register_buffer("wave", torch.polar(torch.ones(P, C // 2), torch.ones(P, C // 2)), persistent=False)
 
     def forward(self, ids):
         x = torch.view_as_complex(self.e(ids).unflatten(-1, (-1, 2)))
-        return self.h(torch.view_as_real(x * self.freqs_cis[:ids.shape[1]]).flatten(2))
+        return self.h(torch.view_as_real(x + self.wave).flatten(2))
+
+
+class Mha(nn.Module):
+    """PyTorch's own module of attention: a mask of either kind, batch first or not, with weights and without."""
+
+    def __init__(self, V=23, P=12, C=12, H=3):
+        super().__init__()
+        self.tok, self.pos, self.head = nn.Embedding(V, C), nn.Embedding(P, C), nn.Linear(C, V)
+        self.first = nn.MultiheadAttention(C, H, dropout=0.1, batch_first=True)
+        self.second = nn.MultiheadAttention(C, H, dropout=0.1, bias=False)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(P), persistent=False)
+
+    def forward(self, ids):
+        T = ids.shape[1]
+        x = self.tok(ids) + self.pos(torch.arange(T))
+        x = x + self.first(x, x, x, attn_mask=self.mask[:T, :T].to(x.dtype), need_weights=False, is_causal=True)[0]
+        x = x.transpose(0, 1)
+        y, _ = self.second(x, x, x, attn_mask=torch.ones(T, T, dtype=torch.bool).triu(1))
+        return self.head((x + y).transpose(0, 1))
+
+    logits = forward
+
+
+class Encoder(nn.Module):
+    """nn.TransformerEncoder as a decoder: norms before and after, batch first and second."""
+
+    def __init__(self, V=23, P=12, C=8, H=2):
+        super().__init__()
+        self.tok, self.pos, self.head = nn.Embedding(V, C), nn.Embedding(P, C), nn.Linear(C, V)
+        layer = nn.TransformerEncoderLayer(C, H, 12, activation="gelu", batch_first=True, norm_first=True)
+        self.first = nn.TransformerEncoder(layer, 1, norm=nn.LayerNorm(C), enable_nested_tensor=False)
+        self.second = nn.TransformerEncoderLayer(C, H, 12, activation="relu")
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(P), persistent=False)
+
+    def forward(self, ids):
+        T = ids.shape[1]
+        mask = self.mask[:T, :T].to(self.head.weight.dtype)
+        x = self.first(self.tok(ids) + self.pos.weight[:T], mask=mask, is_causal=False).transpose(0, 1)
+        return self.head(self.second(x, src_mask=mask, is_causal=True).transpose(0, 1))
+
+    logits = forward
+
+
+class Cis(nn.Module):
+    """Heads turned as complex numbers by a buffer, as Llama's authors wrote it, and by a table made on the way."""
+
+    def __init__(self, V=29, P=12, C=10, H=4, K=1, D=6):
+        super().__init__()
+        self.tok, self.norm, self.output = nn.Embedding(V, C), RMS(C), nn.Linear(C, V, bias=False)
+        self.wq, self.wk = nn.Linear(C, H * D, bias=False), nn.Linear(C, K * D, bias=False)
+        self.wv, self.wo = nn.Linear(C, K * D, bias=False), nn.Linear(H * D, C, bias=False)
+        self.qkv, self.out = nn.Linear(C, 3 * H * D), nn.Linear(H * D, C)
+        self.H, self.K, self.D = H, K, D
+        self.register_buffer("freqs_cis", self.angles(P), persistent=False)
+
+    def angles(self, T):
+        freqs = 1.0 / (10000.0 ** (torch.arange(0, self.D, 2)[:self.D // 2].float() / self.D))
+        freqs = torch.outer(torch.arange(T, dtype=torch.float32), freqs)
+        return torch.polar(torch.ones_like(freqs), freqs)
+
+    @staticmethod
+    def rotate(xq, xk, freqs_cis):
+        wide = torch.float32 if xq.dtype == torch.float32 else torch.float64
+        xq_ = torch.view_as_complex(xq.to(wide).reshape(*xq.shape[:-1], -1, 2))
+        xk_ = torch.view_as_complex(xk.to(wide).reshape(*xk.shape[:-1], -1, 2))
+        freqs_cis = freqs_cis.view(*[d if i in (1, xq_.ndim - 1) else 1 for i, d in enumerate(xq_.shape)])
+        xq_out = torch.view_as_real(xq_ * freqs_cis).flatten(3)
+        xk_out = torch.view_as_real(xk_ * freqs_cis).flatten(3)
+        return xq_out.type_as(xq), xk_out.type_as(xk)
+
+    def attend(self, xq, xk, xv):
+        xq, xk, xv = (t.transpose(1, 2) for t in (xq, xk, xv))
+        T = xq.shape[2]
+        mask = torch.triu(torch.full((T, T), float("-inf")), diagonal=1).type_as(xq)
+        scores = torch.matmul(xq, xk.transpose(2, 3)) / math.sqrt(self.D) + mask
+        return torch.matmul(F.softmax(scores, dim=-1).type_as(xq), xv).transpose(1, 2).contiguous().flatten(2)
+
+    def forward(self, ids):
+        B, T = ids.shape
+        x, H, K, D = self.tok(ids), self.H, self.K, self.D
+        q, k = self.rotate(self.wq(x).view(B, T, H, D), self.wk(x).view(B, T, K, D), self.freqs_cis[:T])
+        v = self.wv(x).view(B, T, K, D)
+        k, v = (t[:, :, :, None, :].expand(B, T, K, H // K, D).reshape(B, T, H, D) for t in (k, v))
+        x = x + self.wo(self.attend(q, k, v))
+        q, k, v = (t.view(B, T, H, D) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        q, k = self.rotate(q, k, self.angles(T))
+        return self.output(x + self.out(self.attend(q * 0.5, k, v)))
+
+    logits = forward
+
+
+def new_gelu(x):
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+class Caps(nn.Module):
+    """Gates of GELU, GELU written out, scores and logits with soft caps, a scale of its own, scaled sums; the
+    tokens are turned to [T, B]."""
+
+    def __init__(self, V=23, P=12, C=8, H=2):
+        super().__init__()
+        self.tok, self.pos, self.head = nn.Embedding(V, C), nn.Embedding(P, C), nn.Linear(C, V, bias=False)
+        self.qkv, self.out = nn.Linear(C, 3 * C), nn.Linear(C, C)
+        self.gate, self.up, self.down = nn.Linear(C, 12), nn.Linear(C, 12), nn.Linear(12, C)
+        self.fc, self.proj, self.H = nn.Linear(C, 12), nn.Linear(12, C), H
+
+    def logits(self, ids):
+        T = ids.shape[1]
+        x = self.tok(ids.t()) + self.pos(torch.arange(T)).unsqueeze(1)
+        x = (x * math.sqrt(x.shape[-1])).transpose(0, 1)
+        q, k, v = (t.unflatten(-1, (self.H, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        a = 4.0 * torch.tanh(q @ k.transpose(-2, -1) * 0.3 / 4.0)
+        a = a.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), float("-inf"))
+        x = x + 0.5 * self.out((a.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        x = x + self.down(F.gelu(self.gate(x), approximate="tanh") * self.up(x))
+        x = x + self.proj(new_gelu(self.fc(x)))
+        return 2.0 * torch.tanh(self.head(x) / 2.0)
+
+    def forward(self, ids, targets):
+        return F.cross_entropy(self.logits(ids).transpose(1, 2), targets)
 
 
 def export(model, args, path, dynamic=None):
@@ -363,10 +493,12 @@ def main():
     only = sys.argv[1:]
     os.makedirs(os.path.join(HERE, "fixtures"), exist_ok=True)
     torch.manual_seed(3)
-    for name, model, T, targets in (("nano", Nano().train(), 10, True), ("llama", Llama(), 12, False),
-                                    ("odd", Odd(), 11, True), ("conv", Conv(), 6, False), ("bad", Bad(), 5, False),
-                                    ("bad-mha", BadMha(), 5, False), ("bad-last", BadLast(), 5, False), ("bad-complex", BadComplex(), 5, False),
-                                    ("acts", Acts(), 9, False), ("bare", Nano(bias=False).train(), 10, True)):
+    for name, model, T, targets in (
+            ("nano", Nano().train(), 10, True), ("llama", Llama(), 12, False), ("odd", Odd(), 11, True),
+            ("conv", Conv(), 6, False), ("bad", Bad(), 5, False), ("bad-gate", BadGate(), 5, False),
+            ("bad-mask", BadMask(), 5, False), ("bad-last", BadLast(), 5, False), ("bad-complex", BadComplex(), 5, False),
+            ("acts", Acts(), 9, False), ("bare", Nano(bias=False).train(), 10, True), ("mha", Mha().train(), 10, False),
+            ("encoder", Encoder().train(), 10, False), ("cis", Cis(), 12, False), ("caps", Caps(), 9, True)):
         if only and name not in only:
             continue
         shake(model)

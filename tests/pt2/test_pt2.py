@@ -92,15 +92,16 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         data = os.path.join(work, "data")
         make_data(data)
-        for name in ("acts", "nano", "bare", "llama", "conv"):
+        for name in ("acts", "nano", "bare", "llama", "conv", "encoder", "cis", "caps"):
             one(name, work, data)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,
               "the refusal does not name operator and line: " + bad)
         check('F.gelu(x, approximate="tanh")' in bad, "it does not say what to write instead: " + bad)
-        for name, words in (("mha", ["inside nn.MultiheadAttention", "make_fixtures.py:", "scaled_dot_product_attention"]),
-                            ("last", ["aten.index.Tensor", "torch.export.export(model, (ids, ids))"]),
-                            ("complex", ["tensor 'freqs_cis' is of complex numbers", "rotate_half"])):
+        for name, words in (("gate", ["aten.mul.Tensor", "F.gelu(gate) * up", 'approximate="tanh"']),
+                            ("mask", ["aten.scaled_dot_product_attention.default", "make_fixtures.py:", "causal"]),
+                            ("last", ["aten.index.Tensor", "torch.export.export(model, (ids, ids.clone()))"]),
+                            ("complex", ["aten.add.Tensor", "x + self.wave", "torch.view_as_complex(x) * freqs_cis"])):
             bad = run("inspect", os.path.join(fixtures, f"bad-{name}.pt2"), code=2)
             check(all(word in bad for word in words), f"{name}: the refusal is {bad}")
         too_long = run("train", "--model", os.path.join(fixtures, "llama.pt2"), "--data", data, "--output-dir",
