@@ -21,20 +21,18 @@ static bool is_causal(const pt2_eval *e, const pt2_value *mask, mask_rule rule)
     if (mask->kind != PT2_CONST || rank < 2 || mask->v.size[rank - 1] != e->T ||
         mask->v.size[rank - 2] != e->T)
         return false;
+    pt2_view each = mask->v; /* of equal ones, one */
     for (int i = 0; i < rank - 2; i++)
-        if (mask->v.size[i] != 1 && (mask->v.stride[i] != 0 || mask->v.inner[i] != 0))
-            return false;
+        if (each.stride[i] == 0 && (each.rep[i] == 1 || each.inner[i] == 0))
+            each.size[i] = each.rep[i] = 1;
     int64_t at[PT2_RANK_MAX] = {0};
-    for (int64_t i = 0; i < e->T; i++) {
-        for (int64_t k = 0; k < e->T; k++) {
-            at[rank - 2] = i;
-            at[rank - 1] = k;
-            double x = pt2_const_at(e, mask, at);
-            bool hidden = rule == MASK_ADDED ? x < -1e4 : rule == MASK_HIDES ? x != 0 : x == 0;
-            if (hidden != (k > i) || (rule == MASK_ADDED && !hidden && x != 0))
-                return false;
-        }
-    }
+    do {
+        bool later = at[rank - 1] > at[rank - 2];
+        double x = e->consts[mask->base].data[pt2_view_place(&each, at)];
+        bool hidden = rule == MASK_ADDED ? x < -1e4 : rule == MASK_HIDES ? x != 0 : x == 0;
+        if (hidden != later || (rule == MASK_ADDED && !hidden && x != 0))
+            return false;
+    } while (pt2_view_next(&each, at));
     return true;
 }
 

@@ -118,8 +118,12 @@ atom_status pt2_const_unary(pt2_eval *e, const pt2_value *x)
 static double two(const char *op, double a, double b)
 {
     switch (op[0]) {
-    case 'a': /* add, logical_and */
+    case 'a': /* add */
         return a + b;
+    case '&':
+        return (double)((int64_t)a & (int64_t)b);
+    case '|':
+        return (double)((int64_t)a | (int64_t)b);
     case 's': /* sub */
         return a - b;
     case 'm': /* mul */
@@ -171,6 +175,8 @@ atom_status pt2_const_binary(pt2_eval *e, const pt2_value *a, const pt2_value *b
     pt2_view va, vb;
     int rank;
     op += strncmp(op, "aten.", 5) == 0 ? 5 : 0;
+    bool and = strstr(op, "and") != NULL, or = strstr(op, "_or") != NULL;
+    op = and? "&" : or ? "|" : op;
     if (!shape_of_both(&a->v, &b->v, &rank, sizes) || !pt2_view_expand(&a->v, rank, sizes, &va) ||
         !pt2_view_expand(&b->v, rank, sizes, &vb))
         return pt2_refuse(e, "the shapes of its operands do not match");
@@ -347,11 +353,21 @@ static atom_status op_outer(pt2_eval *e)
 }
 
 const pt2_op pt2_const_ops[] = {
-    {"aten.arange.default", op_arange},    {"aten.arange.start", op_arange},
-    {"aten.arange.start_step", op_arange}, {"aten.full.default", op_full},
-    {"aten.ones.default", op_full},        {"aten.zeros.default", op_full},
-    {"aten.ones_like.default", op_full},   {"aten.zeros_like.default", op_full},
-    {"aten.full_like.default", op_full},   {"aten.scalar_tensor.default", op_scalar},
-    {"aten.tril.default", op_triangle},    {"aten.triu.default", op_triangle},
-    {"aten.outer.default", op_outer},      {NULL, NULL},
+    {"aten.arange.default", op_arange},
+    {"aten.arange.start", op_arange},
+    {"aten.arange.start_step", op_arange},
+    {"aten.full.default", op_full},
+    {"aten.ones.default", op_full},
+    {"aten.zeros.default", op_full},
+    {"aten.ones_like.default", op_full},
+    {"aten.zeros_like.default", op_full},
+    {"aten.new_ones.default", op_full},
+    {"aten.new_zeros.default", op_full},
+    {"aten.new_full.default", op_full},
+    {"aten.full_like.default", op_full},
+    {"aten.scalar_tensor.default", op_scalar},
+    {"aten.tril.default", op_triangle},
+    {"aten.triu.default", op_triangle},
+    {"aten.outer.default", op_outer},
+    {NULL, NULL},
 };

@@ -144,8 +144,9 @@ static atom_status enter_inputs(pt2_eval *e)
 
 static pt2_op_fn find_op(const char *target)
 {
-    const pt2_op *const tables[] = {pt2_shape_ops,     pt2_const_ops, pt2_math_ops,   pt2_layer_ops,
-                                    pt2_attention_ops, pt2_gate_ops,  pt2_complex_ops};
+    const pt2_op *const tables[] = {pt2_shape_ops,   pt2_const_ops,     pt2_math_ops,
+                                    pt2_layer_ops,   pt2_attention_ops, pt2_gate_ops,
+                                    pt2_complex_ops, pt2_mask_ops};
     static const char FRONT[] = "torch.ops.";
     if (target && strncmp(target, FRONT, sizeof FRONT - 1) == 0)
         target += sizeof FRONT - 1;
@@ -163,9 +164,6 @@ static atom_status unknown(const pt2_eval *e)
         const char *part, *instead;
     } hints[] = {
         {".erf.", "write GELU as F.gelu(x)"},
-        {".index.",
-         "where forward keeps the last position alone without targets, as nanoGPT's, "
-         "export with tokens and targets: torch.export.export(model, (ids, ids.clone()))"},
         {"_native_multi_head_attention", "export without torch.no_grad()"},
         {"_transformer_encoder_layer_fwd", "export without torch.no_grad()"},
         {"leaky_relu", "it knows GELU, ReLU, its square and SiLU"},

@@ -244,9 +244,9 @@ typedef struct pt2_op {
 } pt2_op;
 /* Ending in a row of NULLs: views (pt2_shape.c), known numbers (pt2_const.c), arithmetic
  * (pt2_math.c), layers (pt2_layer.c), attention (pt2_attention.c), activations (pt2_gate.c),
- * complex numbers (pt2_complex.c). */
+ * complex numbers (pt2_complex.c), masks (pt2_mask.c). */
 extern const pt2_op pt2_shape_ops[], pt2_const_ops[], pt2_math_ops[], pt2_layer_ops[],
-    pt2_attention_ops[], pt2_gate_ops[], pt2_complex_ops[];
+    pt2_attention_ops[], pt2_gate_ops[], pt2_complex_ops[], pt2_mask_ops[];
 
 /* pt2_const.c */
 /* A fresh constant of that shape; its numbers at *data. */

@@ -440,6 +440,8 @@ const pt2_op pt2_math_ops[] = {
     {"aten.stack.default", op_cat},
     {"aten.where.self", op_where},
     {"aten.where.ScalarSelf", op_where},
+    {"aten.where.ScalarOther", op_where},
+    {"aten.where.Scalar", op_where},
     {"aten.masked_fill.Scalar", op_masked_fill},
     {"aten.masked_fill_.Scalar", op_masked_fill},
     {"aten.to.dtype", op_to},
