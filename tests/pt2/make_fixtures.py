@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes fixtures/*.pt2 and, beside each, what PyTorch says of it in float64. Needs torch 2.9; the tests do not.
+"""Makes fixtures/*.pt2 and, beside each, what PyTorch says of it in float64. Needs torch 2.9, and
+transformers for one; the tests do not.
 
   make_fixtures.py [NAME...]     writes fixtures/NAME.pt2 and fixtures/NAME.safetensors
 
@@ -262,6 +263,22 @@ class Acts(nn.Module):
     logits = forward
 
 
+class Hub(nn.Module):
+    """A Llama as transformers builds it, with its own code for masks and positions."""
+
+    def __init__(self, V=23):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+        self.model = LlamaForCausalLM(LlamaConfig(
+            vocab_size=V, hidden_size=12, intermediate_size=20, num_hidden_layers=1, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=6, max_position_embeddings=12, attn_implementation="sdpa"))
+
+    def forward(self, ids):
+        return self.model(input_ids=ids, use_cache=False).logits
+
+    logits = forward
+
+
 class Bad(nn.Module):
     """An operator that atom does not have."""
 
@@ -498,9 +515,10 @@ def main():
             ("conv", Conv(), 6, False), ("bad", Bad(), 5, False), ("bad-gate", BadGate(), 5, False),
             ("bad-mask", BadMask(), 5, False), ("bad-last", BadLast(), 5, False), ("bad-complex", BadComplex(), 5, False),
             ("acts", Acts(), 9, False), ("bare", Nano(bias=False).train(), 10, True), ("mha", Mha().train(), 10, False),
-            ("encoder", Encoder().train(), 10, False), ("cis", Cis(), 12, False), ("caps", Caps(), 9, True)):
+            ("encoder", Encoder().train(), 10, False), ("cis", Cis(), 12, False), ("caps", Caps(), 9, True), ("hub", None, 10, False)):
         if only and name not in only:
             continue
+        model = model or Hub()
         shake(model)
         args = tuple(torch.zeros(2, T, dtype=torch.long) for _ in range(2 if targets else 1))
         dynamic = ({1: torch.export.Dim("T", min=2, max=16)},) if name == "conv" else None

@@ -7,6 +7,7 @@ import array
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -53,10 +54,18 @@ def losses(folder):
     return [m["loss"] for m in found if "loss" in m]
 
 
-def train(model, data, out, steps, *more):
-    run("train", "--model", model, "--data", data, "--output-dir", out, "--device", "cpu", "--dtype", "fp32",
+def train(model, data, out, steps, *more, code=0):
+    return run("train", "--model", model, "--data", data, "--output-dir", out, "--device", "cpu", "--dtype", "fp32",
         "--micro-batch-size", "2", "--gradient-accumulation-steps", "2", "--sequence-len", "6",
-        "--learning-rate", "1e-2", "--eval-steps", "0", "--max-steps", str(steps), "--save-steps", "4", *more)
+        "--learning-rate", "1e-2", "--eval-steps", "0", "--max-steps", str(steps), "--save-steps", "4", *more, code=code)
+
+
+def check_swapped(name, model, data, out, whole):
+    """With the least memory that the refusal of less names, the same bits."""
+    least = re.search(r"at least .*?\((\d+) bytes\)", train(model, data, out, 8, "--device-memory", "64KiB", code=4))
+    train(model, data, out, 8, "--device-memory", least.group(1))
+    check(same(os.path.join(whole, "checkpoint-8", "model.safetensors"),
+               os.path.join(out, "checkpoint-8", "model.safetensors")), f"{name}: swapped, the weights are others")
 
 
 def one(name, work, data):
@@ -66,6 +75,7 @@ def one(name, work, data):
     info = json.loads(run("inspect", model, "--json").splitlines()[0])  # warnings follow
     check(info["has_weights"] and info["config"]["model_type"] == "atom_graph", f"{name}: inspect says {info}")
     train(model, data, whole, 8)
+    check_swapped(name, model, data, swapped, whole)
     loss = losses(whole)
     check(loss[-1] < loss[0], f"{name}: does not learn: {loss}")
     last = os.path.join(whole, "checkpoint-8")
@@ -85,14 +95,13 @@ def one(name, work, data):
     run("profile", "--model", model, "--device", "cpu", "--micro-batch-size", "2", "--sequence-len", "6", "--dtype",
         "fp32", "-o", profile)
     run("plan", "--profile", profile, "-o", plan, "--gradient-accumulation-steps", "2")
-    return whole, swapped
 
 
 def main():
     with tempfile.TemporaryDirectory() as work:
         data = os.path.join(work, "data")
         make_data(data)
-        for name in ("acts", "nano", "bare", "llama", "conv", "encoder", "cis", "caps"):
+        for name in ("acts", "nano", "bare", "llama", "conv", "mha", "encoder", "cis", "caps", "hub"):
             one(name, work, data)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,
