@@ -193,45 +193,46 @@ static swap_ref param_grad_ref(const builder *b, int32_t param)
 static void node_dims(const graph *g, int32_t index, int64_t dim[KRN_DIM_MAX])
 {
     const graph_node *node = &g->nodes[index];
-    const graph_tensor *in = &g->tensors[node->in[0]];
+    const graph_tensor *in = &g->tensors[atom_op_get(node->op)->ins ? node->in[0] : node->out[0]];
     const graph_param *w = node->n_params ? &g->params[node->params[0]] : NULL;
-    int64_t elements = (int64_t)graph_tensor_elements(g, node->in[0]);
+    int64_t elements = (int64_t)graph_tensor_elements(g, (int32_t)(in - g->tensors));
     int64_t width = in->dims[in->rank - 1], B = g->micro_batch, T = g->sequence;
     int64_t H = node->heads, K = node->kv_heads ? node->kv_heads : H;
     int64_t all[KRN_DIM_MAX] = {elements};
+    const size_t each = sizeof all[0];
     switch (node->op) {
     case ATOM_OP_embed:
-        memcpy(all, (int64_t[]){B, T, w->dims[1], w->dims[0]}, 4 * sizeof all[0]);
+        memcpy(all, (int64_t[]){B, T, w->dims[1], w->dims[0]}, 4 * each);
         break;
     case ATOM_OP_layernorm:
     case ATOM_OP_rmsnorm:
     case ATOM_OP_cross_entropy:
-        memcpy(all, (int64_t[]){elements / width, width}, 2 * sizeof all[0]);
+    case ATOM_OP_compress:
+        memcpy(all, (int64_t[]){elements / width, width, node->codec}, 3 * each);
         break;
     case ATOM_OP_linear:
     case ATOM_OP_linear_gelu:
     case ATOM_OP_classifier:
-        memcpy(all, (int64_t[]){elements / width, width, w->dims[0]}, 3 * sizeof all[0]);
+    case ATOM_OP_dora:
+        memcpy(all, (int64_t[]){elements / width, width, w->dims[0], node->first}, 4 * each);
         break;
     case ATOM_OP_lora:
-        memcpy(all, (int64_t[]){B * T, width, w->dims[1], w->dims[0], node->first},
-               5 * sizeof all[0]);
+        memcpy(all, (int64_t[]){B * T, width, w->dims[1], w->dims[0], node->first}, 5 * each);
+        break;
+    case ATOM_OP_rownorm:
+        memcpy(all, (int64_t[]){width, w->dims[1], g->params[node->params[1]].dims[0], node->first},
+               4 * each);
         break;
     case ATOM_OP_attention:
-        memcpy(all, (int64_t[]){B, T, H, width / (H + 2 * K), K, node->window}, 6 * sizeof all[0]);
-        break;
     case ATOM_OP_rope:
-        memcpy(all, (int64_t[]){B, T, H, width / (H + 2 * K), K}, 5 * sizeof all[0]);
+        memcpy(all, (int64_t[]){B, T, H, width / (H + 2 * K), K, node->window}, 6 * each);
         break;
     case ATOM_OP_headnorm:
-        memcpy(all, (int64_t[]){B * T, H, width / (H + 2 * K), K}, 4 * sizeof all[0]);
+        memcpy(all, (int64_t[]){B * T, H, width / (H + 2 * K), K}, 4 * each);
         break;
     case ATOM_OP_swiglu:
     case ATOM_OP_geglu:
-        memcpy(all, (int64_t[]){B * T, width / 2}, 2 * sizeof all[0]);
-        break;
-    case ATOM_OP_compress:
-        memcpy(all, (int64_t[]){B * T, width, node->codec}, 3 * sizeof all[0]);
+        memcpy(all, (int64_t[]){B * T, width / 2}, 2 * each);
         break;
     default:
         break;

@@ -35,6 +35,8 @@
  *   rope           qkv y                      - - dy dqkv
  *   swiglu, geglu  x y                        x - dy dx
  *   lora           x h b y                    - h b - dy dx dh db
+ *   rownorm        w a b n                    (never runs)
+ *   dora           x n m c y                  x n m c - dy dx - dm dc
  *   gelu_erf, relu, relu2, silu, scale: as gelu
  *   compress       x y                        - - dy dx
  *
@@ -61,6 +63,8 @@
  *   rope           B T H D K P    row t stands at place P + t; P is 0 in training. args.rope
  *   swiglu, geglu  N F            x is 2F wide
  *   lora           N W R O first  args.scale. b[O,R] adds to columns first .. first + O of W
+ *   rownorm        O I R first    args.scale. Rows first .. first + O of w; n is f32
+ *   dora           N W O first    n is f32. c[W] may be NULL: 0
  *   gelu_erf relu relu2 silu  n
  *   scale          n              args.scale
  *   compress       N C codec      atom_codec_kind; args.scale: its share. kernels/ref/codec.h
@@ -104,7 +108,7 @@ typedef struct krn_args {
     uint32_t flags; /* KRN_ADD_* */
     uint32_t rng;   /* canonical node id for random numbers */
     atom_rope rope; /* rope */
-    float scale;    /* lora, scale; attention: 0 stands for 1/sqrt(D); compress: share */
+    float scale;    /* lora, rownorm, scale; attention: 0 stands for 1/sqrt(D); compress: share */
     float lift;     /* rmsnorm, headnorm */
     float cap;      /* attention, cross_entropy, classifier: x is cap tanh(x / cap); 0: x */
 } krn_args;

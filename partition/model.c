@@ -83,8 +83,6 @@ static void fill_params(part_model *m)
 
 static int32_t use_before(const graph *g, int32_t param, int32_t node)
 {
-    if (!g->params[param].shared)
-        return GRAPH_NONE;
     for (int32_t i = node; i-- > g->params[param].first_node;)
         for (int p = 0; p < g->nodes[i].n_params; p++)
             if (g->nodes[i].params[p] == param)

@@ -196,13 +196,15 @@ static atom_status inspect_adapter(const char *path, bool json)
     bool resumes = state && atom_path_exists(state);
     if (json) {
         st = cli_print_json(json_pack(
-            "{s:s, s:s, s:I, s:f, s:f, s:b, s:s, s:s?, s:o, s:b}", "kind", "adapter", "path", path,
-            "lora_r", (json_int_t)lora.rank, "lora_alpha", lora.alpha, "lora_dropout", lora.dropout,
-            "use_rslora", (int)lora.rslora, "target_modules", lora.targets, "base_model", lora.base,
-            "config", here ? config_json(&model.config) : json_null(), "can_resume", (int)resumes));
+            "{s:s, s:s, s:I, s:f, s:f, s:b, s:b, s:s, s:s?, s:o, s:b}", "kind", "adapter", "path",
+            path, "lora_r", (json_int_t)lora.rank, "lora_alpha", lora.alpha, "lora_dropout",
+            lora.dropout, "use_rslora", (int)lora.rslora, "use_dora", (int)lora.dora,
+            "target_modules", lora.targets, "base_model", lora.base, "config",
+            here ? config_json(&model.config) : json_null(), "can_resume", (int)resumes));
     } else {
-        cli_print("%s: LoRA adapter, rank %lld, alpha %g%s, on %s\n", path, (long long)lora.rank,
-                  lora.alpha, lora.rslora ? " (rslora)" : "", lora.targets);
+        cli_print("%s: %s adapter, rank %lld, alpha %g%s, on %s\n", path,
+                  lora.dora ? "DoRA" : "LoRA", (long long)lora.rank, lora.alpha,
+                  lora.rslora ? " (rslora)" : "", lora.targets);
         if (here)
             cli_print("  its model: %s, %s parameters\n", lora.base,
                       cli_count((double)graph_model_params(&model.config)));

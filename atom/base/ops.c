@@ -16,7 +16,8 @@ enum {
     F_RANDOM = ATOM_OP_RANDOM,
     F_TERMINAL = ATOM_OP_TERMINAL,
     F_LATE = ATOM_OP_LATE,
-    F_FUSED = ATOM_OP_FUSED
+    F_FUSED = ATOM_OP_FUSED,
+    F_CONSTANT = ATOM_OP_CONSTANT
 };
 
 static const atom_op_info table[ATOM_OP_N] = {

@@ -16,7 +16,13 @@ typedef enum atom_op {
 /* keeps */
 enum { ATOM_KEEP_IN0 = 1, ATOM_KEEP_IN1 = 2, ATOM_KEEP_OUT = 4 };
 /* flags */
-enum { ATOM_OP_RANDOM = 1, ATOM_OP_TERMINAL = 2, ATOM_OP_LATE = 4, ATOM_OP_FUSED = 8 };
+enum {
+    ATOM_OP_RANDOM = 1,
+    ATOM_OP_TERMINAL = 2,
+    ATOM_OP_LATE = 4,
+    ATOM_OP_FUSED = 8,
+    ATOM_OP_CONSTANT = 16
+};
 
 enum { ATOM_ROPE_DIVISORS_MAX = 64 };
 

@@ -355,6 +355,7 @@ static atom_status config_of(const file_lora_keys *k, json_t *root)
                         json_real(k->alpha > 0 ? k->alpha : 2.0 * (double)k->r));
     json_object_set_new(root, "lora_dropout", json_real(k->dropout));
     json_object_set_new(root, "use_rslora", json_boolean(k->rslora));
+    json_object_set_new(root, "use_dora", json_boolean(k->dora));
     json_object_set_new(root, "target_modules", targets_of(k->targets));
     if (k->save)
         json_object_set_new(root, "modules_to_save", names_of(k->save));
@@ -428,6 +429,7 @@ static bool same_values(const json_t *a, const json_t *b)
 bool file_lora_alike(const file_lora *a, const file_lora *b)
 {
     return !(a->alpha < b->alpha) && !(a->alpha > b->alpha) && a->rslora == b->rslora &&
+           a->dora == b->dora &&
            same_values(json_object_get(a->config, "alpha_pattern"),
                        json_object_get(b->config, "alpha_pattern"));
 }

@@ -11,7 +11,7 @@
  * Tensors are called "base_model.model." + the module's full name + ".lora_A.weight" [rank, in] and
  * ".lora_B.weight" [out, rank]; what the module adds is (scale) B A x with scale = lora_alpha / r,
  * or / sqrt(r) with use_rslora. With use_dora each row of W + scale B A is then given the length
- * that ".lora_magnitude_vector" [out] says: merged, not trained.
+ * that ".lora_magnitude_vector" [out] says.
  *
  * Ownership: texts belong to the struct; file_lora_free. Thread: no shared state.
  * Errors: ATOM_E_FORMAT names file and key or tensor; ATOM_E_UNSUPPORTED kinds of adapters that
@@ -42,7 +42,7 @@ typedef struct file_lora_keys {
     int64_t r;    /* -1: no adapter, all of the model is trained */
     double alpha; /* -1: twice r */
     double dropout;
-    bool rslora;
+    bool rslora, dora;
     char *targets; /* names with commas between, "all-linear", or a pattern of whole names */
     char *save;    /* modules_to_save: names with commas between */
     char *layers;  /* layers_to_transform: "0,2,8-15" */
@@ -87,6 +87,11 @@ ATOM_MUST atom_status file_adapter_measure(file_adapter *a, const char *model_di
 /* The base's vector with the adapter merged in: what get reads, and what put writes, has it added.
  * Valid as long as the adapter; one at a time. */
 file_vector file_adapter_over(file_adapter *a, file_vector base);
+
+/* A new DoRA adapter: its lengths of rows are those of the model's weights. Nothing happens for other
+ * adapters. g: made by file_lora_graph from base. */
+ATOM_MUST atom_status file_lora_start(const file_lora *lora, const graph *base,
+                                      const char *model_dir, const graph *g, file_vector to);
 
 /* Base's vector for whoever reads a model's files, in a graph that file_lora_graph made of it: what is
  * frozen is put where g has it, and what is trained of the base, too, if `whole`. */

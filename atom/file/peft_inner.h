@@ -49,6 +49,8 @@ struct file_adapter {
     file_vector under; /* file_adapter_over */
 };
 
+/* peft_weights.c: its parts, without numbers. */
+ATOM_MUST atom_status file_adapter_targets(file_adapter *a);
 /* Elements [at, at + n) of it. */
 ATOM_MUST atom_status file_adapter_saved_read(const file_adapter *a, const adapter_saved *s,
                                               uint64_t at, uint64_t n, float *to);

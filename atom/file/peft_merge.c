@@ -10,6 +10,7 @@
 #include "atom/base/mem.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --- merging ---------------------------------------------------------------------------------- */
@@ -103,13 +104,12 @@ static atom_status square_targets(const file_adapter *a, file_vector weights, fl
     return ATOM_OK;
 }
 
-atom_status file_adapter_measure(file_adapter *a, const char *model_dir)
+/* Factors become the lengths of the rows, with the adapter in them. */
+static atom_status measure(file_adapter *a, const char *model_dir)
 {
     file_weights *weights = NULL;
     float *band = NULL;
-    atom_status st;
-    if (!a->lora.dora)
-        return ATOM_OK;
+    atom_status st = ATOM_OK;
     for (uint32_t i = 0; i < a->n; i++) {
         a->parts[i].factor = atom_alloc((uint64_t)a->parts[i].target.rows, sizeof(double));
         if (!a->parts[i].factor)
@@ -120,16 +120,66 @@ atom_status file_adapter_measure(file_adapter *a, const char *model_dir)
         ATOM_TRY_CLEAN(atom_fail_memory("a band of weights", FILE_BAND_ELEMENTS * sizeof *band));
     ATOM_TRY_CLEAN(file_weights_open(model_dir, a->base, NULL, &weights));
     ATOM_TRY_CLEAN(square_targets(a, file_weights_vector(weights), band));
-    for (uint32_t i = 0; i < a->n; i++) {
-        adapter_part *part = &a->parts[i];
-        for (int64_t row = 0; row < part->target.rows; row++) {
-            double length = sqrt(part->factor[row]);
-            part->factor[row] = length > 0 ? (double)part->magnitude[row] / length : 0;
-        }
-    }
+    for (uint32_t i = 0; i < a->n; i++)
+        for (int64_t row = 0; row < a->parts[i].target.rows; row++)
+            a->parts[i].factor[row] = sqrt(a->parts[i].factor[row]);
 cleanup:
     file_weights_close(&weights);
     atom_free(band);
+    return st;
+}
+
+atom_status file_adapter_measure(file_adapter *a, const char *model_dir)
+{
+    if (!a->lora.dora)
+        return ATOM_OK;
+    ATOM_TRY(measure(a, model_dir));
+    for (uint32_t i = 0; i < a->n; i++) {
+        adapter_part *part = &a->parts[i];
+        for (int64_t row = 0; row < part->target.rows; row++) {
+            double length = part->factor[row];
+            part->factor[row] = length > 0 ? (double)part->magnitude[row] / length : 0;
+        }
+    }
+    return ATOM_OK;
+}
+
+static atom_status put_lengths(const adapter_part *part, const graph *g, file_vector to)
+{
+    char name[FILE_LORA_NAME_MAX];
+    uint32_t p = 0;
+    snprintf(name, sizeof name, "%s.lora_magnitude_vector", part->target.name);
+    while (p < g->n_params && strcmp(g->params[p].name, name) != 0)
+        p++;
+    ATOM_ASSERT(p < g->n_params);
+    for (int64_t row = 0; row < part->target.rows; row++) {
+        float length = (float)part->factor[row];
+        ATOM_TRY(to.put(to.ctx, g->params[p].offset + (uint64_t)row, 1, &length));
+    }
+    return ATOM_OK;
+}
+
+atom_status file_lora_start(const file_lora *lora, const graph *base, const char *model_dir,
+                            const graph *g, file_vector to)
+{
+    file_adapter *a = NULL;
+    atom_status st;
+    if (!lora->dora)
+        return ATOM_OK;
+    a = atom_alloc(1, sizeof *a);
+    if (!a)
+        return atom_fail_memory("an adapter", sizeof *a);
+    a->base = base;
+    a->lora = *lora;
+    ATOM_TRY_CLEAN(file_adapter_targets(a));
+    for (uint32_t i = 0; i < a->n; i++)
+        a->parts[i].target.rank = 0; /* B is 0 yet: W alone is measured */
+    ATOM_TRY_CLEAN(measure(a, model_dir));
+    for (uint32_t i = 0; i < a->n; i++)
+        ATOM_TRY_CLEAN(put_lengths(&a->parts[i], g, to));
+cleanup:
+    a->lora = (file_lora){0}; /* the caller's */
+    file_adapter_close(&a);
     return st;
 }
 

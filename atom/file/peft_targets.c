@@ -200,7 +200,8 @@ graph_lora_config file_lora_settings(const file_lora *lora)
 {
     return (graph_lora_config){.rank = lora->rank,
                                .scale = scale_of(lora, (double)lora->rank, lora->alpha),
-                               .dropout = (float)lora->dropout};
+                               .dropout = (float)lora->dropout,
+                               .dora = lora->dora};
 }
 
 /* --- targets ---------------------------------------------------------------------------------- */
@@ -454,10 +455,6 @@ atom_status file_lora_graph(const graph *base, const file_lora *lora, graph **ou
     if (base->n_stored)
         return atom_fail(ATOM_E_UNSUPPORTED, "LoRA is not supported for models of torch.export; "
                                              "leave lora_r out to train the whole model");
-    if (lora->dora)
-        return atom_fail(ATOM_E_UNSUPPORTED,
-                         "adapters with use_dora are merged and generated with, not trained; merge "
-                         "this one (atom export --to hf) and train a new adapter on the result");
     trained = atom_alloc(base->n_params, 1);
     if (!trained)
         return atom_fail_memory("modules_to_save", base->n_params);

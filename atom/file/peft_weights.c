@@ -72,7 +72,7 @@ static atom_status write_config(const char *dir, const file_lora *lora, const gr
     bool gpt2 = file_prefix(base)[0] == 't';
     json_t *root = json_pack(
         "{s:n, s:n, s:n, s:b, s:b, s:b, s:b, s:s, s:s?, s:s, s:s, s:I, s:f, s:f, s:b}",
-        "auto_mapping", "modules_to_save", "revision", "use_dora", 0, "inference_mode", 1,
+        "auto_mapping", "modules_to_save", "revision", "use_dora", lora->dora, "inference_mode", 1,
         "fan_in_fan_out", gpt2, "init_lora_weights", 1, "bias", "none", "base_model_name_or_path",
         whole, "peft_type", "LORA", "task_type", "CAUSAL_LM", "r", (json_int_t)lora->rank,
         "lora_alpha", lora->alpha, "lora_dropout", lora->dropout, "use_rslora", lora->rslora);
@@ -97,12 +97,12 @@ typedef struct lora_tensor {
     char name[FILE_LORA_NAME_MAX];
 } lora_tensor;
 
-static void add_matrix(const graph *base, const graph *g, uint32_t p, lora_tensor *t)
+static void add_own(const graph *base, const graph *g, uint32_t p, lora_tensor *t)
 {
     const graph_param *param = &g->params[p];
-    t->slice = (file_slice){.param = p, .elements = param->elements, .rank = 2};
-    t->slice.dims[0] = (uint64_t)param->dims[0];
-    t->slice.dims[1] = (uint64_t)param->dims[1];
+    t->slice = (file_slice){.param = p, .elements = param->elements, .rank = param->rank};
+    for (int i = 0; i < param->rank; i++)
+        t->slice.dims[i] = (uint64_t)param->dims[i];
     file_lora_tensor_name(base, param->name, t->name);
 }
 
@@ -119,7 +119,7 @@ static atom_status list_tensors(const graph *base, const graph *g, lora_tensor *
             continue;
         int32_t own = param_named(base, g->params[p].name);
         if (own == NO_PARAM)
-            add_matrix(base, g, p, &(*out)[(*n)++]);
+            add_own(base, g, p, &(*out)[(*n)++]);
         for (uint32_t i = 0; own != NO_PARAM && i < n_slices; i++) {
             if (slices[i].param != (uint32_t)own)
                 continue;
@@ -297,7 +297,7 @@ static atom_status check_count(const file_adapter *a)
                      a->file->path, a->file->n_tensors, n);
 }
 
-static atom_status take_targets(file_adapter *a)
+atom_status file_adapter_targets(file_adapter *a)
 {
     graph_target *targets = NULL;
     ATOM_TRY(file_lora_targets(a->base, &a->lora, &targets, &a->n));
@@ -334,7 +334,7 @@ atom_status file_adapter_open(const char *dir, const graph *base, file_adapter *
         return atom_fail_memory("an adapter", sizeof *a);
     a->base = base;
     ATOM_TRY_CLEAN(file_lora_read(dir, &a->lora));
-    st = take_targets(a);
+    st = file_adapter_targets(a);
     if (st != ATOM_OK)
         ATOM_TRY_CLEAN(atom_fail_in(st, "%s: ", dir));
     ATOM_TRY_CLEAN(open_weights(dir, &a->file));
@@ -404,6 +404,19 @@ static atom_status put_matrix(const graph *g, const graph_target *t, const char 
     return to.put(to.ctx, p->offset, p->elements, x);
 }
 
+static atom_status put_magnitude(const file_adapter *a, const graph *g, const graph_target *t,
+                                 const float *x, file_vector to)
+{
+    char name[FILE_NAME_MAX + 64];
+    const graph_param *p = NULL;
+    if (!a->lora.dora)
+        return ATOM_OK;
+    snprintf(name, sizeof name, "%s.lora_magnitude_vector", t->name);
+    ATOM_TRY(trained_param(g, name, &p));
+    ATOM_ASSERT(p->elements == (uint64_t)t->rows);
+    return to.put(to.ctx, p->offset, p->elements, x);
+}
+
 static atom_status put_saved(const file_adapter *a, const graph *g, const adapter_saved *s,
                              file_vector to)
 {
@@ -426,20 +439,20 @@ static atom_status put_saved(const file_adapter *a, const graph *g, const adapte
 
 static atom_status check_trained(const file_adapter *a, const graph *g)
 {
-    uint32_t matrices = 0, whole = 0, saved = 0;
+    uint32_t own_parts = 0, whole = 0, saved = 0, each = a->lora.dora ? 3 : 2;
     for (uint32_t p = 0; p < g->n_params; p++) {
         bool own = param_named(a->base, g->params[p].name) != NO_PARAM;
-        matrices += !g->params[p].frozen && !own;
+        own_parts += !g->params[p].frozen && !own;
         whole += !g->params[p].frozen && own;
     }
     for (uint32_t i = 0; i < a->n_saved; i++)
         saved += i == 0 || a->saved[i].slice.param != a->saved[i - 1].slice.param;
-    if (matrices == 2 * a->n && whole == saved)
+    if (own_parts == each * a->n && whole == saved)
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,
                      "the adapter has %u modules (and %u trained whole), this run trains %u (and "
                      "%u); repeat its target_modules and modules_to_save",
-                     a->n, saved, matrices / 2, whole);
+                     a->n, saved, own_parts / each, whole);
 }
 
 atom_status file_adapter_put(const file_adapter *a, const graph *g, file_vector to)
@@ -450,6 +463,7 @@ atom_status file_adapter_put(const file_adapter *a, const graph *g, file_vector 
         int64_t in = a->base->params[part->target.param].dims[1], r = part->target.rank;
         ATOM_TRY(put_matrix(g, &part->target, "lora_A", r, in, part->A, to));
         ATOM_TRY(put_matrix(g, &part->target, "lora_B", part->target.rows, r, part->B, to));
+        ATOM_TRY(put_magnitude(a, g, &part->target, part->magnitude, to));
     }
     for (uint32_t i = 0; i < a->n_saved; i++)
         ATOM_TRY(put_saved(a, g, &a->saved[i], to));

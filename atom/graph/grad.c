@@ -14,6 +14,8 @@ bool graph_node_backward(const graph *g, int32_t node)
     const graph_node *n = &g->nodes[node];
     const atom_op_info *op = atom_op_get(n->op);
     bool runs = op->flags & ATOM_OP_TERMINAL;
+    if (op->flags & ATOM_OP_CONSTANT)
+        return false;
     for (int i = 0; i < n->n_params; i++)
         runs |= !g->params[n->params[i]].frozen;
     for (int i = 0; i < op->ins; i++)
@@ -96,7 +98,7 @@ uint64_t graph_node_class(const graph *g, int32_t node)
         hash = atom_hash(hash, &n->codec, sizeof n->codec);
         hash = atom_hash(hash, &n->scale, sizeof n->scale);
     }
-    if (n->op == ATOM_OP_lora)
+    if (n->op == ATOM_OP_lora || n->op == ATOM_OP_rownorm || n->op == ATOM_OP_dora)
         hash = atom_hash(hash, &n->first, sizeof n->first);
     return hash_dims(hash, g->tensors[n->out[0]].rank, g->tensors[n->out[0]].dims);
 }

@@ -254,6 +254,22 @@ static atom_status codec_check(const graph_node *n)
     return ATOM_OK;
 }
 
+static atom_status scale_check(const graph_node *n)
+{
+    bool adapter = n->op == ATOM_OP_lora || n->op == ATOM_OP_rownorm;
+    bool scaled = adapter || n->op == ATOM_OP_scale || n->op == ATOM_OP_compress;
+    bool may = scaled || n->op == ATOM_OP_attention;
+    float scale = n->op == ATOM_OP_scale ? fabsf(n->scale) : n->scale;
+    if (!rope_number(scale) || (scaled && !(scale > 0)) || (scale > 0 && !may) || n->first < 0 ||
+        (n->first && !adapter && n->op != ATOM_OP_dora))
+        return atom_fail(ATOM_E_FORMAT,
+                         "scale is %g and first %d; lora, rownorm and compress take a scale above "
+                         "0, scale takes one that is not 0, attention may have one; lora, rownorm "
+                         "and dora take a first column, other ops none",
+                         (double)n->scale, n->first);
+    return ATOM_OK;
+}
+
 /* Operands exist, are not used twice, and the attributes belong to the op. */
 static atom_status node_check(const graph *g, const graph_node *n, const atom_op_info *op)
 {
@@ -275,8 +291,10 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
     for (int i = 0; i < n->n_params; i++)
         if (n->params[i] < 0 || (uint32_t)n->params[i] >= g->n_params)
             return atom_fail(ATOM_E_FORMAT, "parameter %d does not exist", i);
-    if (n->n_params == 2 && n->params[0] == n->params[1])
-        return atom_fail(ATOM_E_FORMAT, "its two parameters are the same");
+    for (int i = 1; i < n->n_params; i++)
+        for (int j = 0; j < i; j++)
+            if (n->params[i] == n->params[j])
+                return atom_fail(ATOM_E_FORMAT, "two of its parameters are the same");
     bool norm = n->op == ATOM_OP_layernorm || n->op == ATOM_OP_rmsnorm || n->op == ATOM_OP_headnorm;
     if (norm ? !(n->eps > 0 && n->eps < 1) : n->eps != 0)
         return atom_fail(ATOM_E_FORMAT, "eps is %g; norms take 0 < eps < 1, other ops none",
@@ -308,15 +326,7 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
     if (n->window < 0 || (n->window > 0 && n->op != ATOM_OP_attention))
         return atom_fail(ATOM_E_FORMAT, "window is %lld; only attention takes one, of 1 or more",
                          (long long)n->window);
-    bool lora = n->op == ATOM_OP_lora;
-    bool scaled = lora || n->op == ATOM_OP_scale || n->op == ATOM_OP_compress;
-    bool may = scaled || n->op == ATOM_OP_attention;
-    if (!rope_number(n->scale) || (scaled && !(n->scale > 0)) || (n->scale > 0 && !may) ||
-        n->first < 0 || (n->first && !lora))
-        return atom_fail(ATOM_E_FORMAT,
-                         "scale is %g and first %d; lora, scale and compress take a scale above 0, "
-                         "attention may have one, lora takes a first column, other ops none",
-                         (double)n->scale, n->first);
+    ATOM_TRY(scale_check(n));
     ATOM_TRY(codec_check(n));
     return rope_check(n);
 }
@@ -453,7 +463,8 @@ static atom_status seal_params(graph *g)
                 next++;
                 p->first_node = (int32_t)n;
             }
-            p->shared = p->first_node != (int32_t)n;
+            p->shared |=
+                p->first_node != (int32_t)n && !(atom_op_get(node->op)->flags & ATOM_OP_CONSTANT);
             p->last_node = (int32_t)n;
         }
     }

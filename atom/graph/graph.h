@@ -27,7 +27,7 @@
 
 enum {
     GRAPH_IN_MAX = 2,
-    GRAPH_PARAM_MAX = 2,
+    GRAPH_PARAM_MAX = 3,
     GRAPH_OUT_MAX = 1,
     GRAPH_SAVED_MAX = 2,
     GRAPH_RANK_MAX = 4
@@ -62,7 +62,7 @@ typedef struct graph_param {
     uint8_t rank;
     bool decay;  /* weight decay applies: rank >= 2 */
     bool frozen; /* never trained: no gradient, no optimizer state; a wire copy is all there is */
-    bool shared; /* set when sealed: used by more than one node */
+    bool shared; /* set when sealed: used by more than one node that is no constant */
     graph_init init;
     float init_std;
     int64_t dims[GRAPH_RANK_MAX];
@@ -106,12 +106,12 @@ typedef struct graph_node {
     int32_t kv_heads; /* as heads: K; 0 stands for H */
     int64_t window;   /* attention: a row sees that many up to itself; 0: all */
     atom_rope rope;   /* rope */
-    float scale;      /* lora, scale: above 0; attention: of the scores, 0 stands for 1/sqrt(D);
-                         compress: the codec's share */
+    float scale;      /* lora, rownorm: above 0; scale: not 0; attention: of the scores, 0 stands
+                         for 1/sqrt(D); compress: the codec's share */
     float lift;       /* rmsnorm, headnorm: added to their weights; 0 or 1 */
     float cap;        /* attention, cross_entropy, classifier: of scores, of logits; 0: none */
     int32_t codec;    /* compress: atom_codec_kind; others 0 */
-    int32_t first;    /* lora: first column */
+    int32_t first;    /* lora, rownorm, dora: first column */
     uint32_t rng;     /* canonical id for random numbers; survives fusion */
 } graph_node;
 
@@ -191,8 +191,11 @@ ATOM_MUST atom_status graph_fuse(const graph *g, graph **out);
  * (lora.c): everything of g is frozen but for what `trained` names; each target, rows
  * [first, first + rows) of a linear's weight, gets its own A[rank, in] and B[rows, rank], trained:
  * y + (scale) B A dropout(x) in its columns. Nodes and parameters of a target: its name and ".lora_A", ".lora_B" (parameters:
- * ".weight" behind that). Targets of one linear share the dropped x. A starts uniform as
- * PyTorch's linear does, B zero. Targets in ascending (param, first), without overlap; of an
+ * ".weight" behind that). Targets of one linear share the dropped x. With dora (Liu et al. 2024,
+ * DoRA; sections 4.1 and 4.3) each of those columns is then given the length that a third parameter,
+ * ".lora_magnitude_vector" [rows], says: with n the norm of its row of W + scale B A, which counts as a
+ * constant, and x' = dropout(x), y + (m / n) (W x' + (scale) B A x') - W x'. A starts uniform as
+ * PyTorch's linear does, B zero; m must be set to the norms of W's rows. Targets in ascending (param, first), without overlap; of an
  * unfused graph. ATOM_E_USAGE names a target that no linear multiplies by, or too large a rank.
  * Random numbers of the others stay as they are; with no target g is only frozen, and refused.
  */
@@ -205,8 +208,9 @@ typedef struct graph_target {
 } graph_target;
 typedef struct graph_lora_config {
     int64_t rank;
-    float scale;            /* alpha / rank */
-    float dropout;          /* 0: none */
+    float scale;   /* alpha / rank */
+    float dropout; /* 0: none */
+    bool dora;
     const uint8_t *trained; /* by parameter of g: is it trained whole? NULL: none is */
 } graph_lora_config;
 ATOM_MUST atom_status graph_lora(const graph *g, const graph_lora_config *config,

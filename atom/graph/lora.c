@@ -61,20 +61,48 @@ static atom_status name_of(const graph_target *t, const char *suffix, char out[G
     return ATOM_OK;
 }
 
+static atom_status node_name(const graph_node *linear, const char *suffix, char out[GRAPH_NAME_MAX])
+{
+    int n = snprintf(out, GRAPH_NAME_MAX, "%s%s", linear->name, suffix);
+    if (n < 0 || n >= GRAPH_NAME_MAX)
+        return atom_fail(ATOM_E_FORMAT, "the name of node \"%s\" is too long", linear->name);
+    return ATOM_OK;
+}
+
 static atom_status add_dropped(adapting *a, const graph_node *linear, int32_t x, int32_t *out)
 {
     graph_node drop = {.op = ATOM_OP_dropout, .in = {x}, .p = a->config->dropout};
     *out = x;
     if (a->config->dropout == 0)
         return ATOM_OK;
-    int n = snprintf(drop.name, sizeof drop.name, "%s.lora_dropout", linear->name);
-    if (n < 0 || n >= GRAPH_NAME_MAX)
-        return atom_fail(ATOM_E_FORMAT, "the name of node \"%s\" is too long", linear->name);
+    ATOM_TRY(node_name(linear, ".lora_dropout", drop.name));
     return graph_add_node_rng(a->to, &drop, a->rng++, out);
 }
 
-/* *y becomes y with the target's part added. */
-static atom_status add_target(adapting *a, const graph_target *t, int32_t x, int32_t *y)
+/* *y, whose bias is c or GRAPH_NONE, gets the lengths of its rows from the target's magnitudes. */
+static atom_status add_magnitude(adapting *a, const graph_target *t, int32_t A, int32_t B,
+                                 int32_t c, int32_t *y)
+{
+    graph_node norm = {.op = ATOM_OP_rownorm,
+                       .n_params = 3,
+                       .params = {a->param[t->param], A, B},
+                       .scale = t->rank ? t->scale : a->config->scale,
+                       .first = (int32_t)t->first};
+    graph_node dora = {.op = ATOM_OP_dora,
+                       .n_params = c == GRAPH_NONE ? 1 : 2,
+                       .in = {*y},
+                       .params = {0, c},
+                       .first = (int32_t)t->first};
+    ATOM_TRY(name_of(t, ".lora_norm", norm.name));
+    ATOM_TRY(graph_add_node_rng(a->to, &norm, a->rng++, &dora.in[1]));
+    ATOM_TRY(name_of(t, ".lora_magnitude_vector", dora.name));
+    ATOM_TRY(graph_add_param(a->to, dora.name, 1, (int64_t[]){t->rows}, GRAPH_INIT_ONE, 0,
+                             &dora.params[0]));
+    return graph_add_node_rng(a->to, &dora, a->rng++, y);
+}
+
+/* *y, whose bias is c, becomes y with the target's part added. */
+static atom_status add_target(adapting *a, const graph_target *t, int32_t x, int32_t c, int32_t *y)
 {
     int64_t in = a->from->params[t->param].dims[1], rank = rank_of(a->config, t);
     graph_node down = {.op = ATOM_OP_linear, .n_params = 1, .in = {x}};
@@ -93,7 +121,41 @@ static atom_status add_target(adapting *a, const graph_target *t, int32_t x, int
                              &up.params[0]));
     ATOM_TRY(name_of(t, ".lora_B", up.name));
     up.in[0] = *y;
-    return graph_add_node_rng(a->to, &up, a->rng++, y);
+    ATOM_TRY(graph_add_node_rng(a->to, &up, a->rng++, y));
+    return a->config->dora ? add_magnitude(a, t, down.params[0], up.params[0], c, y) : ATOM_OK;
+}
+
+/* The linear's targets [at, end), which the x that it reads is the input of; *y becomes their output.
+ * DoRA scales what a dropped x gives, and the rest of y stays as it is. */
+static atom_status add_targets(adapting *a, const graph_node *linear, const graph_target *at,
+                               const graph_target *end, int32_t *y)
+{
+    int32_t whole = a->tensor[linear->in[0]], x, z = *y;
+    int32_t c = linear->n_params == 2 ? a->param[linear->params[1]] : GRAPH_NONE;
+    bool apart = a->config->dora && a->config->dropout > 0;
+    graph_node dropped = {
+        .op = ATOM_OP_linear, .n_params = 1, .params = {a->param[linear->params[0]]}};
+    graph_node less = {.op = ATOM_OP_scale, .scale = -1}, more = {.op = ATOM_OP_add, .in = {*y}};
+    ATOM_TRY(add_dropped(a, linear, whole, &x));
+    if (apart) {
+        ATOM_TRY(node_name(linear, ".lora_dropped", dropped.name));
+        ATOM_TRY(node_name(linear, ".lora_less", less.name));
+        ATOM_TRY(node_name(linear, ".lora_more", more.name));
+        dropped.in[0] = x;
+        ATOM_TRY(graph_add_node_rng(a->to, &dropped, a->rng++, &less.in[0]));
+        z = less.in[0];
+    }
+    for (; at < end; at++)
+        ATOM_TRY(add_target(a, at, x, apart ? GRAPH_NONE : c, &z));
+    if (apart) {
+        graph_node sum = {.op = ATOM_OP_add, .in = {z}};
+        ATOM_TRY(node_name(linear, ".lora_change", sum.name));
+        ATOM_TRY(graph_add_node_rng(a->to, &less, a->rng++, &sum.in[1]));
+        ATOM_TRY(graph_add_node_rng(a->to, &sum, a->rng++, &more.in[1]));
+        ATOM_TRY(graph_add_node_rng(a->to, &more, a->rng++, &z));
+    }
+    *y = z;
+    return ATOM_OK;
 }
 
 /* A node of `from`, with its parameters where they are met first. */
@@ -131,17 +193,15 @@ static atom_status adapt(adapting *a, const graph_target *targets, uint32_t n)
     uint32_t at = 0;
     for (uint32_t i = 0; i < g->n_nodes && st == ATOM_OK; i++) {
         const graph_node *node = &g->nodes[i];
-        int32_t y, x = GRAPH_NONE;
+        uint32_t end = at;
+        int32_t y = GRAPH_NONE;
+        while (node->op == ATOM_OP_linear && end < n && targets[end].param == node->params[0])
+            end++;
         st = copy_node(a, (int32_t)i, &y);
-        for (; st == ATOM_OK && node->op == ATOM_OP_linear && at < n &&
-               targets[at].param == node->params[0];
-             at++) {
-            if (x == GRAPH_NONE)
-                st = add_dropped(a, node, a->tensor[node->in[0]], &x);
-            if (st == ATOM_OK)
-                st = add_target(a, &targets[at], x, &y);
-        }
+        if (st == ATOM_OK && end > at)
+            st = add_targets(a, node, &targets[at], &targets[end], &y);
         a->tensor[node->out[0]] = y;
+        at = end;
     }
     if (st == ATOM_OK && at != n)
         st = atom_fail(ATOM_E_USAGE,

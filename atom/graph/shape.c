@@ -250,6 +250,41 @@ static atom_status infer_lora(const graph *g, const graph_node *n, graph_shape *
     return ATOM_OK;
 }
 
+static atom_status infer_rownorm(const graph *g, const graph_node *n, graph_shape *out)
+{
+    ATOM_TRY(take_param(g, n, 0, 2, 0, 0));
+    const graph_param *w = &g->params[n->params[0]];
+    ATOM_TRY(take_param(g, n, 1, 2, 0, w->dims[1]));
+    ATOM_TRY(take_param(g, n, 2, 2, 0, g->params[n->params[1]].dims[0]));
+    int64_t O = g->params[n->params[2]].dims[0];
+    if (n->first > w->dims[0] - O)
+        return atom_fail(ATOM_E_FORMAT, "rows %d to %lld of %lld", n->first,
+                         (long long)(n->first + O), (long long)w->dims[0]);
+    out[0] = (graph_shape){.kind = GRAPH_F32, .rank = 1, .dims = {O}, .suffix = ""};
+    return ATOM_OK;
+}
+
+static atom_status infer_dora(const graph *g, const graph_node *n, graph_shape *out)
+{
+    const graph_tensor *norm = &g->tensors[n->in[1]];
+    char buf[64];
+    int64_t W;
+    ATOM_TRY(take_act(g, n, 0, &W));
+    ATOM_TRY(take_param(g, n, 0, 1, 0, 0));
+    if (n->n_params == 2)
+        ATOM_TRY(take_param(g, n, 1, 1, W, 0));
+    int64_t O = g->params[n->params[0]].dims[0];
+    if (norm->kind != GRAPH_F32 || norm->rank != 1 || norm->dims[0] != O)
+        return atom_fail(ATOM_E_FORMAT, "input 1, \"%s\", is %s%s, must be f32[%lld]", norm->name,
+                         graph_kind_names[norm->kind], dims_text(norm->rank, norm->dims, buf),
+                         (long long)O);
+    if (n->first > W - O)
+        return atom_fail(ATOM_E_FORMAT, "columns %d to %lld of %lld", n->first,
+                         (long long)(n->first + O), (long long)W);
+    out[0] = act(g, W);
+    return ATOM_OK;
+}
+
 /* dropout, gelu, add, dropout_add: as the first input. */
 static atom_status infer_alike(const graph *g, const graph_node *n, graph_shape *out)
 {
@@ -310,6 +345,12 @@ atom_status graph_infer(const graph *g, const graph_node *n, graph_shape out[GRA
         break;
     case ATOM_OP_lora:
         st = infer_lora(g, n, out);
+        break;
+    case ATOM_OP_rownorm:
+        st = infer_rownorm(g, n, out);
+        break;
+    case ATOM_OP_dora:
+        st = infer_dora(g, n, out);
         break;
     case ATOM_OP_dropout:
     case ATOM_OP_gelu:
@@ -388,7 +429,7 @@ static double elementwise_flops(atom_op op, bool backward)
         [ATOM_OP_gelu_erf] = {25, 30},   [ATOM_OP_relu] = {1, 2},
         [ATOM_OP_relu2] = {2, 3},        [ATOM_OP_silu] = {4, 8},
         [ATOM_OP_scale] = {1, 1},        [ATOM_OP_compress] = {8, 8},
-        [ATOM_OP_geglu] = {10, 17},
+        [ATOM_OP_geglu] = {10, 17},      [ATOM_OP_dora] = {3, 6},
     };
     return table[op][backward];
 }
@@ -425,6 +466,9 @@ double graph_node_flops(const graph *g, int32_t node, bool backward)
     case ATOM_OP_lora:
         return elements +
                2 * tokens * (double)g->params[n->params[0]].elements * (backward ? 2 : 1);
+    case ATOM_OP_rownorm: /* b a, then scale, w, square and sum */
+        return elements * (double)g->params[n->params[0]].dims[1] *
+               (2 * (double)g->params[n->params[1]].dims[0] + 4);
     case ATOM_OP_attention: /* q k' and p v, each 2 B H D per pair that is seen; backward: five */
         return 4 * elements * pairs_per_row(g, n) * (backward ? 2.5 : 1);
     case ATOM_OP_classifier:

@@ -24,5 +24,6 @@ const opt_choice plan_devices[] = {{"auto", 0}, {"cpu", 0}, {"cuda", 0}, {0}};
 const char *const plan_lora_rank_names[] = {"lora_rank", NULL};
 const char *const plan_lora_target_names[] = {"lora_target", NULL};
 const char *const plan_lora_rslora_names[] = {"use_rslora", NULL};
+const char *const plan_lora_dora_names[] = {"use_dora", NULL};
 const char *const plan_lora_save_names[] = {"modules_to_save", NULL};
 const char *const plan_lora_layer_names[] = {"layers_to_transform", NULL};

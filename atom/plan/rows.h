@@ -23,7 +23,8 @@ extern const opt_choice plan_updates_where[]; /* plan_updates */
 extern const opt_choice plan_devices[];       /* suggestions for --device */
 /* Names that other trainers use. */
 extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[];
-extern const char *const plan_lora_rslora_names[], *const plan_lora_save_names[];
+extern const char *const plan_lora_rslora_names[], *const plan_lora_dora_names[];
+extern const char *const plan_lora_save_names[];
 extern const char *const plan_lora_layer_names[];
 
 /* --- the model ------------------------------------------------------------------------------- */
@@ -76,7 +77,9 @@ extern const char *const plan_lora_layer_names[];
     }
 /* Rows of the file_lora_keys that are the member `lora`. */
 #define PLAN_ROW_LORA_TEXT_(named, member, ...)                                                    \
-    {.name = named, .type = OPT_TEXT, AT(member), .flags = OPT_SHARED, __VA_ARGS__}
+    {                                                                                              \
+        .name = named, .type = OPT_TEXT, AT(member), .flags = OPT_SHARED, __VA_ARGS__              \
+    }
 #define PLAN_ROWS_LORA(lora, rank_help, targets_help)                                              \
     {.name = "lora_r",                                                                             \
      .type = OPT_INT,                                                                              \
@@ -119,6 +122,14 @@ extern const char *const plan_lora_layer_names[];
          .aliases = plan_lora_rslora_names,                                                        \
          .flags = OPT_SHARED,                                                                      \
          .help = "Scale by lora_alpha / sqrt(lora_r), which suits large ranks."},                  \
+        {.name = "lora_dora",                                                                      \
+         .type = OPT_FLAG,                                                                         \
+         AT(lora.dora),                                                                            \
+         .fallback = "false",                                                                      \
+         .aliases = plan_lora_dora_names,                                                          \
+         .flags = OPT_SHARED,                                                                      \
+         .help = "DoRA: the length of each row of an adapted weight is trained apart from its "    \
+                 "direction."},                                                                    \
         PLAN_ROW_LORA_TEXT_("lora_modules_to_save", lora.save, .value = "NAMES",                   \
                             .aliases = plan_lora_save_names,                                       \
                             .help = "Layers that are trained whole beside the adapters, by the "   \

@@ -120,6 +120,7 @@ static const char *lora_key(const file_lora_keys *k)
                 {k->dropout > 0, "lora_dropout"},
                 {k->targets && strcmp(k->targets, "all-linear") != 0, "lora_target_modules"},
                 {k->rslora, "lora_rslora"},
+                {k->dora, "lora_dora"},
                 {k->save != NULL, "lora_modules_to_save"},
                 {k->layers != NULL, "lora_layers"},
                 {k->ranks != NULL, "lora_rank_pattern"},

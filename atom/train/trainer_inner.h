@@ -90,7 +90,7 @@ ATOM_MUST atom_status trainer_lora_check(const trainer *t);
 /* The model's weights to their place, whatever the run goes on from; fresh: from nothing, so that
  * modules that are trained whole begin as the model has them. */
 ATOM_MUST atom_status trainer_lora_base(trainer *t, bool fresh);
-/* The adapter that it starts from, if there is one. */
+/* The adapter that it starts from, or what a new one takes from the model's weights. */
 ATOM_MUST atom_status trainer_lora_start(trainer *t);
 /* Refuses a LoRA checkpoint in a run without. */
 ATOM_MUST atom_status trainer_lora_resume(const trainer *t, const char *checkpoint);

@@ -97,13 +97,16 @@ const char *trainer_base(const trainer *t, char text[TRAIN_BASE_BYTES])
 
 atom_status trainer_lora_start(trainer *t)
 {
+    const plan_workbench *b = t->bench;
+    file_vector master = train_engine_vector(t->engine, SWAP_STATE_MASTER);
     file_adapter *a = NULL;
     atom_status st = ATOM_OK;
-    if (!t->bench->base || !t->bench->model.adapter)
+    if (!b->base || !(b->model.adapter || b->model.has_weights))
         return ATOM_OK;
-    ATOM_TRY_CLEAN(file_adapter_open(t->bench->model.adapter, t->bench->base, &a));
-    ATOM_TRY_CLEAN(
-        file_adapter_put(a, t->bench->g, train_engine_vector(t->engine, SWAP_STATE_MASTER)));
+    if (!b->model.adapter)
+        return file_lora_start(&b->lora, b->base, b->model.dir, b->g, master);
+    ATOM_TRY_CLEAN(file_adapter_open(b->model.adapter, b->base, &a));
+    ATOM_TRY_CLEAN(file_adapter_put(a, b->g, master));
 cleanup:
     file_adapter_close(&a);
     return st;
@@ -124,7 +127,7 @@ void trainer_lora_note(const trainer *t)
 {
     const graph *g = t->bench->g;
     if (t->bench->base)
-        trainer_note(t, "LoRA: %llu of %llu parameters are trained (rank %lld)",
-                     (unsigned long long)g->trained_elements, (unsigned long long)g->param_elements,
-                     (long long)t->bench->lora.rank);
+        trainer_note(t, "%s: %llu of %llu parameters are trained (rank %lld)",
+                     t->bench->lora.dora ? "DoRA" : "LoRA", (unsigned long long)g->trained_elements,
+                     (unsigned long long)g->param_elements, (long long)t->bench->lora.rank);
 }

@@ -191,10 +191,12 @@ static atom_status check_lora(const char *path, const file_lora *ours)
     bool same_rank = saved.rank == ours->rank; /* else loading says so */
     if (st == ATOM_OK && same_rank && !file_lora_alike(&saved, ours))
         st = atom_fail(ATOM_E_USAGE,
-                       "%s was trained with lora_alpha %g%s, this run has %g%s: what was learnt "
-                       "would be scaled anew; repeat its lora_alpha and lora_alpha_pattern",
-                       path, saved.alpha, saved.rslora ? " and use_rslora" : "", ours->alpha,
-                       ours->rslora ? " and use_rslora" : "");
+                       "%s was trained with lora_alpha %g%s%s, this run has %g%s%s: what was "
+                       "learnt would be scaled anew; repeat its lora_alpha, lora_alpha_pattern, "
+                       "use_rslora and use_dora",
+                       path, saved.alpha, saved.rslora ? " and use_rslora" : "",
+                       saved.dora ? " and use_dora" : "", ours->alpha,
+                       ours->rslora ? " and use_rslora" : "", ours->dora ? " and use_dora" : "");
     file_lora_free(&saved);
     return st;
 }

@@ -89,6 +89,8 @@ uint64_t krn_cpu_vec_workspace(atom_op op, int backward, const int64_t dim[KRN_D
         return (uint64_t)(krn_rope_places(dim[1]) * dim[3]) * sizeof(float);
     if (op == ATOM_OP_lora) /* b turned */
         return (uint64_t)(dim[2] * dim[3]) * sizeof(float);
+    if (op == ATOM_OP_dora) /* m / n and 1 / n */
+        return (uint64_t)(2 * dim[2]) * sizeof(float);
     if (op == ATOM_OP_layernorm && backward)
         return (uint64_t)(blocks * 2 * dim[1]) * sizeof(float);
     if (op == ATOM_OP_rmsnorm && backward)

@@ -1,6 +1,7 @@
 """LoRA from end to end: train adapters of a model, resume, generate, evaluate, merge; and what is refused."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -65,6 +66,36 @@ class Lora(tool.Case):
         # training goes on from an adapter, and its loss is the adapter's
         more = self.train(self.base, "more", "--adapter", whole, "--max-steps", 1).json()
         self.assertLess(more["first_loss"], summary["first_loss"] - 0.01)
+
+    def test_dora(self):
+        """A new DoRA adapter begins as the model, and goes on to the same bits resumed, swapped and with its state on disk."""
+        keys = ["--lora-r", 4, "--use-dora", "true", "--lora-dropout", 0.1, "--lora-target-modules", "q_proj,v_proj,down_proj"]
+        self.train(self.base, "begun", *keys, "--max-steps", 1, "--learning-rate", 1e-12)
+        begun = self.path("begun", "checkpoint-1")
+        self.assertAlmostEqual(self.evaluate(begun), self.evaluate(self.base), 5)
+        for kind in "adamw", "muon":
+            run = [*keys, "--optimizer", kind, "--max-steps", 6]
+            first = self.train(self.base, kind, *run, "--save-steps", 3).json()
+            little = self.train(self.base, "none", *run, "--device-memory", "64KiB", run=self.run_atom)
+            least = int(re.search(r"needs at least .*?\((\d+) bytes\)", little.err).group(1))
+            self.assertLess(least, first["device_peak_bytes"])
+            made = self.path(kind, "checkpoint-6")
+            ways = {"resumed": ["--resume-from-checkpoint", self.path(kind, "checkpoint-3")], "disk": ["--optimizer-state", "disk"],
+                    "swapped": ["--device-memory", least]}
+            for way, more in ways.items():
+                self.train(self.base, way + kind, *run, *more)
+                self.same(made, self.path(way + kind, "checkpoint-6"), "adapter_model.safetensors")
+        with open(os.path.join(made, "adapter_config.json"), encoding="utf-8") as f:
+            self.assertIs(json.load(f)["use_dora"], True)
+        self.ok("export", "--model", made, "--to", "hf", "-o", self.path("merged-dora"))
+        self.assertAlmostEqual(self.evaluate(made), self.evaluate(self.path("merged-dora")), 6)
+        self.assertIn("DoRA adapter, rank 4", self.ok("inspect", made).out)
+        more = self.train(self.base, "more-dora", "--adapter", made, "--max-steps", 1).json()
+        self.assertLess(more["first_loss"], first["first_loss"] - 0.01)
+        plain = [key for key in keys if key not in ("--use-dora", "true")]
+        done = self.train(self.base, "other", *plain, "--max-steps", 6, "--resume-from-checkpoint", begun, run=self.run_atom)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("use_dora", done.err)
 
     def test_layers_and_ranks_of_their_own(self):
         """What the keys choose is what PEFT's configuration then says, and training goes on from it."""
@@ -233,7 +264,7 @@ class Lora(tool.Case):
             changed(**{key: value})
             refused(2, ["adapter_config.json", key, "merge_and_unload"], "--adapter", small)
         changed(use_dora=True)
-        refused(2, ["use_dora", "not trained"], "--adapter", small)
+        refused(3, ["lora_magnitude_vector is missing"], "--adapter", small)
         for key, value, words in (("target_modules", "(", ["not a regular expression"]), ("rank_pattern", {"o_proj": 0}, ["o_proj"]),
                                   ("rank_pattern", [], ["object"]), ("alpha_pattern", {"o_proj": "a"}, ["o_proj"]),
                                   ("target_modules", "(x+x+)+y", ["chooses no"]), ("layers_to_transform", [-1], ["numbers"]),

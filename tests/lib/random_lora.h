@@ -10,15 +10,16 @@
 
 #include <stdio.h>
 
-/* Replaces *g, which must be unfused. */
-static inline atom_status random_lora(uint64_t seed, graph **g)
+/* Replaces *g, which must be unfused. dora: half of all are DoRA. */
+static inline atom_status random_lora(uint64_t seed, bool dora, graph **g)
 {
     graph_target targets[64];
     uint32_t n = 0;
     graph *adapted = NULL;
     graph_lora_config c = {.rank = random_gpt2_draw(seed, 58, 1, 4),
                            .scale = (float)random_gpt2_draw(seed, 59, 1, 4) / 2,
-                           .dropout = random_gpt2_draw(seed, 60, 0, 1) ? 0.2f : 0};
+                           .dropout = random_gpt2_draw(seed, 60, 0, 1) ? 0.2f : 0,
+                           .dora = dora && random_gpt2_draw(seed, 61, 0, 1)};
     for (int32_t p = 0; p < (int32_t)(*g)->n_params && n < 62; p++) {
         const graph_param *w = &(*g)->params[p];
         const graph_node *node = &(*g)->nodes[w->first_node];

@@ -169,6 +169,15 @@ static const op_shape shapes[] = {
     {ATOM_OP_lora, {37, 129, 5, 40, 33}},
     {ATOM_OP_lora, {130, 96, 8, 64, 32}},
     {ATOM_OP_lora, {67, 300, 17, 131, 169}},
+    {ATOM_OP_rownorm, {1, 1, 1}},
+    {ATOM_OP_rownorm, {7, 13, 3}},
+    {ATOM_OP_rownorm, {37, 129, 5, 33}},
+    {ATOM_OP_rownorm, {66, 300, 17, 8}},
+    {ATOM_OP_dora, {1, 1, 1}},
+    {ATOM_OP_dora, {5, 7, 7}},
+    {ATOM_OP_dora, {37, 129, 40, 33}},
+    {ATOM_OP_dora, {130, 96, 64, 32}},
+    {ATOM_OP_dora, {67, 300, 131, 169}},
 };
 
 const op_shape *op_shapes(size_t *n)
@@ -193,7 +202,7 @@ typedef struct op_tensor {
 } op_tensor;
 
 typedef struct op_tensors {
-    op_tensor in[2], params[2], out[1], saved[2];
+    op_tensor in[2], params[3], out[1], saved[2];
 } op_tensors;
 
 static bool has_bias(const op_case *c)
@@ -258,6 +267,23 @@ static op_tensors lora_tensors(const op_case *c)
                         .out = {{"y", KIND_ACT, N * W}}};
 }
 
+static op_tensors rownorm_tensors(const op_case *c)
+{
+    int64_t O = c->dim[0], I = c->dim[1], R = c->dim[2], first = c->dim[3];
+    return (op_tensors){.params = {{"w", KIND_ACT, (first + O + 3) * I},
+                                   {"a", KIND_ACT, R * I},
+                                   {"b", KIND_ACT, O * R}},
+                        .out = {{"n", KIND_STAT, O}}};
+}
+
+static op_tensors dora_tensors(const op_case *c)
+{
+    int64_t N = c->dim[0], W = c->dim[1], O = c->dim[2];
+    return (op_tensors){.in = {{"x", KIND_ACT, N * W}, {"n", KIND_STAT, O}},
+                        .params = {{"m", KIND_ACT, O}, {"c", KIND_ACT, has_bias(c) ? W : 0}},
+                        .out = {{"y", KIND_ACT, N * W}}};
+}
+
 static op_tensors tensors_of(const op_case *c)
 {
     const int64_t *d = c->dim;
@@ -309,6 +335,10 @@ static op_tensors tensors_of(const op_case *c)
         return llama_tensors(c);
     case ATOM_OP_lora:
         return lora_tensors(c);
+    case ATOM_OP_rownorm:
+        return rownorm_tensors(c);
+    case ATOM_OP_dora:
+        return dora_tensors(c);
     case ATOM_OP_N:
         break;
     }
@@ -333,9 +363,9 @@ static const op_tensor nothing = {"-", KIND_NONE, 0};
 static const char *d_name(const char *name)
 {
     static const char *const names[][2] = {
-        {"x", "dx"},           {"r", "dr"},     {"w", "dw"},     {"b", "db"},
-        {"y", "dy"},           {"qkv", "dqkv"}, {"wte", "dwte"}, {"wpe", "dwpe"},
-        {"logits", "dlogits"}, {"wq", "dwq"},   {"wk", "dwk"},
+        {"x", "dx"},     {"r", "dr"},     {"w", "dw"},     {"b", "db"},           {"y", "dy"},
+        {"qkv", "dqkv"}, {"wte", "dwte"}, {"wpe", "dwpe"}, {"logits", "dlogits"}, {"wq", "dwq"},
+        {"wk", "dwk"},   {"m", "dm"},     {"c", "dc"},
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (names[i][0][0] == name[0] && names[i][0][1] == name[1] &&
@@ -427,8 +457,10 @@ krn_args op_args(const op_case *c)
     if (c->op == ATOM_OP_rope)
         args.rope = rope_of(c);
     static const float scales[VARIANT_N] = {1, 2, 0.3f, 16};
-    if (c->op == ATOM_OP_lora || c->op == ATOM_OP_scale)
+    if (c->op == ATOM_OP_lora || c->op == ATOM_OP_rownorm || c->op == ATOM_OP_scale)
         args.scale = scales[c->variant];
+    if (c->op == ATOM_OP_scale && c->variant == 1)
+        args.scale = -1;
     if (c->op == ATOM_OP_attention && c->variant == 2) /* the others: 1/sqrt(D) */
         args.scale = 0.15f;
     if (c->op == ATOM_OP_rmsnorm || c->op == ATOM_OP_headnorm)

@@ -74,6 +74,10 @@ static const limit limits[] = {
     {ATOM_OP_lora, GROUP_OUT, 2e-6f, 1e-3f, "f32 sums, once"},
     {ATOM_OP_lora, GROUP_D_IN, 2e-6f, 1e-3f, "f32 sums, once"},
     {ATOM_OP_lora, GROUP_D_PARAM, 2e-6f, 2e-6f, "f32 sums, kept in f32"},
+    {ATOM_OP_rownorm, GROUP_OUT, 2e-6f, 2e-6f, "f32 sums, kept in f32"},
+    {ATOM_OP_dora, GROUP_OUT, 1e-6f, 1e-3f, "a quotient and a product, once"},
+    {ATOM_OP_dora, GROUP_D_IN, 1e-6f, 1e-3f, "a quotient and a product, once"},
+    {ATOM_OP_dora, GROUP_D_PARAM, 2e-6f, 2e-6f, "f32 sums, kept in f32"},
 };
 
 double op_limit(atom_op op, place_group group, atom_dtype dtype)

@@ -290,6 +290,35 @@ static void naive_lora(krn_ctx *cx, const krn_args *a)
         }
 }
 
+static void naive_rownorm(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t I = a->dim[1], R = a->dim[2];
+    for (int64_t o = 0; o < a->dim[0]; o++) {
+        double squares = 0;
+        for (int64_t i = 0; i < I; i++) {
+            double x = at(a, 0)[(a->dim[3] + o) * I + i];
+            for (int64_t r = 0; r < R; r++)
+                x += (double)a->scale * at(a, 2)[o * R + r] * at(a, 1)[r * I + i];
+            squares += x * x;
+        }
+        at(a, 3)[o] = sqrt(squares);
+    }
+}
+
+static void naive_dora(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t W = a->dim[1], O = a->dim[2], first = a->dim[3];
+    for (int64_t e = 0; e < a->dim[0] * W; e++) {
+        int64_t o = e % W - first;
+        double x = at(a, 0)[e], c = a->buf[3] ? at(a, 3)[e % W] : 0;
+        if (o >= 0 && o < O)
+            x = at(a, 1)[o] > 0 ? at(a, 2)[o] * (x - c) / at(a, 1)[o] + c : c;
+        at(a, 4)[e] = x;
+    }
+}
+
 static void naive_dropout_add(krn_ctx *cx, const krn_args *a)
 {
     for (int64_t e = 0; e < a->dim[0]; e++)

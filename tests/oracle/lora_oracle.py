@@ -9,7 +9,8 @@ chosen by names, patterns and blocks, some with ranks and alphas of their own an
 does. atom trains the adapter, swapping in half the runs: every gradient of its first step, the losses
 and norms of STEPS steps, the adapter that it leaves, `atom eval` of that and the merged model of `atom export` must
 be those of y = W x + s B A x (Hu et al. 2021) in float64. Where PEFT is installed, it must read both adapters,
-ours and atom's, and its merged model must be atom's. fp32. Exit 77: torch or transformers is not installed.
+ours and atom's, and its merged model must be atom's; and a DoRA
+adapter is trained beside PEFT's own in float64, step by step. fp32. Exit 77: torch or transformers is not installed.
 """
 import argparse
 import copy
@@ -168,8 +169,8 @@ class Run:
         return (d.T if isinstance(m.inner, Conv1D) else d).numpy()
 
 
-def train(run, atom, out, steps, clip):
-    args = ["train", "--model", "source", "--adapter", "start", "--data", "data", "--output-dir", out, "--dtype", "fp32",
+def train(run, atom, out, steps, clip, adapter="start"):
+    args = ["train", "--model", "source", "--adapter", adapter, "--data", "data", "--output-dir", out, "--dtype", "fp32",
             "--device", "cpu", "--micro-batch-size", run.B, "--gradient-accumulation-steps", run.C, "--sequence-len", run.T,
             "--max-steps", steps, "--learning-rate", run.lr, "--lr-scheduler", "constant", "--warmup-steps", 0,
             "--weight-decay", run.decay, "--adam-epsilon", 1e-4, "--max-grad-norm", clip, "--dropout", 0, "--eval-steps", 0,
@@ -206,32 +207,11 @@ def compare(run, atom):
     if peft:
         yield "PEFT reads", "ours", error(by_peft(run, os.path.join(atom.work, "start"), source)(
             torch.from_numpy(run.stream[:-1].reshape(-1, run.T))).logits.detach().numpy(), run.logits(run.model).numpy())
-    once = load_file(os.path.join(train(run, atom, "once", 1, 0), "optimizer.safetensors"))
-    run.loss().backward()
-    body = "transformer." if run.kind == "gpt2" else "model."
-    for name, p in run.tensors():
-        inner = name[len("base_model.model."):].removeprefix(body)
-        yield "gradient", name, error(once["exp_avg." + inner].astype("f8") / (1 - BETA1), p.grad.numpy())
-    made = train(run, atom, "out", STEPS, run.clip)
-    with open(os.path.join(atom.work, "out", "metrics.jsonl"), encoding="utf-8") as f:
-        lines = [json.loads(line) for line in f]
-    params = [p for _, p in run.tensors()]
-    groups = [{"params": [p for p in params if p.ndim > 1], "weight_decay": run.decay},
-              {"params": [p for p in params if p.ndim < 2], "weight_decay": 0}]
-    optimizer = torch.optim.AdamW(groups, lr=run.lr, betas=(BETA1, 0.95), eps=1e-4)
-    for line in lines:
-        optimizer.zero_grad()
-        loss = run.loss()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(params, run.clip or 1e9)
-        yield "loss", f"step {line['step']}", error([line["loss"]], [loss.item()])
-        if run.clip:
-            yield "norm", f"step {line['step']}", error([line["grad_norm"]], [norm.item()])
-        optimizer.step()
+    tensors = dict(run.tensors())
+    yield from compare_training(run, atom, run.loss, tensors, "start")
+    made = os.path.join(atom.work, "out", f"checkpoint-{STEPS}")
     final = load_file(os.path.join(made, "adapter_model.safetensors"))
-    assert set(final) == {n for n, _ in run.tensors()}, sorted(final)
-    for name, p in run.tensors():
-        yield "adapter", name, error(final[name], p.detach().numpy())
+    for name, p in tensors.items():
         with torch.no_grad():
             p.copy_(torch.from_numpy(final[name]))
     seen = json.loads(atom("eval", "--model", made, "--data", "data", "--sequence-len", run.T, "--dtype", "fp32", "--json"))
@@ -249,6 +229,58 @@ def compare(run, atom):
         merged = theirs.merge_and_unload()
         ours = AutoModelForCausalLM.from_pretrained(os.path.join(atom.work, "merged"), attn_implementation="eager").double()
         yield "PEFT merges", "atom's", error(run.logits(ours).numpy(), run.logits(merged).numpy())
+
+
+def compare_training(run, atom, loss_of, tensors, adapter):
+    """STEPS steps from the adapter, to out/; tensors: what the loss is trained by, under PEFT's names."""
+    once = load_file(os.path.join(train(run, atom, "once", 1, 0, adapter), "optimizer.safetensors"))
+    loss_of().backward()
+    body = "transformer." if run.kind == "gpt2" else "model."
+    for name, p in tensors.items():
+        inner = name[len("base_model.model."):].removeprefix(body)
+        yield "gradient", name, error(once["exp_avg." + inner].astype("f8") / (1 - BETA1), p.grad.numpy())
+    made = train(run, atom, "out", STEPS, run.clip, adapter)
+    with open(os.path.join(atom.work, "out", "metrics.jsonl"), encoding="utf-8") as f:
+        lines = [json.loads(line) for line in f]
+    params = list(tensors.values())
+    groups = [{"params": [p for p in params if p.ndim > 1], "weight_decay": run.decay},
+              {"params": [p for p in params if p.ndim < 2], "weight_decay": 0}]
+    optimizer = torch.optim.AdamW(groups, lr=run.lr, betas=(BETA1, 0.95), eps=1e-4)
+    for line in lines:
+        optimizer.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(params, run.clip or 1e9)
+        yield "loss", f"step {line['step']}", error([line["loss"]], [loss.item()])
+        if run.clip:
+            yield "norm", f"step {line['step']}", error([line["grad_norm"]], [norm.item()])
+        optimizer.step()
+    final = load_file(os.path.join(made, "adapter_model.safetensors"))
+    assert set(final) == set(tensors), sorted(final)
+    for name, p in tensors.items():
+        yield "adapter", name, error(final[name], p.detach().numpy())
+
+
+def peft_tensors(model):
+    """What PEFT trains, under the names that its files have."""
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            name = re.sub(r"\.modules_to_save\.default\b|\.default\b", "", name)
+            yield name.replace("lora_magnitude_vector.weight", "lora_magnitude_vector"), p
+
+
+def compare_new_dora(run, atom, source):
+    """A new adapter's magnitudes are what PEFT's are."""
+    names = ["c_attn", "mlp.c_proj"] if run.kind == "gpt2" else ["o_proj", "down_proj"]
+    config = peft.LoraConfig(r=2, target_modules=names, use_dora=True, fan_in_fan_out=run.kind == "gpt2")
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(source), config)
+    atom("train", "--model", "source", "--lora-r", 2, "--use-dora", "true", "--lora-target-modules", ",".join(names), "--data", "data",
+         "--output-dir", "new", "--dtype", "fp32", "--device", "cpu", "--micro-batch-size", 1, "--sequence-len", run.T, "--max-steps", 1,
+         "--learning-rate", 1e-12, "--eval-steps", 0, "--quiet")
+    ours = load_file(os.path.join(atom.work, "new", "checkpoint-1", "adapter_model.safetensors"))
+    for name, p in peft_tensors(model):
+        if "magnitude" in name:
+            yield "adapter", name, error(ours[name], p.detach().numpy())
 
 
 def compare_dora(run, atom):
@@ -278,6 +310,11 @@ def compare_dora(run, atom):
     atom("export", "--model", "source", "--adapter", "dora", "--to", "hf", "-o", "merged-dora")
     ours = AutoModelForCausalLM.from_pretrained(os.path.join(atom.work, "merged-dora"), attn_implementation="eager").double()
     yield "PEFT merges", "DoRA", error(run.logits(ours).numpy(), theirs.numpy())
+    loss_of = lambda: torch.nn.functional.cross_entropy(model(tokens).logits.reshape(-1, 257), torch.from_numpy(run.stream[1:]))
+    yield from compare_training(run, atom, loss_of, dict(peft_tensors(model)), "dora")
+    made = os.path.join(atom.work, "out", f"checkpoint-{STEPS}")
+    yield "PEFT reads", "atom's DoRA", error(run.logits(by_peft(run, made, source)).numpy(), run.logits(model).numpy())
+    yield from compare_new_dora(run, atom, source)
 
 
 def main():

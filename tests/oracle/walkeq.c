@@ -46,7 +46,7 @@ static atom_status open_trial(uint64_t seed, trial *t)
     if (random_gpt2_draw(seed, 70, 0, 2) == 0)
         ATOM_TRY_CLEAN(random_pointwise(seed, &plain));
     if (random_gpt2_draw(seed, 65, 0, 2) == 0)
-        ATOM_TRY_CLEAN(random_lora(seed, &plain));
+        ATOM_TRY_CLEAN(random_lora(seed, true, &plain));
     graph_set_moments(plain, random_gpt2_draw(seed, 67, 0, 1) ? ATOM_BF16 : ATOM_F32);
     graph_set_optimizer(plain, random_gpt2_draw(seed, 69, 0, 1) ? GRAPH_ADAMW : GRAPH_MUON);
     if (!fused) {

@@ -28,7 +28,7 @@ static int64_t last_dim(const graph *g, int32_t tensor)
 static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DIM_MAX])
 {
     int64_t B = g->micro_batch, T = g->sequence, N = B * T;
-    int64_t width = last_dim(g, node->in[0]);
+    int64_t width = last_dim(g, atom_op_get(node->op)->ins ? node->in[0] : node->out[0]);
     const graph_param *w = node->n_params ? &g->params[node->params[0]] : NULL;
     memset(dim, 0, KRN_DIM_MAX * sizeof *dim);
     dim[0] = N;
@@ -64,6 +64,16 @@ static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DI
         dim[2] = w->dims[1];
         dim[3] = w->dims[0];
         dim[4] = node->first;
+        break;
+    case ATOM_OP_rownorm:
+        dim[0] = width;
+        dim[1] = w->dims[1];
+        dim[2] = g->params[node->params[1]].dims[0];
+        dim[3] = node->first;
+        break;
+    case ATOM_OP_dora:
+        dim[2] = w->dims[0];
+        dim[3] = node->first;
         break;
     case ATOM_OP_swiglu:
     case ATOM_OP_geglu:

@@ -63,7 +63,7 @@ static atom_status open_trial(uint64_t seed, bool cuda, trial *t)
     if (!cuda && random_gpt2_draw(seed, 70, 0, 2) == 0)
         ATOM_TRY_CLEAN(random_pointwise(seed, &plain));
     if (random_gpt2_draw(seed, 57, 0, 2) == 0)
-        ATOM_TRY_CLEAN(random_lora(seed, &plain));
+        ATOM_TRY_CLEAN(random_lora(seed, !cuda, &plain));
     if (fused) {
         ATOM_TRY_CLEAN(graph_fuse(plain, &t->g));
     } else {

@@ -1,5 +1,5 @@
 /*
- * LoRA as a rewrite: which nodes and parameters there are, what has a gradient, the text form, what
+ * LoRA and DoRA as a rewrite: which nodes and parameters there are, what has a gradient, the text form, what
  * is refused; and what a lowered plan then holds: state and gradients for the trained alone.
  */
 #include "atom/base/mem.h"
@@ -50,18 +50,23 @@ static const graph_tensor *tensor_of(const graph *g, const char *name)
 }
 
 /* v of layer 0 and down of layer 1. */
-static graph *adapted(const graph *g, float dropout)
+static graph *adapted_as(const graph *g, float dropout, bool dora)
 {
     graph_target targets[2] = {
         {"layers.0.self_attn.v_proj", param_of(g, "layers.0.self_attn.qkv_proj.weight"), 60, 20, 0,
          0},
         {"layers.1.mlp.down_proj", param_of(g, "layers.1.mlp.down_proj.weight"), 0, 24, 0, 0}};
-    graph_lora_config c = {.rank = 4, .scale = 2, .dropout = dropout};
+    graph_lora_config c = {.rank = 4, .scale = 2, .dropout = dropout, .dora = dora};
     graph *out = NULL, *fused = NULL;
     assert_int_equal(graph_lora(g, &c, targets, 2, &out), ATOM_OK);
     assert_int_equal(graph_fuse(out, &fused), ATOM_OK);
     graph_close(&out);
     return fused;
+}
+
+static graph *adapted(const graph *g, float dropout)
+{
+    return adapted_as(g, dropout, false);
 }
 
 static void rewrites(void **state)
@@ -100,6 +105,52 @@ static void rewrites(void **state)
     atom_free(text);
     graph_close(&back);
     graph_close(&l);
+    graph_close(&g);
+}
+
+static const graph_node *node_of(const graph *g, const char *name)
+{
+    return &g->nodes[tensor_of(g, name)->producer];
+}
+
+/* One magnitude per row, the norm of which is a constant; with dropout, what is scaled is the product of
+ * the dropped x, and the whole x's stays. */
+static void rewrites_dora(void **state)
+{
+    (void)state;
+    graph *g = llama();
+    for (int dropped = 0; dropped < 2; dropped++) {
+        graph *l = adapted_as(g, dropped ? 0.1f : 0, true), *back = NULL;
+        int32_t a = param_of(l, "layers.0.self_attn.v_proj.lora_A.weight");
+        int32_t m = param_of(l, "layers.0.self_attn.v_proj.lora_magnitude_vector");
+        const graph_node *dora = node_of(l, "layers.0.self_attn.v_proj.lora_magnitude_vector");
+        const graph_node *norm = node_of(l, "layers.0.self_attn.v_proj.lora_norm");
+        const graph_node *up = node_of(l, "layers.0.self_attn.v_proj.lora_B");
+        assert_true(a >= 0 && m >= 0);
+        assert_true(l->params[m].rank == 1 && l->params[m].dims[0] == 20 && !l->params[m].decay);
+        assert_true(!l->params[m].frozen && !l->params[a].frozen && !l->params[a].shared);
+        assert_int_equal(dora->params[0], m);
+        assert_true(dora->first == 60 && norm->first == 60 && norm->scale == up->scale);
+        assert_int_equal(dora->in[0], up->out[0]);
+        assert_int_equal(dora->in[1], norm->out[0]);
+        assert_false(graph_node_backward(l, l->tensors[norm->out[0]].producer));
+        assert_false(l->tensors[norm->out[0]].needs_grad);
+        assert_true(l->tensors[norm->out[0]].kept);
+        const graph_node *from = &l->nodes[l->tensors[up->in[0]].producer];
+        const char *product = "layers.0.self_attn.qkv_proj.lora_dropped";
+        assert_string_equal(from->name, dropped ? product : "layers.0.self_attn.qkv_proj");
+        if (dropped) {
+            const graph_node *less = node_of(l, "layers.0.self_attn.qkv_proj.lora_less");
+            assert_true(less->in[0] == from->out[0] && less->scale == -1);
+        }
+        char *text = NULL;
+        assert_int_equal(graph_print(l, &text), ATOM_OK);
+        assert_int_equal(graph_parse(text, strlen(text), &back), ATOM_OK);
+        assert_int_equal(graph_hash(back), graph_hash(l));
+        atom_free(text);
+        graph_close(&back);
+        graph_close(&l);
+    }
     graph_close(&g);
 }
 
@@ -181,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rewrites),
+        cmocka_unit_test(rewrites_dora),
         cmocka_unit_test(refuses),
         cmocka_unit_test(holds_state_for_the_trained_alone),
     };

@@ -25,7 +25,7 @@ static graph *build(uint64_t seed, int64_t layers, bool adapted, bool fused)
         r.config.window_layers = 0;
     assert_int_equal(graph_model_build(&r.config, ATOM_BF16, r.B, r.T, &g), ATOM_OK);
     if (adapted)
-        assert_int_equal(random_lora(seed, &g), ATOM_OK);
+        assert_int_equal(random_lora(seed, true, &g), ATOM_OK);
     if (!fused)
         return g;
     assert_int_equal(graph_fuse(g, &f), ATOM_OK);

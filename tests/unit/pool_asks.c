@@ -41,6 +41,7 @@ static const char *const LIST[] = {"dtype",
                                    "lora_dropout",
                                    "lora_target_modules",
                                    "lora_rslora",
+                                   "lora_dora",
                                    "lora_layers",
                                    "lora_modules_to_save",
                                    "lora_rank_pattern",
@@ -107,7 +108,7 @@ static void settings_are_of_no_host(void **state)
     (void)state;
     for (uint32_t row = 0; row < pool_options.n_specs; row++) {
         const opt_spec *s = &pool_options.specs[row];
-        bool hash = strcmp(s->name, "base_hash") == 0; /* compared, never opened */
+        bool hash = strcmp(s->name, "base_hash") == 0;    /* compared, never opened */
         bool share = strcmp(s->name, "dense_steps") == 0; /* read as a number */
         if (s->type == OPT_TEXT && !hash && !share)
             fail_msg("%s is a text: is it a path?", s->name);
