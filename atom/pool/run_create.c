@@ -18,31 +18,30 @@ static bool was_said(const opt_parsed *parsed, const char *name)
     return parsed->origin[opt_find(&pool_options, name)] != OPT_FROM_DEFAULT;
 }
 
-/* The section `pool:` and what was said beside it; *run_text is the rest of the file. */
+/* The section `pool:` and what was said beside it; *pool_text and *run_text are the file in two. */
 static atom_status read_settings(pool_run *r, const pool_create *create, pool_said *said,
-                                 char **run_text)
+                                 char **pool_text, char **run_text)
 {
     opt_parsed parsed;
-    char *text = NULL, *pool = NULL;
+    char *text = NULL;
     uint64_t bytes;
     atom_status st;
     if (!atom_path_exists(create->config))
         return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", create->config);
     ATOM_TRY_CLEAN(atom_file_read(create->config, OPT_FILE_BYTES_MAX, &text, &bytes));
-    ATOM_TRY_CLEAN(pool_settings_split(text, bytes, &pool, run_text));
+    ATOM_TRY_CLEAN(pool_settings_split(text, bytes, pool_text, run_text));
     ATOM_TRY_CLEAN(opt_defaults(&pool_options, &r->settings, &parsed));
-    ATOM_TRY_CLEAN(
-        opt_read_text(&pool_options, create->config, pool, strlen(pool), &r->settings, &parsed));
+    ATOM_TRY_CLEAN(opt_read_text(&pool_options, create->config, *pool_text, strlen(*pool_text),
+                                 &r->settings, &parsed));
     ATOM_TRY_CLEAN(pool_options_set(&pool_options, create->settings, create->n_settings,
                                     &r->settings, &parsed));
     pool_settings_fill(&r->settings, &parsed);
     *said = (pool_said){.sync_steps = was_said(&parsed, "sync_steps"),
                         .codec = was_said(&parsed, "codec"),
                         .due_seconds = was_said(&parsed, "due_seconds")};
-    ATOM_TRY_CLEAN(pool_settings_check(&r->settings, &parsed, create->config, pool));
+    ATOM_TRY_CLEAN(pool_settings_check(&r->settings, &parsed, create->config, *pool_text));
 cleanup:
     atom_free(text);
-    atom_free(pool);
     return st;
 }
 
@@ -241,15 +240,15 @@ atom_status pool_run_create(const pool_run_config *config, const pool_create *cr
     pool_run_before before;
     pool_said said;
     gsp_pool_host host;
-    char *run_text = NULL;
+    char *pool_text = NULL, *run_text = NULL;
     atom_status st;
     ATOM_TRY_CLEAN(pool_run_begin(config, &r));
     r->genesis = true;
     if (!create->dry_run)
         ATOM_TRY_CLEAN(check_no_pool(r));
-    ATOM_TRY_CLEAN(read_settings(r, create, &said, &run_text));
+    ATOM_TRY_CLEAN(read_settings(r, create, &said, &pool_text, &run_text));
     ATOM_TRY_CLEAN(pool_run_configure(r, create->config, run_text, config->train, config->n_train));
-    ATOM_TRY_CLEAN(pool_settings_settle(&r->settings, &r->config));
+    ATOM_TRY_CLEAN(pool_settings_settle(&r->settings, &r->config, create->config, pool_text));
     ATOM_TRY_CLEAN(pool_host_place(config->host, r->dir, &host));
     if (!create->dry_run) {
         ATOM_TRY_CLEAN(check_place(r));
@@ -264,6 +263,7 @@ atom_status pool_run_create(const pool_run_config *config, const pool_create *cr
     r = NULL;
 cleanup:
     pool_run_close(&r);
+    atom_free(pool_text);
     atom_free(run_text);
     return st;
 }

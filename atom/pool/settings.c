@@ -273,49 +273,51 @@ pool_sync pool_settings_sync(const pool_settings *s)
 }
 
 /* A dense step has as many samples as all members make in one of their own, where nobody says more. */
-static atom_status settle_dense(pool_settings *s, const train_config *c)
+static atom_status settle_dense(pool_settings *s, const train_config *c, const char *path,
+                                const char *text)
 {
     int64_t steps;
     if (!s->global_batch_size)
         s->global_batch_size = s->batch * s->min_peers;
     int64_t most = s->global_batch_size / c->micro_batch_size;
     if (s->global_batch_size % c->micro_batch_size || most > POOL_MICRO_BATCHES_MAX)
-        return atom_fail(ATOM_E_USAGE,
-                         "global_batch_size: %lld is not a multiple of micro_batch_size %lld, or "
-                         "more than %d times as much",
-                         (long long)s->global_batch_size, (long long)c->micro_batch_size,
-                         POOL_MICRO_BATCHES_MAX);
+        return refuse(path, text, "global_batch_size",
+                      "%lld is not a multiple of micro_batch_size %lld, or more than %d times as "
+                      "much",
+                      (long long)s->global_batch_size, (long long)c->micro_batch_size,
+                      POOL_MICRO_BATCHES_MAX);
     if (pool_dense_read(s->dense_steps, s->steps, &steps) != ATOM_OK)
-        return atom_fail(ATOM_E_USAGE, "dense_steps: \"%.40s\" is not %s", s->dense_steps,
-                         atom_fail_message());
+        return refuse(path, text, "dense_steps", "\"%.40s\" is not %s", s->dense_steps,
+                      atom_fail_message());
     if (pool_settings_dense(s) >= (uint64_t)(s->batch * s->steps))
-        return atom_fail(ATOM_E_USAGE,
-                         "dense_steps: in whole steps of %lld samples these are all of the %lld of "
-                         "the run; use sync: gradients, or a smaller global_batch_size",
-                         (long long)s->global_batch_size, (long long)(s->batch * s->steps));
+        return refuse(path, text, "dense_steps",
+                      "in whole steps of %lld samples these are all of the %lld of "
+                      "the run; use sync: gradients, or a smaller global_batch_size",
+                      (long long)s->global_batch_size, (long long)(s->batch * s->steps));
     return ATOM_OK;
 }
 
-atom_status pool_settings_settle(pool_settings *s, train_config *c)
+atom_status pool_settings_settle(pool_settings *s, train_config *c, const char *path,
+                                 const char *text)
 {
     s->batch = c->micro_batch_size * c->gradient_accumulation_steps;
     s->steps = c->max_steps;
     if (s->dense_steps)
-        return settle_dense(s, c);
+        return settle_dense(s, c, path, text);
     if (s->sync != POOL_SYNC_GRADIENTS)
         return ATOM_OK;
     if (s->global_batch_size % c->micro_batch_size)
-        return atom_fail(ATOM_E_USAGE,
-                         "global_batch_size: %lld is not a multiple of micro_batch_size %lld",
-                         (long long)s->global_batch_size, (long long)c->micro_batch_size);
+        return refuse(path, text, "global_batch_size",
+                      "%lld is not a multiple of micro_batch_size %lld",
+                      (long long)s->global_batch_size, (long long)c->micro_batch_size);
     if (s->global_batch_size)
         s->batch = s->global_batch_size;
     else
         c->gradient_accumulation_steps = 1;
     int64_t most = s->batch / c->micro_batch_size;
     if (most > POOL_MICRO_BATCHES_MAX)
-        return atom_fail(ATOM_E_USAGE, "global_batch_size: %lld micro-batches are more than %d",
-                         (long long)most, POOL_MICRO_BATCHES_MAX);
+        return refuse(path, text, "global_batch_size", "%lld micro-batches are more than %d",
+                      (long long)most, POOL_MICRO_BATCHES_MAX);
     if (c->gradient_accumulation_steps > most)
         c->gradient_accumulation_steps = most;
     return ATOM_OK;

@@ -53,9 +53,10 @@ ATOM_MUST atom_status pool_settings_check(const pool_settings *settings, const o
 /*
  * The creator's: batch and steps follow from the run; with gradients its
  * gradient_accumulation_steps becomes that of one pass of one member (anchor.h). ATOM_E_USAGE for
- * what does not go together.
+ * what does not go together; path and text as above.
  */
-ATOM_MUST atom_status pool_settings_settle(pool_settings *settings, train_config *config);
+ATOM_MUST atom_status pool_settings_settle(pool_settings *settings, train_config *config,
+                                           const char *path, const char *text);
 /* How many samples are trained with summed gradients before parameters are averaged; 0: none. Of settings
  * that were settled or checked. */
 uint64_t pool_settings_dense(const pool_settings *settings);

@@ -141,6 +141,10 @@ class PoolDense(tool.DataCase):
                        "--listen", "127.0.0.1:0", *ALONE, says=says)
         for dense in ("100%", "0", "x", "-3", "60", "1e3"):
             refused(self.describe(60, dense), "dense_steps", "10%")
+        config = self.describe(60, "60")  # all of max_steps: known only when the run is
+        with open(config, encoding="utf-8") as f:
+            line = next(n for n, text in enumerate(f, 1) if "dense_steps" in text)
+        refused(config, f"{config}:{line}: dense_steps", "max_steps - 1")
         refused(self.describe(60, "10%", more="  sync: gradients\n"), "dense_steps", "gradients")
         refused(self.describe(60, "10%", more="  sync: slices\n"), "dense_steps", "slices")
         refused(self.describe(60, "10%", more="  fragments: 8\n"), "fragments", "dense_steps")

@@ -44,14 +44,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     atom_log_set_level(ATOM_LOG_ERROR);
     check_run(text);
-    m->n_fragments = 8;
+    bool dense = strstr(text, "dense_steps") != NULL; /* which takes one piece */
+    m->n_fragments = dense ? 1 : 8;
     m->n_files = 1;
     m->file[0].later = size & 1;
     strncpy(m->settings, text, sizeof m->settings - 1);
     strncpy(m->file[0].name, text, sizeof m->file[0].name - 1);
     atom_status st = pool_asks_settings(m, &s);
     if (st == ATOM_OK && (s.batch < 1 || s.steps < 1 || s.steps > INT64_MAX / s.batch ||
-                          s.sync_steps < 1 || s.fragments != 8))
+                          s.sync_steps < 1 || s.fragments != (int64_t)m->n_fragments))
+        abort();
+    if (st == ATOM_OK && s.dense_steps &&
+        (s.global_batch_size < 1 || pool_settings_dense(&s) % (uint64_t)s.global_batch_size ||
+         pool_settings_dense(&s) >= (uint64_t)(s.steps * s.batch)))
         abort();
     if (st != ATOM_OK && st != ATOM_E_FORMAT)
         abort();
