@@ -85,6 +85,7 @@ typedef struct opt_spec {
 
 enum {
     OPT_SPECS_MAX = 96,
+    OPT_SECTIONS_MAX = 4,
     OPT_POSITIONAL_MAX = 64,
     OPT_FILE_BYTES_MAX = 1 << 20,
     OPT_CHOICES_MAX = 16
@@ -151,6 +152,35 @@ ATOM_MUST atom_status opt_read_foreign(const opt_command *command, const char *p
                                        opt_parsed *parsed);
 /* May somebody else decide this row? */
 bool opt_is_shared(const opt_command *command, uint32_t row);
+/* The text of a file of this kind, freed with atom_free; missing: what is said where there is none. */
+ATOM_MUST atom_status opt_file_text(const char *path, const char *missing, char **text,
+                                    size_t *bytes);
+
+/*
+ * A YAML file that has lists beside its keys, as strict as the others. Keys of the mapping are rows of
+ * `top`, or name a section; a section is a list of mappings, each of them a struct of its own.
+ */
+typedef struct opt_section {
+    const opt_command *table;   /* of its items; the name is the section's key */
+    size_t items, count;        /* offsets in top's values: of a pointer to them, of a uint32_t */
+    size_t line;                /* offset in an item of its line (uint32_t); 0: it has none */
+    uint32_t most;              /* items */
+    const char *too_many;       /* "800 (hosts; there may be) 512" */
+    const char *begins, *needs; /* ends of messages about an item; NULL: nothing more */
+} opt_section;
+typedef struct opt_document {
+    const opt_command *top;
+    const opt_section *sections;
+    uint32_t n_sections;
+    const char *what; /* "a list of pools" */
+    const char *help; /* where keys are explained; NULL: a message lists them */
+} opt_document;
+/* values need no initialisation; an empty text leaves defaults. On failure they are freed and zeroed. */
+ATOM_MUST atom_status opt_read_document(const opt_document *document, const char *path,
+                                        const char *text, size_t bytes, void *values);
+/* Frees items, texts and lists and zeroes the struct. */
+void opt_document_free(const opt_document *document, void *values);
+
 /* One value from text: what the file reader and the command line use. LIST: adds one item. */
 ATOM_MUST atom_status opt_set(const opt_command *command, uint32_t row, const char *text,
                               void *values);

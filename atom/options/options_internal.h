@@ -1,6 +1,6 @@
 /*
- * What the files of options share among themselves: options_value.c below, options_yaml.c and
- * options_help.c on it, options.c on top.
+ * What the files of options share among themselves: options_value.c below, options_yaml.c,
+ * options_document.c and options_help.c on it, options.c on top.
  */
 #ifndef ATOM_OPTIONS_OPTIONS_INTERNAL_H
 #define ATOM_OPTIONS_OPTIONS_INTERNAL_H
@@ -21,6 +21,11 @@ ATOM_MUST atom_status opt_out_close(opt_out *out, char **text);
 
 const char *opt_value_name(const opt_spec *spec);
 void opt_write_value(FILE *f, const opt_spec *spec);
+
+/* options_yaml.c: a parser of that text, and what is wrong where it stands. */
+struct yaml_parser_s;
+ATOM_MUST atom_status opt_yaml_begin(struct yaml_parser_s *parser, const char *text, size_t bytes);
+ATOM_MUST atom_status opt_yaml_problem(const struct yaml_parser_s *parser, const char *path);
 
 /* opt_find for the first `bytes` of a name. */
 int32_t opt_find_part(const opt_command *command, const char *name, size_t bytes);

@@ -30,21 +30,33 @@ static atom_status at_event(const yaml_reader *r, atom_status st)
                         r->event.start_mark.column + 1);
 }
 
+atom_status opt_yaml_begin(yaml_parser_t *parser, const char *text, size_t bytes)
+{
+    if (!yaml_parser_initialize(parser))
+        return atom_fail_memory("a YAML parser", sizeof *parser);
+    yaml_parser_set_input_string(parser, (const unsigned char *)text, bytes);
+    yaml_parser_set_encoding(parser, YAML_UTF8_ENCODING);
+    return ATOM_OK;
+}
+
+atom_status opt_yaml_problem(const yaml_parser_t *p, const char *path)
+{
+    if (p->error == YAML_MEMORY_ERROR)
+        return atom_fail(ATOM_E_RESOURCE, "%s: not enough memory", path);
+    if (p->error == YAML_READER_ERROR)
+        return atom_fail(ATOM_E_USAGE, "%s: byte %zu: %s", path, p->problem_offset,
+                         p->problem ? p->problem : "not readable as UTF-8");
+    return atom_fail(ATOM_E_USAGE, "%s:%zu:%zu: not YAML: %s", path, p->problem_mark.line + 1,
+                     p->problem_mark.column + 1, p->problem ? p->problem : "cannot be parsed");
+}
+
 static atom_status next_event(yaml_reader *r)
 {
     yaml_event_delete(&r->event);
     if (yaml_parser_parse(&r->parser, &r->event))
         return ATOM_OK;
     memset(&r->event, 0, sizeof r->event);
-    if (r->parser.error == YAML_MEMORY_ERROR)
-        return atom_fail(ATOM_E_RESOURCE, "%s: not enough memory", r->path);
-    bool reader = r->parser.error == YAML_READER_ERROR;
-    if (reader)
-        return atom_fail(ATOM_E_USAGE, "%s: byte %zu: %s", r->path, r->parser.problem_offset,
-                         r->parser.problem ? r->parser.problem : "not readable as UTF-8");
-    return atom_fail(ATOM_E_USAGE, "%s:%zu:%zu: not YAML: %s", r->path,
-                     r->parser.problem_mark.line + 1, r->parser.problem_mark.column + 1,
-                     r->parser.problem ? r->parser.problem : "cannot be parsed");
+    return opt_yaml_problem(&r->parser, r->path);
 }
 
 /* A plain or quoted scalar without anchor or tag; its text has no NUL inside. */
@@ -191,10 +203,7 @@ static atom_status read_text(yaml_reader *r, const char *text, size_t bytes)
     if (bytes > OPT_FILE_BYTES_MAX)
         return atom_fail(ATOM_E_USAGE, "%s is larger than %d bytes; is it a configuration?",
                          r->path, OPT_FILE_BYTES_MAX);
-    if (!yaml_parser_initialize(&r->parser))
-        return atom_fail_memory("a YAML parser", sizeof r->parser);
-    yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, bytes);
-    yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
+    ATOM_TRY(opt_yaml_begin(&r->parser, text, bytes));
     atom_status st = read_stream(r);
     yaml_event_delete(&r->event);
     yaml_parser_delete(&r->parser);
@@ -217,16 +226,24 @@ atom_status opt_read_foreign(const opt_command *command, const char *path, const
     return st == ATOM_E_USAGE ? ATOM_E_FORMAT : st;
 }
 
+atom_status opt_file_text(const char *path, const char *missing, char **text, size_t *bytes)
+{
+    uint64_t n = 0;
+    if (!atom_path_exists(path))
+        return atom_fail(ATOM_E_USAGE, "%s", missing);
+    atom_status st = atom_file_read(path, OPT_FILE_BYTES_MAX, text, &n);
+    *bytes = (size_t)n;
+    return st == ATOM_E_FORMAT ? ATOM_E_USAGE : st;
+}
+
 atom_status opt_read_file(const opt_command *command, const char *path, void *values,
                           opt_parsed *parsed)
 {
-    char *text = NULL;
-    uint64_t bytes = 0;
-    if (!atom_path_exists(path))
-        return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", path);
-    atom_status st = atom_file_read(path, OPT_FILE_BYTES_MAX, &text, &bytes);
-    if (st == ATOM_OK)
-        st = opt_read_text(command, path, text, (size_t)bytes, values, parsed);
+    char *text = NULL, missing[512];
+    size_t bytes = 0;
+    snprintf(missing, sizeof missing, "there is no configuration file %s", path);
+    ATOM_TRY(opt_file_text(path, missing, &text, &bytes));
+    atom_status st = opt_read_text(command, path, text, bytes, values, parsed);
     atom_free(text);
-    return st == ATOM_E_FORMAT ? ATOM_E_USAGE : st;
+    return st;
 }
