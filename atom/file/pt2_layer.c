@@ -301,10 +301,10 @@ atom_status pt2_residual(pt2_eval *e, const pt2_value *a, const pt2_value *b)
     int32_t base;
     ATOM_TRY(pt2_force(e, a, &node.in[0]));
     ATOM_TRY(pt2_force(e, b, &node.in[1]));
-    if (node.in[0] == node.in[1])
-        return pt2_refuse(e, "it adds a tensor to itself; write 2 * x");
     if (!pt2_same_rows(e, a, b))
         return pt2_refuse(e, "it adds rows of different places, or of different shapes");
+    if (node.in[0] == node.in[1])
+        return pt2_refuse(e, "it adds a tensor to itself; write 2 * x");
     ATOM_TRY(pt2_node(e, &node, &base));
     return pt2_whole_result(e, base, a->v.rank >= b->v.rank ? a : b);
 }

@@ -459,6 +459,18 @@ class Caps(nn.Module):
         return F.cross_entropy(self.logits(ids).transpose(1, 2), targets)
 
 
+class BadOrder(nn.Module):
+    """A sum of rows of different places, which fit where there are as many sequences as places."""
+
+    def __init__(self, V=7, C=4):
+        super().__init__()
+        self.e, self.h = nn.Embedding(V, C), nn.Linear(C, V)
+
+    def forward(self, ids):
+        x = self.e(ids)
+        return self.h(x + x.transpose(0, 1))
+
+
 def export(model, args, path, dynamic=None):
     """As anybody does, but that the traces name no folder of this machine."""
     exported = torch.export.export(model, args, dynamic_shapes=dynamic)
@@ -514,6 +526,7 @@ def main():
             ("nano", Nano().train(), 10, True), ("llama", Llama(), 12, False), ("odd", Odd(), 11, True),
             ("conv", Conv(), 6, False), ("bad", Bad(), 5, False), ("bad-gate", BadGate(), 5, False),
             ("bad-mask", BadMask(), 5, False), ("bad-last", BadLast(), 5, False), ("bad-complex", BadComplex(), 5, False),
+            ("bad-order", BadOrder(), 2, False),
             ("acts", Acts(), 9, False), ("bare", Nano(bias=False).train(), 10, True), ("mha", Mha().train(), 10, False),
             ("encoder", Encoder().train(), 10, False), ("cis", Cis(), 12, False), ("caps", Caps(), 9, True), ("hub", None, 10, False)):
         if only and name not in only:

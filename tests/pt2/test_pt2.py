@@ -109,6 +109,7 @@ def main():
         check('F.gelu(x, approximate="tanh")' in bad, "it does not say what to write instead: " + bad)
         for name, words in (("gate", ["aten.mul.Tensor", "F.gelu(gate) * up", 'approximate="tanh"']),
                             ("mask", ["aten.scaled_dot_product_attention.default", "make_fixtures.py:", "causal"]),
+                            ("order", ["aten.add.Tensor", "x + x.transpose(0, 1)", "different places"]),
                             ("last", ["aten.index.Tensor", "torch.export.export(model, (ids, ids.clone()))"]),
                             ("complex", ["aten.add.Tensor", "x + self.wave", "torch.view_as_complex(x) * freqs_cis"])):
             bad = run("inspect", os.path.join(fixtures, f"bad-{name}.pt2"), code=2)
