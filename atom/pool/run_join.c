@@ -42,6 +42,20 @@ cleanup:
     return st;
 }
 
+/* How the pool is going, as far as the directory has told by now: it is for people alone. */
+static atom_status say_directory(const pool_run *r)
+{
+    char text[GSP_HEARTBEATS_TEXT_BYTES];
+    gsp_pool_status *s = atom_alloc(1, sizeof *s);
+    if (!s)
+        return atom_fail_memory("a status", sizeof *s);
+    gsp_pool_read_status(r->life, s);
+    if (*gsp_heartbeats_text(&s->directory, text))
+        pool_note(&r->hooks, "pool: %s", text);
+    atom_free(s);
+    return ATOM_OK;
+}
+
 /* All that a pool asks, before one byte of its files is fetched. */
 static atom_status check_manifest(pool_run *r, const pool_run_config *c)
 {
@@ -228,6 +242,7 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     ATOM_TRY_CLEAN(pool_run_begin(config, &r));
     r->data.patience_s = join->patience_s;
     ATOM_TRY_CLEAN(enter(r, config->host, join));
+    ATOM_TRY_CLEAN(say_directory(r));
     const gsp_manifest *m = gsp_pool_manifest(r->life);
     ATOM_TRY_CLEAN(check_manifest(r, config));
     ATOM_TRY_CLEAN(fetch_small(r, &small));

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { CONTACT_SECONDS = 1800, FOUND_PER_STEP = 16, NODES_PER_CONTACT = 2 };
+enum { CONTACT_SECONDS = 1800, FOUND_PER_STEP = 16, NODES_PER_CONTACT = 2, NODES_OF_BOOK = 4 };
 static const uint64_t SECOND_NS = 1000000000u, RENEW_NS = 240u * 1000000000ull;
 
 static void save(const gsp_address_book *b)
@@ -22,6 +22,31 @@ static void save(const gsp_address_book *b)
 }
 
 /* ---- opening ---- */
+
+/* Whoever is new, or moved, may know the directory. */
+static void add_nodes(gsp_address_book *b, const gsp_contact *contact, const gsp_address *from)
+{
+    char text[GSP_ADDRESS_TEXT_BYTES];
+    for (uint32_t i = 0; i < contact->n_addresses && i < NODES_PER_CONTACT; i++) {
+        gsp_address node = contact->address[i];
+        if (gsp_address_is_any(&node) && from)
+            node = *from;
+        node.port = contact->directory_port;
+        if (!gsp_address_is_any(&node) &&
+            gsp_directory_bootstrap(b->nodes, gsp_address_text(&node, text)) != ATOM_OK)
+            atom_log(ATOM_LOG_DEBUG, "%s", atom_fail_message());
+    }
+}
+
+/* Those that this host knew: OpenDHT remembers its nodes only where it was ended in order. */
+static void add_known_nodes(gsp_address_book *b)
+{
+    const gsp_known *best[NODES_OF_BOOK];
+    uint32_t n = gsp_peers_best(b->peers, best, NODES_OF_BOOK);
+    for (uint32_t i = 0; i < n; i++)
+        if (best[i]->contact.directory_port)
+            add_nodes(b, &best[i]->contact, &best[i]->from);
+}
 
 /* What helps to find members, and is done without where it cannot be had. */
 static void open_finders(gsp_address_book *b, const gsp_address_book_config *c)
@@ -37,6 +62,8 @@ static void open_finders(gsp_address_book *b, const gsp_address_book_config *c)
     for (uint32_t i = 0; b->nodes && i < c->n_bootstraps; i++)
         if (gsp_directory_bootstrap(b->nodes, c->bootstrap[i]) != ATOM_OK)
             atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    if (b->nodes)
+        add_known_nodes(b);
     atom_free(nodes);
 }
 
@@ -101,27 +128,16 @@ void gsp_address_book_renew(gsp_address_book *b, const gsp_contact *draft,
 
 /* ---- others ---- */
 
-/* Whoever is new may know the directory. */
-static void add_nodes(gsp_address_book *b, const gsp_contact *contact, const gsp_address *from)
-{
-    char text[GSP_ADDRESS_TEXT_BYTES];
-    for (uint32_t i = 0; i < contact->n_addresses && i < NODES_PER_CONTACT; i++) {
-        gsp_address node = contact->address[i];
-        if (gsp_address_is_any(&node) && from)
-            node = *from;
-        node.port = contact->directory_port;
-        if (!gsp_address_is_any(&node) &&
-            gsp_directory_bootstrap(b->nodes, gsp_address_text(&node, text)) != ATOM_OK)
-            atom_log(ATOM_LOG_DEBUG, "%s", atom_fail_message());
-    }
-}
-
 gsp_peers_added gsp_address_book_add(gsp_address_book *b, const gsp_contact *contact,
                                      const gsp_address *from)
 {
+    const gsp_known *known = gsp_peers_find(b->peers, contact->key);
+    bool moved = known && contact->sequence > known->contact.sequence &&
+                 (known->contact.directory_port != contact->directory_port ||
+                  memcmp(known->contact.address, contact->address, sizeof contact->address) != 0);
     gsp_peers_added added = gsp_peers_add(b->peers, contact, from, (uint64_t)atom_wall_seconds());
     b->changed |= added == GSP_PEERS_NEW || added == GSP_PEERS_NEWER;
-    if (added == GSP_PEERS_NEW && b->nodes && contact->directory_port)
+    if ((added == GSP_PEERS_NEW || moved) && b->nodes && contact->directory_port)
         add_nodes(b, contact, from);
     return added;
 }
@@ -137,8 +153,10 @@ void gsp_address_book_look(gsp_address_book *b, gsp_address_book_found *found, v
 {
     gsp_contact contact;
     gsp_lan_found heard;
-    for (int i = 0; b->nodes && i < FOUND_PER_STEP && gsp_directory_next(b->nodes, &contact); i++)
+    for (int i = 0; b->nodes && i < FOUND_PER_STEP && gsp_directory_next(b->nodes, &contact); i++) {
+        gsp_heartbeats_add(&b->beats, &contact, (uint64_t)atom_wall_seconds());
         found(context, &contact, NULL);
+    }
     if (!b->lan || now < b->lan_ns)
         return;
     b->lan_ns = now + SECOND_NS / 4;

@@ -11,6 +11,7 @@
 #define GOSSIP_POOL_ADDRESS_BOOK_H
 
 #include "gossip/directory/directory.h"
+#include "gossip/directory/heartbeats.h"
 #include "gossip/directory/lan.h"
 #include "gossip/directory/peers.h"
 
@@ -29,6 +30,7 @@ typedef struct gsp_address_book {
     gsp_peers *peers;
     gsp_lan *lan;         /* NULL: not spoken */
     gsp_directory *nodes; /* NULL: no part in it */
+    gsp_heartbeats beats; /* what the directory says of progress: for people */
     gsp_contact own;      /* signed; a key of zeros: none yet */
     bool own_changed;     /* renew it soon */
     bool changed;         /* save it soon */

@@ -15,11 +15,13 @@ static const uint64_t SECOND_NS = 1000000000u;
 
 void gsp_pool_renew_contact(gsp_pool *p)
 {
-    gsp_contact c = {.samples = atomic_load(&p->samples)};
+    gsp_contact c = {0};
     p->book.renewed_ns = atom_clock_ns();
     p->book.own_changed = false;
     if (p->door.is_guest || !p->book.peers)
         return;
+    if (p->door.has_manifest) /* in all, over restarts */
+        c.samples = gsp_pool_own_tokens(p) / p->door.manifest->tokens_per_sample;
     if (p->node) {
         const gsp_agree *a = gsp_node_look(p->node);
         memcpy(c.lineage, a->lineage.byte, sizeof c.lineage);

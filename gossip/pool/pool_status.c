@@ -135,6 +135,7 @@ void gsp_pool_snapshot(gsp_pool *p)
     s->bytes_out = net.wire_bytes_sent;
     s->bytes_in = net.wire_bytes_received;
     s->quota = p->month.quota;
+    gsp_heartbeats_look(&p->book.beats, (uint64_t)atom_wall_seconds(), &s->directory);
     s->faults = net.strangers + net.records_refused + p->refusals + s->member.refused;
     s->stage = gsp_headline_read(&p->headline, s->text);
     if (s->stage == GSP_POOL_RUNNING && text[0] && p->leaving_ns == 0 &&

@@ -117,6 +117,19 @@ static json_t *month_and_audits_json(const gsp_pool_status *s)
                      (json_int_t)s->member.unanswered);
 }
 
+/* What contacts in the directory say; null: none was seen there lately. */
+static json_t *directory_json(const gsp_heartbeats_seen *d)
+{
+    char text[GSP_HEARTBEATS_TEXT_BYTES];
+    json_t *o = d->members
+                    ? json_pack("{s:I, s:I, s:I, s:f, s:I, s:s}", "members", (json_int_t)d->members,
+                                "version", (json_int_t)d->version, "samples",
+                                (json_int_t)d->samples, "samples_per_s", d->samples_per_s, "time",
+                                (json_int_t)d->issued_s, "text", gsp_heartbeats_text(d, text))
+                    : json_null();
+    return json_pack("{s:o}", "directory", o);
+}
+
 /* Adds the members of `more`, which is taken; false: no memory. */
 static bool add(json_t *o, json_t *more)
 {
@@ -128,7 +141,8 @@ static bool add(json_t *o, json_t *more)
 struct json_t *gsp_pool_status_json(const gsp_pool_status *s, const gsp_pool_head *head)
 {
     json_t *o = head_json(s, head);
-    if (add(o, counts_json(s)) && add(o, month_and_audits_json(s)))
+    if (add(o, counts_json(s)) && add(o, month_and_audits_json(s)) &&
+        add(o, directory_json(&s->directory)))
         return o;
     json_decref(o);
     return NULL;

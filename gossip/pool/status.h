@@ -8,6 +8,7 @@
 #ifndef GOSSIP_POOL_STATUS_H
 #define GOSSIP_POOL_STATUS_H
 
+#include "gossip/directory/heartbeats.h"
 #include "gossip/member/node.h"
 #include "gossip/pool/manifest.h"
 #include "gossip/pool/quota.h"
@@ -65,6 +66,7 @@ typedef struct gsp_pool_status {
     uint64_t bytes_out, bytes_in; /* on the wire, since start */
     gsp_quota quota;              /* of this month */
     uint64_t faults;              /* refused messages, strangers, records that did not open */
+    gsp_heartbeats_seen directory; /* of the others, as they say */
     uint32_t n_peers;
     gsp_pool_peer peer[GSP_POOL_SHOWN_MAX]; /* ourselves first */
     uint32_t n_rounds;

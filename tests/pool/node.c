@@ -290,6 +290,12 @@ int main(int argc, char **argv)
     atom_status st = n ? ATOM_OK : atom_fail_memory("a node", sizeof *n);
     if (getenv("POOL_NODE_FINDERS"))
         host.no_lan = host.no_directory = false;
+    if (getenv("POOL_NODE_DIRECTORY")) { /* UDP port of its node; 0: any */
+        host.no_directory = false;
+        host.directory_port = (uint16_t)atoi(getenv("POOL_NODE_DIRECTORY"));
+    }
+    if (getenv("POOL_NODE_BOOTSTRAP"))
+        host.bootstrap[host.n_bootstraps++] = getenv("POOL_NODE_BOOTSTRAP");
     char *announce = getenv("POOL_NODE_ANNOUNCE"), *rest = NULL;
     for (char *at = announce ? strtok_r(announce, ",", &rest) : NULL;
          at && host.n_announce < GSP_TICKET_HOSTS_MAX; at = strtok_r(NULL, ",", &rest))

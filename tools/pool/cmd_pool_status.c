@@ -6,6 +6,7 @@
 #include "tools/pool/cmd_pool_ask.h"
 #include "tools/progress.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -151,6 +152,14 @@ static void add_mode(json_t *s)
     opt_free(&pool_options, &settings);
 }
 
+/* What other members say of themselves there, and how long ago the newest of them said it. */
+static void show_directory(const json_t *d)
+{
+    if (json_is_object(d))
+        cli_print("%s, %s ago\n", text_of(d, "text"),
+                  cli_duration(fmax(0, (double)time(NULL) - number_of(d, "time"))));
+}
+
 static void show(const json_t *s)
 {
     const char *name = text_of(s, "name");
@@ -162,6 +171,7 @@ static void show(const json_t *s)
         cli_print("%s: %s\n", text_of(s, "mode"), text_of(s, "mode_text"));
     bool paused = strcmp(text_of(s, "wish"), "pause") == 0;
     cli_print("%s: %s\n", paused ? "paused" : text_of(s, "state"), text_of(s, "text"));
+    show_directory(json_object_get(s, "directory"));
     show_members(json_object_get(s, "members"), paused);
     show_rounds(json_object_get(s, "rounds"));
     show_banned(json_object_get(s, "banned"));
