@@ -60,12 +60,12 @@ typedef struct gsp_pool_status {
     uint32_t manifest;
     double up_s; /* since start */
     gsp_node_status member;
-    uint64_t tokens, samples;     /* certified */
-    uint64_t own_samples;         /* as reported */
-    uint64_t own_tokens;          /* in this and in earlier runs (gsp_pool_own_tokens) */
-    uint64_t bytes_out, bytes_in; /* on the wire, since start */
-    gsp_quota quota;              /* of this month */
-    uint64_t faults;              /* refused messages, strangers, records that did not open */
+    uint64_t tokens, samples;      /* certified */
+    uint64_t own_samples;          /* as reported */
+    uint64_t own_tokens;           /* in this and in earlier runs (gsp_pool_own_tokens) */
+    uint64_t bytes_out, bytes_in;  /* on the wire, since start */
+    gsp_quota quota;               /* of this month */
+    uint64_t faults;               /* refused messages, strangers, records that did not open */
     gsp_heartbeats_seen directory; /* of the others, as they say */
     uint32_t n_peers;
     gsp_pool_peer peer[GSP_POOL_SHOWN_MAX]; /* ourselves first */
