@@ -7,6 +7,8 @@
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 
+#include "gossip/directory/directory.h"
+
 #include <string.h>
 
 typedef struct kept_values {
@@ -114,6 +116,7 @@ atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_h
     static const pool_host none = {0};
     host = host ? host : &none;
     const opt_list *listen = &host->listen, *announce = &host->announce;
+    const opt_list *nodes = &host->directory_nodes;
     *out = (gsp_pool_host){.directory = place,
                            .no_lan = host->no_lan,
                            .no_directory = host->no_directory,
@@ -127,6 +130,16 @@ atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_h
     if (listen->n > GSP_POOL_LISTEN_MAX || announce->n > GSP_TICKET_HOSTS_MAX)
         return atom_fail(ATOM_E_USAGE, "at most %d addresses to listen at and %d to announce",
                          GSP_POOL_LISTEN_MAX, GSP_TICKET_HOSTS_MAX);
+    if (nodes->n > GSP_POOL_BOOTSTRAPS_MAX)
+        return atom_fail(ATOM_E_USAGE, "at most %d nodes of the directory",
+                         GSP_POOL_BOOTSTRAPS_MAX);
+    if (nodes->n && host->no_directory)
+        return atom_fail(ATOM_E_USAGE, "directory_nodes has no effect with no_directory: leave one "
+                                       "of them out");
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        ATOM_TRY(gsp_directory_node_check(nodes->items[i]));
+        out->bootstrap[out->n_bootstraps++] = nodes->items[i];
+    }
     for (uint32_t i = 0; i < listen->n; i++)
         ATOM_TRY(gsp_address_parse(listen->items[i], &out->listen[out->n_listen++]));
     for (uint32_t i = 0; i < announce->n; i++)

@@ -16,7 +16,7 @@ enum { POOL_HOST_NAME_BYTES = 32 /* with the NUL */ };
 
 typedef struct pool_host {
     char *name; /* what others see beside the key; NULL: the machine's host name */
-    opt_list listen, announce;
+    opt_list listen, announce, directory_nodes;
     bool no_lan, no_directory, no_router, mains_only;
     char *hours;
     double celsius_max, others_max;
@@ -58,6 +58,12 @@ typedef struct pool_host {
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.no_directory),                                     \
          .help = "Do not take part in the public directory."},                                     \
+        {.name = "directory_nodes",                                                                \
+         .type = OPT_LIST,                                                                         \
+         .offset = offsetof(values_type, member.directory_nodes),                                  \
+         .value = "NAME:PORT",                                                                     \
+         .help = "Nodes of the directory (OpenDHT, UDP) to begin with, beside those of members "   \
+                 "that this host knows; they find the pool where all addresses are old."},         \
         {.name = "no_router",                                                                      \
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.no_router),                                        \

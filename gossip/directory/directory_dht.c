@@ -513,11 +513,17 @@ static bool host_right(const char *host)
     return memchr(host, ':', (size_t)(colon - host)) == NULL;
 }
 
+atom_status gsp_directory_node_check(const char *host)
+{
+    return host_right(host)
+               ? ATOM_OK
+               : atom_fail(ATOM_E_USAGE, "'%.80s' is not a directory node; write HOST:PORT", host);
+}
+
 atom_status gsp_directory_bootstrap(gsp_directory *d, const char *host)
 {
-    if (!host_right(host))
-        return atom_fail(ATOM_E_USAGE, "'%.80s' is not a directory node; write HOST:PORT", host);
     atom_status st = ATOM_OK;
+    ATOM_TRY(gsp_directory_node_check(host));
     pthread_mutex_lock(&d->lock);
     if (d->n_hosts == GSP_DIRECTORY_BOOTSTRAPS_MAX) {
         st = atom_fail(ATOM_E_RESOURCE, "%d directory nodes wait to be tried; try again later",
