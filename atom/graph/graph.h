@@ -193,9 +193,10 @@ ATOM_MUST atom_status graph_fuse(const graph *g, graph **out);
  * y + (scale) B A dropout(x) in its columns. Nodes and parameters of a target: its name and ".lora_A", ".lora_B" (parameters:
  * ".weight" behind that). Targets of one linear share the dropped x. With dora (Liu et al. 2024,
  * DoRA; sections 4.1 and 4.3) each of those columns is then given the length that a third parameter,
- * ".lora_magnitude_vector" [rows], says: with n the norm of its row of W + scale B A, which counts as a
- * constant, and x' = dropout(x), y + (m / n) (W x' + (scale) B A x') - W x'. A starts uniform as
- * PyTorch's linear does, B zero; m must be set to the norms of W's rows. Targets in ascending (param, first), without overlap; of an
+ * ".lora_magnitude_vector" [rows], says: y + (m / n) (W x' + (scale) B A x') - W x', with
+ * x' = dropout(x), and n the norm of its row of W + scale B A, which counts as a constant. A starts
+ * uniform as PyTorch's linear does, B zero; m must be set to the norms of W's rows. Targets in
+ * ascending (param, first), without overlap; of an
  * unfused graph. ATOM_E_USAGE names a target that no linear multiplies by, or too large a rank.
  * Random numbers of the others stay as they are; with no target g is only frozen, and refused.
  */
