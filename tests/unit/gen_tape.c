@@ -128,6 +128,46 @@ static void every_wait_is_needed(void **state)
     assert_true(dropped > 300);
 }
 
+static bool same_range(swap_range a, swap_range b)
+{
+    return a.space == b.space && a.offset == b.offset && a.bytes == b.bytes;
+}
+
+/* On the host the gradient of a boundary has no place of its own: it goes where the boundary of its
+ * micro-batch was, once backward has brought that back. */
+static void a_gradient_takes_the_place_of_its_boundary(void **state)
+{
+    (void)state;
+    random_gpt2 r = random_gpt2_make(3);
+    graph *g = fused(&r.config, r.B, r.T);
+    part_device device = card(1e12, 1e10);
+    part_profile *profile = NULL;
+    gen_lowered *low = NULL;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    part_plan *plan = strided_plan(g, profile, 2, 3);
+    plan->boundaries = PART_ON_HOST;
+    assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+    const swap_tape *tape = low->tapes[SWAP_TAPE_TRAIN];
+    assert_int_equal(swap_hazard_check(tape), ATOM_OK);
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < tape->n; i++) {
+        const swap_instr *out = &tape->instrs[i];
+        bool back = false; /* what was there came back to the same visit */
+        for (uint32_t j = 0; out->code == SWAP_STASH && j < i; j++) {
+            const swap_instr *in = &tape->instrs[j];
+            back |= in->code == SWAP_UNSTASH && in->sub_model == out->sub_model &&
+                    in->micro_batch == out->micro_batch && same_range(in->src, out->dst);
+        }
+        taken += back;
+    }
+    assert_true(plan->n_sub_models > 2);
+    assert_int_equal(taken, (plan->n_sub_models - 1) * plan->micro_batches);
+    gen_lowered_close(&low);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 static part_verdict judge(const graph *g, const part_profile *profile, const part_plan *plan)
 {
     gen_judge j = {.g = g, .profile = profile};
@@ -455,6 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_wait_is_needed),
+        cmocka_unit_test(a_gradient_takes_the_place_of_its_boundary),
         cmocka_unit_test(compute_and_copies_overlap),
         cmocka_unit_test(each_stall_has_an_owner),
         cmocka_unit_test(lowering_is_reproducible),
