@@ -406,7 +406,8 @@ static void place_host_store(gen_layout *layout, gen_store *s, uint64_t *total)
 }
 
 /* The gradient of a boundary goes where the boundary was: backward of a micro-batch has brought that
- * back, for the last time, before it makes the gradient. */
+ * back, for the last time, before it makes the gradient. With a state on disk it has a place of its
+ * own: the search would make more cuts in what that leaves, and they take it from held blocks. */
 static void place_stashes(gen_layout *layout)
 {
     uint64_t base = layout->out->host_bytes, at = base;
@@ -415,7 +416,10 @@ static void place_stashes(gen_layout *layout)
         place_host_store(layout, &v->kept, &at);
         place_host_store(layout, &v->sent, &at);
         place_host_store(layout, &v->x_store, &at);
-        v->dx_store.host = v->x_store.host;
+        if (layout->plan->disk)
+            place_host_store(layout, &v->dx_store, &at);
+        else
+            v->dx_store.host = v->x_store.host;
     }
     place_host_store(layout, &layout->late, &at);
     (void)region(layout->out, SWAP_HOST, "stashes", at - base);

@@ -235,16 +235,6 @@ int64_t part_noise_price(const part_search_state *s, const part_setting *setting
     return price < 1 ? 1 : (int64_t)price;
 }
 
-/* What crosses a cut takes host memory that would hold blocks of a state on disk: so much of the
- * state is read and written once more in each step. */
-static int64_t held_price(const part_search_state *s, const part_setting *setting)
-{
-    const double kib = 1024.0 * setting->micro_batches;
-    if (!s->model->disk || !s->request->host_hold_bytes || setting->boundaries != PART_ON_HOST)
-        return 0;
-    return (int64_t)(part_disk_seconds(&s->profile->device, kib) * 1e12);
-}
-
 /* Far above what any cut could save, and such that the sum over all cuts stays a number. */
 static int64_t dearest(const part_search_state *s, int64_t price)
 {
@@ -342,7 +332,7 @@ atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal
     part_plan *plan = NULL, *best = NULL;
     part_verdict v;
     int64_t too_cheap = 0, dear_enough = INT64_MAX;
-    setting.cut_price = part_noise_price(s, &setting) + held_price(s, &setting);
+    setting.cut_price = part_noise_price(s, &setting);
     const int64_t highest = dearest(s, setting.cut_price);
     s->cuts_bytes = 0;
     for (int round = 0; round < CUT_ROUNDS_MAX; round++) {
