@@ -41,7 +41,8 @@ struct text_encoder {
     symbol *symbols; /* [symbols_n], grown for the longest piece so far */
     uint64_t *heap;  /* rank << 32 | position; [3 * symbols_n] */
     size_t symbols_n;
-    text_normal nfc, spaces;
+    text_normal nfc, spaces, other;
+    text_unigram_scratch ways;
 };
 
 atom_status text_encoder_open(const text_tokenizer *t, text_encoder **out)
@@ -75,6 +76,8 @@ void text_encoder_close(text_encoder **encoder)
     atom_free(e->symbols);
     text_normal_fini(&e->nfc);
     text_normal_fini(&e->spaces);
+    text_normal_fini(&e->other);
+    text_unigram_scratch_fini(&e->ways);
     atom_free(e->heap);
     atom_free(e);
     *encoder = NULL;
@@ -245,8 +248,19 @@ static bool merge_whole(const text_tokenizer *t, const uint8_t *piece, size_t by
     return found != TEXT_NO_ID;
 }
 
+/* ids has room for n. */
+static atom_status encode_fresh(text_encoder *e, const uint8_t *piece, uint32_t n, uint32_t *ids,
+                                uint32_t *made)
+{
+    if (e->t->unigram)
+        return text_unigram_encode(e->t->unigram, &e->ways, e->t->recipe.fallback,
+                                   (const char *)piece, n, ids, made);
+    *made = merge_whole(e->t, piece, n, ids) ? 1 : merge_scan(e->t, piece, n, ids);
+    return ATOM_OK;
+}
+
 /* out has room for n ids. */
-static void encode_short(text_encoder *e, const uint8_t *piece, uint32_t n, text_ids *out)
+static atom_status encode_short(text_encoder *e, const uint8_t *piece, uint32_t n, text_ids *out)
 {
     uint32_t ids[SCAN_BYTES_MAX];
     uint64_t key[4] = {0};
@@ -260,10 +274,10 @@ static void encode_short(text_encoder *e, const uint8_t *piece, uint32_t n, text
         if (slot->n && memcmp(slot->key, key, sizeof key) == 0) {
             memcpy(out->ids + out->n, slot->ids, slot->n * sizeof *ids);
             out->n += slot->n;
-            return;
+            return ATOM_OK;
         }
     }
-    n = merge_whole(e->t, piece, n, ids) ? 1 : merge_scan(e->t, piece, n, ids);
+    ATOM_TRY(encode_fresh(e, piece, n, ids, &n));
     memcpy(out->ids + out->n, ids, n * sizeof *ids);
     out->n += n;
     if (slot && n <= CACHE_IDS_MAX) {
@@ -271,6 +285,16 @@ static void encode_short(text_encoder *e, const uint8_t *piece, uint32_t n, text
         memcpy(slot->ids, ids, n * sizeof *ids);
         slot->n = n;
     }
+    return ATOM_OK;
+}
+
+static atom_status encode_unigram(text_encoder *e, const char *text, size_t n, text_ids *out)
+{
+    uint32_t made = 0;
+    ATOM_TRY(text_unigram_encode(e->t->unigram, &e->ways, e->t->recipe.fallback, text, n,
+                                 out->ids + out->n, &made));
+    out->n += made;
+    return ATOM_OK;
 }
 
 static atom_status encode_piece(text_encoder *e, const char *text, size_t n, text_ids *out)
@@ -281,7 +305,9 @@ static atom_status encode_piece(text_encoder *e, const char *text, size_t n, tex
     if (n == 1 && !e->t->recipe.metaspace)
         out->ids[out->n++] = e->t->byte_ids[*piece];
     else if (n <= SCAN_BYTES_MAX)
-        encode_short(e, piece, (uint32_t)n, out);
+        st = encode_short(e, piece, (uint32_t)n, out);
+    else if (e->t->unigram)
+        st = encode_unigram(e, text, n, out);
     else if (merge_whole(e->t, piece, n, out->ids + out->n))
         out->n++;
     else
@@ -337,11 +363,69 @@ static atom_status encode_metaspace(text_encoder *e, const char *text, size_t by
             if (((uint8_t)s[end] & 0xc0) == 0x80)
                 continue;
             uint32_t class = text_class((uint8_t)s[end]);
-            if (!text_joins(e->t, before, class) || (r->hard_split && s[end] == ' '))
+            bool joins = e->t->unigram || text_joins(e->t, before, class);
+            if (!joins || (r->hard_split && s[end] == ' '))
                 break;
             before = class;
         }
         ATOM_TRY(encode_piece(e, s + at, end - at, out));
+    }
+    return ATOM_OK;
+}
+
+/* The steps of a Unigram tokenizer; *text becomes one of two buffers that take turns. */
+static atom_status normalize(text_encoder *e, const char **text, size_t *bytes)
+{
+    const text_recipe *r = &e->t->recipe;
+    text_normal *turns[2] = {&e->nfc, &e->other};
+    for (uint32_t i = 0, turn = 0; i < r->normal_n; i++) {
+        text_normal *to = turns[turn];
+        bool changed = true;
+        switch (r->normal[i]) {
+        case TEXT_NORMAL_NFC:
+            ATOM_TRY(text_normal_nfc(to, *text, *bytes, &changed));
+            break;
+        case TEXT_NORMAL_NFKC:
+            ATOM_TRY(text_normal_nfkc(to, *text, *bytes));
+            break;
+        case TEXT_NORMAL_CHARSMAP:
+            ATOM_TRY(text_charsmap_apply(r->charsmap, to, *text, *bytes));
+            break;
+        case TEXT_NORMAL_RUNS_TO_METASPACE:
+        case TEXT_NORMAL_RUNS_TO_SPACE:
+            ATOM_TRY(
+                text_normal_runs(to, *text, *bytes,
+                                 r->normal[i] == TEXT_NORMAL_RUNS_TO_SPACE ? " " : "\xe2\x96\x81"));
+            break;
+        case TEXT_NORMAL_STRIP_LEFT:
+        case TEXT_NORMAL_STRIP_RIGHT:
+            text_strip(text, bytes, r->normal[i] == TEXT_NORMAL_STRIP_LEFT,
+                       r->normal[i] == TEXT_NORMAL_STRIP_RIGHT);
+            changed = false;
+            break;
+        }
+        if (changed) {
+            *text = to->text;
+            *bytes = to->bytes;
+            turn = !turn;
+        }
+    }
+    return ATOM_OK;
+}
+
+/* The whole text, or each word of it by itself. */
+static atom_status encode_words(text_encoder *e, const char *text, size_t bytes, bool first,
+                                text_ids *out)
+{
+    size_t n = 0;
+    ATOM_TRY(normalize(e, &text, &bytes));
+    if (!e->t->recipe.words)
+        return encode_metaspace(e, text, bytes, first, out);
+    for (size_t at = 0, end; at < bytes; at = end + n) {
+        for (end = at; end < bytes && !(n = text_space_at(text + end, bytes - end)); end++)
+            ;
+        if (end > at)
+            ATOM_TRY(encode_metaspace(e, text + at, end - at, first && at == 0, out));
     }
     return ATOM_OK;
 }
@@ -352,7 +436,7 @@ static atom_status encode_ordinary(text_encoder *e, const char *text, size_t byt
     if (bytes == 0)
         return ATOM_OK;
     if (e->t->recipe.metaspace)
-        return encode_metaspace(e, text, bytes, first, out);
+        return encode_words(e, text, bytes, first, out);
     return e->t->recipe.digits ? encode_digits(e, text, bytes, out)
                                : encode_pieces(e, text, bytes, out);
 }

@@ -18,7 +18,7 @@ void text_normal_fini(text_normal *n)
     *n = (text_normal){0};
 }
 
-static atom_status append(text_normal *n, const char *text, size_t bytes)
+atom_status text_normal_append(text_normal *n, const char *text, size_t bytes)
 {
     if (n->capacity - n->bytes < bytes) {
         size_t capacity = n->capacity + n->capacity / 2 + bytes + 64;
@@ -62,21 +62,22 @@ static bool is_stable(uint32_t c)
 }
 
 /* The first character from `at` that may change, or `bytes`. */
-static size_t find_unstable(const char *text, size_t bytes, size_t at)
+static size_t find_unstable(bool compatible, const char *text, size_t bytes, size_t at)
 {
     while (at < bytes) {
         size_t n = 1;
-        if ((uint8_t)text[at] >= 0x80 && !is_stable(decode(text + at, &n)))
+        if ((uint8_t)text[at] >= 0x80 && (compatible || !is_stable(decode(text + at, &n))))
             return at;
         at += n;
     }
     return bytes;
 }
 
-/* Appends the NFC of a stretch. */
-static atom_status append_nfc(text_normal *n, const char *text, size_t bytes)
+/* Appends the normal form of a stretch. */
+static atom_status append_form(text_normal *n, bool compatible, const char *text, size_t bytes)
 {
-    const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    const utf8proc_option_t options =
+        UTF8PROC_STABLE | UTF8PROC_COMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
     for (size_t want = bytes + 16;;) {
         if (want > n->points_capacity) {
             int32_t *grown = atom_realloc(n->points, want, sizeof *grown);
@@ -98,13 +99,14 @@ static atom_status append_nfc(text_normal *n, const char *text, size_t bytes)
         utf8proc_ssize_t made = utf8proc_reencode(n->points, points, options);
         if (made < 0)
             return atom_fail(ATOM_E_RUNTIME, "utf8proc: %s", utf8proc_errmsg(made));
-        return append(n, (const char *)n->points, (size_t)made);
+        return text_normal_append(n, (const char *)n->points, (size_t)made);
     }
 }
 
-atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes, bool *changed)
+static atom_status compose(text_normal *n, bool compatible, const char *text, size_t bytes,
+                           bool *changed)
 {
-    size_t done = 0, at = find_unstable(text, bytes, 0);
+    size_t done = 0, at = find_unstable(compatible, text, bytes, 0);
     *changed = at < bytes;
     n->bytes = 0;
     while (at < bytes) {
@@ -113,14 +115,64 @@ atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes, bool
             at--;
         while (end < bytes && (uint8_t)text[end] >= 0x80)
             end++;
-        ATOM_TRY(append(n, text + done, at - done));
-        ATOM_TRY(append_nfc(n, text + at, end - at));
+        ATOM_TRY(text_normal_append(n, text + done, at - done));
+        ATOM_TRY(append_form(n, compatible, text + at, end - at));
         done = end;
-        at = find_unstable(text, bytes, end);
+        at = find_unstable(compatible, text, bytes, end);
     }
-    if (*changed)
-        ATOM_TRY(append(n, text + done, bytes - done));
+    if (*changed || compatible)
+        ATOM_TRY(text_normal_append(n, text + done, bytes - done));
     return ATOM_OK;
+}
+
+atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes, bool *changed)
+{
+    return compose(n, false, text, bytes, changed);
+}
+
+atom_status text_normal_nfkc(text_normal *n, const char *text, size_t bytes)
+{
+    bool changed;
+    return compose(n, true, text, bytes, &changed);
+}
+
+atom_status text_normal_runs(text_normal *n, const char *text, size_t bytes, const char *as)
+{
+    n->bytes = 0;
+    for (size_t at = 0, end; at < bytes; at = end) {
+        bool space = text[at] == ' ';
+        for (end = at + 1; end < bytes && (text[end] == ' ') == space;)
+            end++;
+        bool run = space && end - at > 1;
+        ATOM_TRY(text_normal_append(n, run ? as : text + at, run ? strlen(as) : end - at));
+    }
+    return ATOM_OK;
+}
+
+size_t text_space_at(const char *text, size_t bytes)
+{
+    size_t n = 1;
+    if (bytes == 0 || ((uint8_t)*text & 0xc0) == 0x80)
+        return 0;
+    uint32_t c = (uint8_t)*text < 0x80 ? (uint8_t)*text : decode(text, &n);
+    bool space = (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+                 (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+                 c == 0x205f || c == 0x3000;
+    return space ? n : 0;
+}
+
+void text_strip(const char **text, size_t *bytes, bool left, bool right)
+{
+    for (size_t n; left && (n = text_space_at(*text, *bytes)); *bytes -= n)
+        *text += n;
+    while (right && *bytes) {
+        size_t at = *bytes - 1;
+        while (at > 0 && ((uint8_t)(*text)[at] & 0xc0) == 0x80)
+            at--;
+        if (!text_space_at(*text + at, *bytes - at))
+            break;
+        *bytes = at;
+    }
 }
 
 atom_status text_normal_spaces(text_normal *n, const char *text, size_t bytes, bool prepend,
@@ -131,13 +183,13 @@ atom_status text_normal_spaces(text_normal *n, const char *text, size_t bytes, b
     if (prepend && missing && bytes)
         prepend = text[0] != ' ' && (bytes < 3 || memcmp(text, metaspace, 3) != 0);
     if (prepend && bytes)
-        ATOM_TRY(append(n, " ", 1));
+        ATOM_TRY(text_normal_append(n, " ", 1));
     for (size_t at = 0; at < bytes;) {
         const char *found = memmem(text + at, bytes - at, metaspace, 3);
         size_t end = found ? (size_t)(found - text) : bytes;
-        ATOM_TRY(append(n, text + at, end - at));
+        ATOM_TRY(text_normal_append(n, text + at, end - at));
         if (found)
-            ATOM_TRY(append(n, " ", 1));
+            ATOM_TRY(text_normal_append(n, " ", 1));
         at = found ? end + 3 : bytes;
     }
     return ATOM_OK;

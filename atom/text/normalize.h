@@ -26,6 +26,19 @@ void text_normal_fini(text_normal *n);
 ATOM_MUST atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes,
                                       bool *changed);
 
+/* n->text becomes the NFKC of a valid UTF-8 text. */
+ATOM_MUST atom_status text_normal_nfkc(text_normal *n, const char *text, size_t bytes);
+
+/* n->text gets more text behind it. */
+ATOM_MUST atom_status text_normal_append(text_normal *n, const char *text, size_t bytes);
+/* Runs of two and more plain spaces become `as`. */
+ATOM_MUST atom_status text_normal_runs(text_normal *n, const char *text, size_t bytes,
+                                       const char *as);
+/* Bytes of the character of Unicode's White_Space that text starts with; 0: it is none. */
+size_t text_space_at(const char *text, size_t bytes);
+/* Takes such characters off the ends. */
+void text_strip(const char **text, size_t *bytes, bool left, bool right);
+
 /* Bytes of the character at text if Unicode calls it a number (Nd, Nl, No), else 0. Also 0 inside a
  * character, and if bytes is 0. Valid UTF-8. */
 size_t text_number_at(const char *text, size_t bytes);

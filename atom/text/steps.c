@@ -13,7 +13,7 @@
 
 typedef struct steps {
     const char *name; /* of the file */
-    text_recipe r;
+    text_recipe *r;
     bool bytes; /* a ByteLevel pre-tokenizer was seen */
     const char *begin, *finish;
 } steps;
@@ -22,7 +22,7 @@ static atom_status unsupported(const steps *s, const char *key, const char *what
 {
     return atom_fail(ATOM_E_UNSUPPORTED,
                      "%s: \"%s\" is %s; atom reads the byte-level BPE of GPT-2, Llama-3 and Qwen, "
-                     "and BPE with metaspaces and byte fallback",
+                     "BPE with metaspaces and byte fallback, and Unigram with metaspaces",
                      s->name, key, what);
 }
 
@@ -61,26 +61,82 @@ static const json_t *step_at(const json_t *step, const char *list, size_t i)
     return i == 0 && !absent(step) ? step : NULL;
 }
 
+static atom_status add_normal(steps *s, text_normal_step kind)
+{
+    if (s->r->normal_n == TEXT_NORMAL_STEPS_MAX)
+        return unsupported(s, "normalizer", "a sequence of too many steps");
+    s->r->normal[s->r->normal_n++] = kind;
+    return ATOM_OK;
+}
+
+static atom_status read_charsmap(steps *s, const json_t *step)
+{
+    const char *map = text_of(step, "precompiled_charsmap");
+    if (s->r->charsmap)
+        return unsupported(s, "normalizer", "two of Precompiled");
+    if (!*map) /* as SentencePiece's identity */
+        return ATOM_OK;
+    ATOM_TRY(text_charsmap_read(map, s->name, &s->r->charsmap));
+    return add_normal(s, TEXT_NORMAL_CHARSMAP);
+}
+
+static atom_status read_strip(steps *s, const json_t *step)
+{
+    if (json_is_true(json_object_get(step, "strip_left")))
+        ATOM_TRY(add_normal(s, TEXT_NORMAL_STRIP_LEFT));
+    return json_is_true(json_object_get(step, "strip_right"))
+               ? add_normal(s, TEXT_NORMAL_STRIP_RIGHT)
+               : ATOM_OK;
+}
+
+/* A step of a Unigram tokenizer before spaces are replaced; *known: it is one. */
+static atom_status read_unigram_step(steps *s, const json_t *step, bool *known)
+{
+    const char *content = text_of(step, "content");
+    const char *regex = text_of(json_object_get(step, "pattern"), "Regex");
+    bool runs = is(step, "Replace") && strcmp(regex, " {2,}") == 0;
+    *known = true;
+    if (is(step, "NFC"))
+        return add_normal(s, TEXT_NORMAL_NFC);
+    if (is(step, "NFKC"))
+        return add_normal(s, TEXT_NORMAL_NFKC);
+    if (is(step, "Precompiled"))
+        return read_charsmap(s, step);
+    if (is(step, "Strip"))
+        return read_strip(s, step);
+    if (runs && strcmp(content, METASPACE) == 0)
+        return add_normal(s, TEXT_NORMAL_RUNS_TO_METASPACE);
+    if (runs && strcmp(content, " ") == 0)
+        return add_normal(s, TEXT_NORMAL_RUNS_TO_SPACE);
+    *known = false;
+    return ATOM_OK;
+}
+
 static atom_status read_normalizer(steps *s, const json_t *whole)
 {
     const json_t *step;
     bool replaced = false;
     for (size_t i = 0; (step = step_at(whole, "normalizers", i)); i++) {
         const json_t *pattern = json_object_get(step, "pattern");
-        if (is(step, "NFC") && !s->r.metaspace) {
-            s->r.nfc = true;
-        } else if (is(step, "Prepend") && !replaced && !s->r.nfc &&
+        bool known = false;
+        if (s->r->unigram && !replaced && !s->r->prepend)
+            ATOM_TRY(read_unigram_step(s, step, &known));
+        if (known)
+            continue;
+        if (is(step, "NFC") && !s->r->unigram && !s->r->metaspace) {
+            s->r->nfc = true;
+        } else if (is(step, "Prepend") && !replaced && !s->r->nfc &&
                    strcmp(text_of(step, "prepend"), METASPACE) == 0) {
-            s->r.prepend = s->r.prepend_every = true;
-        } else if (is(step, "Replace") && !s->r.nfc && !replaced &&
+            s->r->prepend = s->r->prepend_every = true;
+        } else if (is(step, "Replace") && !s->r->nfc && !replaced &&
                    strcmp(text_of(step, "content"), METASPACE) == 0 &&
                    strcmp(text_of(pattern, "String"), " ") == 0) {
-            replaced = s->r.metaspace = true;
+            replaced = s->r->metaspace = true;
         } else {
             return unsupported(s, "normalizer", type_of(step));
         }
     }
-    if (s->r.prepend && !replaced)
+    if (s->r->prepend && !replaced)
         return unsupported(s, "normalizer", "a Prepend without a Replace of spaces");
     return ATOM_OK;
 }
@@ -93,11 +149,11 @@ static atom_status read_byte_level(steps *s, const json_t *step)
     if (regex && !json_is_boolean(regex))
         return unsupported(s, "pre_tokenizer.use_regex", "not true or false");
     if (!json_is_false(regex)) {
-        if (s->r.pattern)
+        if (s->r->pattern)
             return unsupported(s, "pre_tokenizer.use_regex", "true after a Split");
-        s->r.pattern = text_pattern_gpt2();
+        s->r->pattern = text_pattern_gpt2();
     }
-    if (!s->r.pattern)
+    if (!s->r->pattern)
         return unsupported(s, "pre_tokenizer.use_regex", "false, with no Split before it");
     s->bytes = true;
     return ATOM_OK;
@@ -107,13 +163,13 @@ static atom_status read_split(steps *s, const json_t *step)
 {
     const char *regex =
         json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
-    if (s->r.pattern)
+    if (s->r->pattern)
         return unsupported(s, "pre_tokenizer", "two Splits");
     if (strcmp(text_of(step, "behavior"), "Isolated") != 0 ||
         json_is_true(json_object_get(step, "invert")))
         return unsupported(s, "pre_tokenizer", "a Split that is not Isolated, or inverted");
-    s->r.pattern = regex ? text_pattern_find(regex) : NULL;
-    if (!s->r.pattern) {
+    s->r->pattern = regex ? text_pattern_find(regex) : NULL;
+    if (!s->r->pattern) {
         char what[120];
         snprintf(what, sizeof what, "a Split by an unknown pattern (%.60s)", regex ? regex : "");
         return unsupported(s, "pre_tokenizer", what);
@@ -125,18 +181,18 @@ static atom_status read_metaspace(steps *s, const json_t *step)
 {
     const char *scheme = text_of(step, "prepend_scheme");
     const json_t *split = json_object_get(step, "split");
-    if (s->r.metaspace || strcmp(text_of(step, "replacement"), METASPACE) != 0)
+    if (s->r->metaspace || strcmp(text_of(step, "replacement"), METASPACE) != 0)
         return unsupported(s, "pre_tokenizer",
                            "a Metaspace beside others, or of another character");
-    s->r.metaspace = true;
+    s->r->metaspace = true;
     if (strcmp(scheme, "always") == 0 ||
         (!*scheme && !json_is_false(json_object_get(step, "add_prefix_space"))))
-        s->r.prepend = s->r.prepend_every = s->r.prepend_missing = true;
+        s->r->prepend = s->r->prepend_every = s->r->prepend_missing = true;
     else if (strcmp(scheme, "first") == 0)
-        s->r.prepend = s->r.prepend_missing = true;
+        s->r->prepend = s->r->prepend_missing = true;
     else if (*scheme && strcmp(scheme, "never") != 0)
         return unsupported(s, "pre_tokenizer.prepend_scheme", scheme);
-    s->r.hard_split = !json_is_false(split);
+    s->r->hard_split = !json_is_false(split);
     return ATOM_OK;
 }
 
@@ -145,17 +201,19 @@ static atom_status read_pre_tokenizer(steps *s, const json_t *whole)
     const json_t *step;
     atom_status st = ATOM_OK;
     for (size_t i = 0; st == ATOM_OK && (step = step_at(whole, "pretokenizers", i)); i++) {
-        bool first = !s->bytes && !s->r.metaspace;
+        bool first = !s->bytes && !s->r->metaspace;
         if (first && is(step, "ByteLevel")) {
             st = read_byte_level(s, step);
         } else if (first && is(step, "Split")) {
             st = read_split(s, step);
-        } else if (first && !s->r.digits && !s->r.pattern && is(step, "Digits")) {
-            s->r.digits = true;
-            s->r.digits_single = json_is_true(json_object_get(step, "individual_digits"));
-        } else if (i == 0 && !s->r.nfc && !s->r.metaspace && is(step, "Metaspace")) {
+        } else if (first && !s->r->digits && !s->r->pattern && is(step, "Digits")) {
+            s->r->digits = true;
+            s->r->digits_single = json_is_true(json_object_get(step, "individual_digits"));
+        } else if (s->r->unigram && i == 0 && !s->r->metaspace && is(step, "WhitespaceSplit")) {
+            s->r->words = true;
+        } else if (i == (s->r->words ? 1 : 0) && !s->r->nfc && is(step, "Metaspace")) {
             st = read_metaspace(s, step);
-        } else if (s->r.metaspace && is(step, "Split") &&
+        } else if (s->r->metaspace && is(step, "Split") &&
                    strcmp(text_of(json_object_get(step, "pattern"), "String"), " ") == 0 &&
                    !json_is_true(json_object_get(step, "invert"))) {
             continue; /* Gemma's: at spaces, of which none is left */
@@ -163,7 +221,7 @@ static atom_status read_pre_tokenizer(steps *s, const json_t *whole)
             st = unsupported(s, "pre_tokenizer", type_of(step));
         }
     }
-    if (st == ATOM_OK && !s->bytes && !s->r.metaspace)
+    if (st == ATOM_OK && !s->bytes && !s->r->metaspace)
         st = unsupported(s, "pre_tokenizer",
                          absent(whole) ? "absent" : "without a ByteLevel or Metaspace step");
     return st;
@@ -198,7 +256,7 @@ static atom_status read_post_processor(steps *s, const json_t *whole)
     for (size_t i = 0; st == ATOM_OK && (step = step_at(whole, "processors", i)); i++) {
         if (is(step, "TemplateProcessing"))
             st = read_template(s, step);
-        else if (!is(step, "ByteLevel") || s->r.metaspace)
+        else if (!is(step, "ByteLevel") || s->r->metaspace)
             st = unsupported(s, "post_processor", type_of(step));
     }
     return st;
@@ -209,8 +267,11 @@ static atom_status read_decoder(steps *s, const json_t *whole)
     const json_t *step = step_at(whole, "decoders", 0);
     if (!step)
         return unsupported(s, "decoder", "absent");
+    if (is(step, "Metaspace"))
+        s->r->drop_first = strcmp(text_of(step, "prepend_scheme"), "never") != 0 &&
+                           !json_is_false(json_object_get(step, "add_prefix_space"));
     for (size_t i = 0; (step = step_at(whole, "decoders", i)); i++) {
-        bool known = s->r.metaspace
+        bool known = s->r->metaspace
                          ? is(step, "Metaspace") || is(step, "Replace") ||
                                is(step, "ByteFallback") || is(step, "Fuse") || is(step, "Strip")
                          : is(step, "ByteLevel");
@@ -227,6 +288,10 @@ static atom_status read_model(steps *s, const json_t *model)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: \"model\" is missing; is it a complete tokenizer.json?", s->name);
     const char *type = json_string_value(json_object_get(model, "type"));
+    s->r->fallback = json_is_true(json_object_get(model, "byte_fallback"));
+    s->r->unigram = type && strcmp(type, "Unigram") == 0;
+    if (s->r->unigram)
+        return ATOM_OK;
     if (type && strcmp(type, "BPE") != 0)
         return unsupported(s, "model", type);
     if (!absent(dropout) && json_number_value(dropout) != 0)
@@ -235,25 +300,25 @@ static atom_status read_model(steps *s, const json_t *model)
         return unsupported(s, "model.continuing_subword_prefix", "not empty");
     if (!empty_text(json_object_get(model, "end_of_word_suffix")))
         return unsupported(s, "model.end_of_word_suffix", "not empty");
-    s->r.ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
+    s->r->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
     return ATOM_OK;
 }
 
 atom_status text_steps_read(const json_t *root, const char *name, text_recipe *out,
                             const char **begin, const char **finish)
 {
-    steps s = {.name = name};
+    steps s = {.name = name, .r = out};
     const json_t *model = json_object_get(root, "model");
     ATOM_TRY(read_model(&s, model));
     ATOM_TRY(read_normalizer(&s, json_object_get(root, "normalizer")));
     ATOM_TRY(read_pre_tokenizer(&s, json_object_get(root, "pre_tokenizer")));
     ATOM_TRY(read_post_processor(&s, json_object_get(root, "post_processor")));
     ATOM_TRY(read_decoder(&s, json_object_get(root, "decoder")));
-    bool fallback = json_is_true(json_object_get(model, "byte_fallback"));
-    if (fallback != s.r.metaspace)
+    if (out->unigram && !out->metaspace)
+        return unsupported(&s, "pre_tokenizer", "without metaspaces, beside a Unigram model");
+    if (!out->unigram && out->fallback != out->metaspace)
         return unsupported(&s, "model.byte_fallback",
-                           fallback ? "true without metaspaces" : "false with metaspaces");
-    *out = s.r;
+                           out->fallback ? "true without metaspaces" : "false with metaspaces");
     *begin = s.begin;
     *finish = s.finish;
     return ATOM_OK;

@@ -154,6 +154,8 @@ void text_tokenizer_close(text_tokenizer **tokenizer)
     atom_free(t->added);
     atom_free(t->whole.ids);
     atom_free(t->joins);
+    text_unigram_close(&t->unigram);
+    text_charsmap_close(&t->recipe.charsmap);
     atom_free(t);
     *tokenizer = NULL;
 }
@@ -188,7 +190,7 @@ uint32_t text_tokenizer_merges(const text_tokenizer *t)
 
 const char *text_tokenizer_kind(const text_tokenizer *t)
 {
-    return t->bytes_only ? "bytes" : "bpe";
+    return t->bytes_only ? "bytes" : t->unigram ? "unigram" : "bpe";
 }
 
 const char *text_tokenizer_piece(const text_tokenizer *t, uint32_t id, size_t *bytes)
@@ -243,6 +245,7 @@ atom_status text_decode(const text_tokenizer *t, const uint32_t *ids, size_t n, 
                         char **text, size_t *bytes)
 {
     size_t total = 0, at = 0, piece_bytes;
+    bool first = true;
     for (size_t i = 0; i < n; i++) {
         text_tokenizer_piece(t, ids[i], &piece_bytes);
         if (piece_bytes == 0)
@@ -257,10 +260,17 @@ atom_status text_decode(const text_tokenizer *t, const uint32_t *ids, size_t n, 
         const char *piece = text_tokenizer_piece(t, ids[i], &piece_bytes);
         if (t->special[ids[i]] == 1 && !show_end)
             continue;
+        bool drop = t->recipe.drop_first && first && !t->special[ids[i]];
+        first = false;
+        for (size_t k = 0; drop && k < piece_bytes; k++)
+            if (piece[k] != ' ')
+                out[at++] = piece[k];
+        if (drop)
+            continue;
         memcpy(out + at, piece, piece_bytes);
         at += piece_bytes;
     }
-    if (t->recipe.prepend && at && out[0] == ' ')
+    if (t->recipe.prepend && !t->recipe.drop_first && at && out[0] == ' ')
         memmove(out, out + 1, --at);
     out[at] = 0;
     *text = out;

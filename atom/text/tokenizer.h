@@ -1,9 +1,10 @@
 /*
  * Tokenizers: text to token ids and back, on raw bytes.
  *
- * One object, three kinds: bytes (id = byte, end-of-text 256, vocabulary 257); byte-level BPE under
+ * One object, four kinds: bytes (id = byte, end-of-text 256, vocabulary 257); byte-level BPE under
  * a known pattern (pattern.h; GPT-2: Radford et al. 2019, section 2.2; also Llama-3's, Qwen's,
- * SmolLM's); and BPE of characters with metaspaces and byte fallback (Llama-2, Mistral). All are
+ * SmolLM's); BPE of characters with metaspaces and byte fallback (Llama-2, Mistral); and Unigram
+ * (unigram.h; T5, XLM-R, llm-jp), which may lose white space and unknown characters. All are
  * kept as tokenizer.json, the Hugging Face format. Ids, splits and merges equal those of the
  * `tokenizers` library. atom makes the first two kinds itself (GPT-2's pattern); a file with any
  * more than that is written back byte for byte.
@@ -79,7 +80,7 @@ uint32_t text_tokenizer_end(const text_tokenizer *t);
 /* Where long documents may be cut before encoding. */
 text_cut text_tokenizer_cut(const text_tokenizer *t);
 uint32_t text_tokenizer_merges(const text_tokenizer *t);
-const char *text_tokenizer_kind(const text_tokenizer *t); /* "bytes" or "bpe" */
+const char *text_tokenizer_kind(const text_tokenizer *t); /* "bytes", "bpe", "unigram" */
 /* Bytes of one token, owned by t; length 0 for an id that is a hole or out of range. */
 const char *text_tokenizer_piece(const text_tokenizer *t, uint32_t id, size_t *bytes);
 /* True if a and b give the same ids for every text. */

@@ -4,8 +4,10 @@
 #ifndef ATOM_TEXT_TOKENIZER_INNER_H
 #define ATOM_TEXT_TOKENIZER_INNER_H
 
+#include "atom/text/charsmap.h"
 #include "atom/text/pattern.h"
 #include "atom/text/tokenizer.h"
+#include "atom/text/unigram.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -20,6 +22,18 @@ static const uint64_t TEXT_NO_PAIR = UINT64_MAX;
 static const uint32_t TEXT_NO_RANK = UINT32_MAX;
 static const uint32_t TEXT_NO_ID = UINT32_MAX;
 
+/* What a Unigram tokenizer does to a text before it is cut, in the file's order. */
+typedef enum text_normal_step {
+    TEXT_NORMAL_NFC,
+    TEXT_NORMAL_NFKC,
+    TEXT_NORMAL_CHARSMAP,
+    TEXT_NORMAL_STRIP_LEFT,
+    TEXT_NORMAL_STRIP_RIGHT,
+    TEXT_NORMAL_RUNS_TO_METASPACE, /* two and more spaces */
+    TEXT_NORMAL_RUNS_TO_SPACE,
+} text_normal_step;
+enum { TEXT_NORMAL_STEPS_MAX = 8 };
+
 /* How text becomes pieces, for tokenizers of others. Zero and GPT-2's pattern: as GPT-2. */
 typedef struct text_recipe {
     const text_pattern *pattern; /* NULL: metaspace */
@@ -33,6 +47,12 @@ typedef struct text_recipe {
     bool prepend_every;   /* ... and before each part between added tokens */
     bool prepend_missing; /* ... but not where there is one */
     bool hard_split;      /* pieces end before each space */
+    bool drop_first;      /* the first token loses its spaces on the way back */
+    bool unigram, fallback;
+    bool words; /* white space parts a text, and is lost */
+    text_normal_step normal[TEXT_NORMAL_STEPS_MAX];
+    uint32_t normal_n;
+    text_charsmap *charsmap; /* owned by the tokenizer */
 } text_recipe;
 
 /* An added token; its text is its piece. */
@@ -66,6 +86,7 @@ struct text_tokenizer {
     char *piece_bytes;
     uint8_t *special; /* [vocab]: 1 for end-of-text and other control tokens, 2 for added tokens
                          that are text */
+    text_unigram *unigram;
     text_merge *merges;
     uint32_t merges_n;
     text_pair_slot *slots; /* [slots_mask + 1] */
@@ -139,7 +160,7 @@ ATOM_MUST atom_status text_tokenizer_index_pieces(text_tokenizer *t);
 
 /* Reads normalizer, pre_tokenizer, post_processor, decoder and the switches of the model. *begin
  * and *finish are the names of the tokens that a template puts around a text, or NULL (borrowed
- * from root). name: of the file. */
+ * from root). name: of the file. On errors, too, out->charsmap is the caller's. */
 ATOM_MUST atom_status text_steps_read(const json_t *root, const char *name, text_recipe *out,
                                       const char **begin, const char **finish);
 

@@ -20,7 +20,7 @@ enum { FILE_BYTES_MAX = 256 << 20 };
 
 typedef struct reading {
     const char *name;           /* of the file, for messages */
-    json_t *vocab;              /* borrowed: model.vocab */
+    json_t *vocab;              /* ids by text, owned */
     json_t *added;              /* borrowed: added_tokens, may be NULL */
     const char **texts;         /* [t->vocab] content per id, borrowed; NULL: a hole */
     const char *begin, *finish; /* borrowed: tokens that a template puts around a text */
@@ -28,27 +28,7 @@ typedef struct reading {
     text_tokenizer *t;
 } reading;
 
-/* ---- GPT-2's alphabet ---- */
-
-/* Byte b is shown as code point b, or as U+0100 + its place among the rest. */
-static uint32_t byte_code_point(uint8_t byte)
-{
-    uint32_t id = text_byte_id(byte);
-    return id < 188 ? byte : 0x100 + id - 188;
-}
-
-/* Writes 1 or 2 bytes. */
-static size_t put_shown(uint8_t byte, char *out)
-{
-    uint32_t cp = byte_code_point(byte);
-    if (cp < 0x80) {
-        out[0] = (char)cp;
-        return 1;
-    }
-    out[0] = (char)(0xc0 | cp >> 6);
-    out[1] = (char)(0x80 | (cp & 0x3f));
-    return 2;
-}
+/* ---- reading ---- */
 
 /* Bytes of a shown token, or false if it has other characters. out may be NULL: then it only
  * counts. */
@@ -75,8 +55,6 @@ static bool take_shown(const char *text, char *out, size_t *bytes)
     *bytes = n;
     return true;
 }
-
-/* ---- reading ---- */
 
 static atom_status wrong(const reading *r, const char *what)
 {
@@ -285,14 +263,18 @@ static size_t take_spaced(const char *content, char *out)
 static atom_status take_characters(reading *r, uint32_t id, const char *content, char *out,
                                    size_t *bytes)
 {
-    int byte = byte_token(content);
+    int byte = r->t->recipe.fallback ? byte_token(content) : -1;
     if (strchr(content, ' '))
         return unsupported(r, content, "a token with a plain space");
+    size_t n = take_spaced(content, out);
+    if (r->t->unigram) /* a byte's token is found by its name, too, as in the library */
+        ATOM_TRY(text_unigram_add(r->t->unigram, out, n, id, byte));
+    *bytes = n;
     if (byte >= 0) {
         r->t->byte_ids[byte] = id;
         out[0] = (char)byte;
+        *bytes = 1;
     }
-    *bytes = byte >= 0 ? 1 : take_spaced(content, out);
     return ATOM_OK;
 }
 
@@ -324,7 +306,7 @@ static atom_status read_pieces(reading *r)
         at += n;
         t->piece_ends[id] = at;
     }
-    for (uint32_t b = 0; b < 256; b++)
+    for (uint32_t b = 0; b < 256 && !t->unigram; b++)
         if (t->byte_ids[b] == TEXT_NO_ID)
             return atom_fail(ATOM_E_UNSUPPORTED,
                              "%s: no token for byte 0x%02x; train it with the full byte alphabet",
@@ -414,12 +396,16 @@ static atom_status read_all(reading *r, const json_t *root)
     if (!json_is_object(root))
         return wrong(r, "it is not a JSON object");
     ATOM_TRY(text_steps_read(root, r->name, &t->recipe, &r->begin, &r->finish));
-    if (!json_is_object(json_object_get(model, "vocab")))
-        return wrong(r, "\"model.vocab\" is missing");
-    if (!json_is_array(json_object_get(model, "merges")))
-        return wrong(r, "\"model.merges\" is missing");
+    if (t->recipe.unigram) {
+        ATOM_TRY(text_unigram_read(model, r->name, &r->vocab, &t->unigram));
+    } else {
+        r->vocab = json_incref(json_object_get(model, "vocab"));
+        if (!json_is_object(r->vocab))
+            return wrong(r, "\"model.vocab\" is missing");
+        if (!json_is_array(json_object_get(model, "merges")))
+            return wrong(r, "\"model.merges\" is missing");
+    }
     r->source = !is_plain(r);
-    r->vocab = json_object_get(model, "vocab");
     r->added = json_object_get(root, "added_tokens");
     ATOM_TRY(measure(r));
     r->texts = atom_alloc(t->vocab, sizeof *r->texts);
@@ -433,7 +419,8 @@ static atom_status read_all(reading *r, const json_t *root)
     ATOM_TRY(read_pieces(r));
     ATOM_TRY(read_merges(r, json_object_get(model, "merges")));
     ATOM_TRY(text_tokenizer_index(t));
-    ATOM_TRY(text_tokenizer_index_pieces(t));
+    if (!t->unigram)
+        ATOM_TRY(text_tokenizer_index_pieces(t));
     t->bytes_only = t->merges_n == 0 && !r->source;
     for (uint32_t b = 0; b < 256; b++)
         t->bytes_only = t->bytes_only && t->byte_ids[b] == b;
@@ -457,6 +444,7 @@ atom_status text_tokenizer_parse(const char *json, size_t bytes, const char *nam
             st = atom_fail_memory("a tokenizer", bytes);
     }
     atom_free(r.texts);
+    json_decref(r.vocab);
     json_decref(root);
     if (st == ATOM_OK)
         *out = r.t;
@@ -473,127 +461,5 @@ atom_status text_tokenizer_load(const char *path, text_tokenizer **out)
     if (st == ATOM_OK)
         st = text_tokenizer_parse(json, bytes, path, out);
     atom_free(json);
-    return st;
-}
-
-/* ---- writing ---- */
-
-/* The token as the file shows it: special tokens as they are, others in GPT-2's alphabet. */
-static char *shown(const text_tokenizer *t, uint32_t id)
-{
-    size_t n, at = 0;
-    const char *piece = text_tokenizer_piece(t, id, &n);
-    char *text = atom_alloc(2 * n + 1, 1);
-    for (size_t i = 0; text && i < n; i++) {
-        if (t->special[id])
-            text[at++] = piece[i];
-        else
-            at += put_shown((uint8_t)piece[i], text + at);
-    }
-    return text;
-}
-
-static json_t *write_vocab(const text_tokenizer *t)
-{
-    json_t *vocab = json_object();
-    for (uint32_t id = 0; vocab && id < t->vocab; id++) {
-        char *text = shown(t, id);
-        if (text && *text == 0) {
-            atom_free(text);
-            continue;
-        }
-        if (!text || json_object_set_new(vocab, text, json_integer(id))) {
-            json_decref(vocab);
-            vocab = NULL;
-        }
-        atom_free(text);
-    }
-    return vocab;
-}
-
-/* "a b" strings: the form that every version of the library reads. */
-static json_t *write_merges(const text_tokenizer *t)
-{
-    json_t *merges = json_array();
-    for (uint32_t i = 0; merges && i < t->merges_n; i++) {
-        char *a = shown(t, t->merges[i].a), *b = shown(t, t->merges[i].b);
-        char *text = a && b ? atom_format("%s %s", a, b) : NULL;
-        if (!text || json_array_append_new(merges, json_string(text))) {
-            json_decref(merges);
-            merges = NULL;
-        }
-        atom_free(text);
-        atom_free(a);
-        atom_free(b);
-    }
-    return merges;
-}
-
-static json_t *write_added(const text_tokenizer *t)
-{
-    json_t *added = json_array();
-    for (uint32_t id = 0; added && id < t->vocab; id++) {
-        if (!t->special[id])
-            continue;
-        char *text = shown(t, id);
-        json_t *entry = text ? json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (int)id,
-                                         "content", text, "single_word", 0, "lstrip", 0, "rstrip",
-                                         0, "normalized", 0, "special", 1)
-                             : NULL;
-        if (!entry || json_array_append_new(added, entry)) {
-            json_decref(added);
-            added = NULL;
-        }
-        atom_free(text);
-    }
-    return added;
-}
-
-static json_t *byte_level(bool prefix, bool trim)
-{
-    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", prefix,
-                     "trim_offsets", trim, "use_regex", 1);
-}
-
-/* NULL if there is no memory. (json_pack with "o" takes the values over, and fails on
- * a NULL one.) */
-static json_t *write_all(const text_tokenizer *t)
-{
-    json_t *model = json_pack(
-        "{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout", "unk_token",
-        "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
-        "ignore_merges", 0, "vocab", write_vocab(t), "merges", write_merges(t));
-    return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:o, s:o, s:o}", "version", "1.0",
-                     "truncation", "padding", "added_tokens", write_added(t), "normalizer",
-                     "pre_tokenizer", byte_level(false, true), "post_processor",
-                     byte_level(true, false), "decoder", byte_level(true, true), "model", model);
-}
-
-atom_status text_tokenizer_save(const text_tokenizer *t, const char *path)
-{
-    if (t->source)
-        return atom_file_write(path, t->source, t->source_bytes);
-    return atom_json_save(write_all(t), JSON_INDENT(2), "\n", path);
-}
-
-atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir)
-{
-    char *path = atom_path_join(dir, "tokenizer.json");
-    char *config = atom_path_join(dir, "tokenizer_config.json");
-    atom_status st = ATOM_OK;
-    if (!path || !config)
-        ATOM_TRY_CLEAN(atom_fail_memory("a path", strlen(dir)));
-    ATOM_TRY_CLEAN(text_tokenizer_save(t, path));
-    size_t begin_bytes, end_bytes;
-    const char *begin = text_tokenizer_piece(t, t->start, &begin_bytes);
-    const char *end = text_tokenizer_piece(t, t->end, &end_bytes);
-    st = atom_json_save(json_pack("{s:s, s:s%, s:s%, s:b, s:b}", "tokenizer_class",
-                                  "PreTrainedTokenizerFast", "bos_token", begin, begin_bytes,
-                                  "eos_token", end, end_bytes, "add_prefix_space", 0,
-                                  "clean_up_tokenization_spaces", 0),
-                        JSON_INDENT(2), "\n", config);
-cleanup:
-    atom_free(path);
-    atom_free(config);
     return st;
 }

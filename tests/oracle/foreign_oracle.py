@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """atom's reading of other people's tokenizers against the Python library `tokenizers`.
 
-  foreign_oracle.py DUMP [--seconds N] [--seed N]     DUMP: the program of tokenizer_dump.c
+  foreign_oracle.py DUMP [--seconds N] [--texts N] [--seed N] [--only NAME]     DUMP: the program of tokenizer_dump.c
 
-Tokenizers with the pipelines of Llama-3, Qwen2, SmolLM, tekken, o200k, Llama-2 (three forms) are trained
+Tokenizers with the pipelines of Llama-3, Qwen2, SmolLM, tekken, o200k, Llama-2 (three forms), T5, XLM-R and other Unigram
+models are trained
 here on generated text, with added tokens of every kind that atom takes. Random Unicode texts and edge
-cases are then encoded by both, in rounds until the time is over; ids and decoded texts must be equal.
+cases are then encoded by both, in rounds until the time is over and each kind had N texts; ids and decoded texts must be equal.
 Special tokens in a text are text. Code points without a meaning in this Python's Unicode tables are left
 out, and those that the library's older tables normalise otherwise (Unicode 13 and later). Exit 77: the library is not installed.
 """
@@ -21,6 +22,7 @@ sys.argv, ARGS = sys.argv[:1] + sys.argv[1:2], sys.argv[2:]
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 try:
     import tokenizer_words as words
+    import unigram_words
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from tokenizers import processors, trainers
 except ImportError:
@@ -30,6 +32,8 @@ except ImportError:
 DUMP = sys.argv[1]
 SECONDS = float(ARGS[ARGS.index("--seconds") + 1]) if "--seconds" in ARGS else 10
 SEED = int(ARGS[ARGS.index("--seed") + 1]) if "--seed" in ARGS else 1
+TEXTS = int(ARGS[ARGS.index("--texts") + 1]) if "--texts" in ARGS else 1
+ONLY = ARGS[ARGS.index("--only") + 1] if "--only" in ARGS else ""
 SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 LEAD = r"[^\r\n\p{L}\p{N}]?"
@@ -50,7 +54,7 @@ EDGES = words.ADVERSARIAL + SPECIAL + [
     "\u0f73", "a\u0301\u0323", "caf\u00e9 caf" + "e\u0301", "e\u0301<tool_call>e\u0301", "\u00e9\u0301", "Å\u030a",
     "1234567 ١٢٣٤ ½ Ⅷ ² ৪৫", "12a34", " 1 2", "x/\n/y", "!\n/", "?/\r\n//a", "HELLOworld's CamelCaseWords'LL",
     "\u01c5abc", "ſ'ſ", "'\u017f", "\U00020000\U0002f800", "한국어 텍스트", "तमिल தமிழ்", "a" * 60, "\u00e9" * 60,
-    "hello" * 40, "the " * 40, "<tool_call>" * 20, "normal é token", "normal e\u0301 token", " \u3000 ", "\t\t\tx",
+    "hello" * 40, "the " * 40, "<tool_call>" * 20, *unigram_words.EDGES, "normal é token", "normal e\u0301 token", " \u3000 ", "\t\t\tx",
 ]
 
 
@@ -177,6 +181,7 @@ def random_text(r):
 
 
 def compare(name, t, path, work, texts):
+    library = unigram_words.as_text(t) if name in unigram_words.KINDS else t
     docs = os.path.join(work, "docs")
     words.write_docs(docs, texts)
     t.encode_special_tokens = True
@@ -185,7 +190,7 @@ def compare(name, t, path, work, texts):
         sys.exit(f"FAIL: {name}: {len(ids)} lines for {len(texts)} texts")
     for text, line, decoded in zip(texts, ids, back):
         ours = [int(x) for x in line.split()]
-        want = t.encode(text, add_special_tokens=False).ids
+        want = library.encode(text, add_special_tokens=False).ids
         if ours != want:
             at = next(i for i in range(max(len(ours), len(want))) if ours[i:i + 1] != want[i:i + 1])
             sys.exit(f"FAIL: {name}: {text[:200]!r}: from place {at} atom {ours[at:at + 10]}, library "
@@ -199,16 +204,19 @@ def compare(name, t, path, work, texts):
 def main():
     r = random.Random(SEED)
     names = ["llama3", "qwen2", "qwen35", "smollm", "digits", "o200k", "tekken", "gpt2+nfc", "llama2", "llama2 first",
-             "llama2 first nosplit", "llama2 always", "llama2 never", "gemma"]
+             "llama2 first nosplit", "llama2 always", "llama2 never", "gemma"] + unigram_words.KINDS
+    if ONLY:
+        names = [name for name in names if ONLY in name]
     with tempfile.TemporaryDirectory() as work:
         made = {}
         for name in names:
             path = os.path.join(work, name.replace(" ", "-") + ".json")
-            made[name] = (build(name, r), path)
+            make = unigram_words.build if name in unigram_words.KINDS else build
+            made[name] = (make(name, r), path)
             made[name][0].save(path)
         counts = dict.fromkeys(names, 0)
         started, rounds = time.time(), 0
-        while rounds == 0 or time.time() - started < SECONDS:
+        while min(counts.values()) < TEXTS or time.time() - started < SECONDS:
             for name, (t, path) in made.items():
                 texts = (EDGES if rounds == 0 else []) + [random_text(r) for _ in range(400)]
                 counts[name] += compare(name, t, path, work, texts)

@@ -264,6 +264,7 @@ static void spoilt_files_are_refused(void **state)
         atom_status st;
     } cases[] = {
         {"model", NULL, "\"model\" is missing", ATOM_E_FORMAT},
+        {"model.type", "\"WordPiece\"", "WordPiece", ATOM_E_UNSUPPORTED},
         {"model.type", "\"Unigram\"", "Unigram", ATOM_E_UNSUPPORTED},
         {"model.vocab", NULL, "model.vocab", ATOM_E_FORMAT},
         {"model.merges", NULL, "model.merges", ATOM_E_FORMAT},
