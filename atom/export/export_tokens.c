@@ -73,7 +73,7 @@ static void look_at(const json_t *pre, splitting *s)
         s->digits = true;
     if (strcmp(type, "Split") == 0) {
         const text_pattern *p = regex ? text_pattern_find(regex) : NULL;
-        s->unknown = s->unknown || !p || s->name;
+        s->unknown = s->unknown || !p || !*p->name || s->name;
         s->name = p ? p->name : s->name;
     }
     if (strcmp(type, "ByteLevel") == 0 && !s->name &&

@@ -229,7 +229,7 @@ static json_t *pre_tokenizer(const importing *in)
     if (strcmp(in->pre, "smollm") == 0)
         return json_pack("{s:s, s:[{s:s, s:b}, o]}", "type", "Sequence", "pretokenizers", "type",
                          "Digits", "individual_digits", 1, byte_level(true));
-    while (p->name && strcmp(p->name, in->pre) != 0)
+    while (p->name && (!*p->name || strcmp(p->name, in->pre) != 0))
         p++;
     return p->name ? json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence",
                                "pretokenizers", "type", "Split", "pattern", "Regex", p->regex,

@@ -27,6 +27,10 @@ const text_pattern text_patterns[] = {
      TEXT_CUT_BEFORE_NEWLINE},
     {"llama-bpe", SHORT "|" LEAD "\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" TAIL,
      TEXT_CUT_AFTER_NEWLINE},
+    {"", /* llama.cpp has no name for its possessive form */
+     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}|"
+     " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
+     TEXT_CUT_AFTER_NEWLINE},
     {"qwen2", SHORT "|" LEAD "\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" TAIL,
      TEXT_CUT_AFTER_NEWLINE},
     {"qwen35", SHORT "|" LEAD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" TAIL,

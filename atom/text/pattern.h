@@ -19,7 +19,7 @@ typedef enum text_cut {
 } text_cut;
 
 typedef struct text_pattern {
-    const char *name;  /* "gpt-2", "llama-bpe", "qwen2", ...: llama.cpp's names */
+    const char *name;  /* "gpt-2", "llama-bpe", "qwen2", ...: llama.cpp's names; "": none */
     const char *regex; /* as in tokenizer.json, unescaped */
     text_cut cut;
 } text_pattern;

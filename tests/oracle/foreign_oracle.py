@@ -3,7 +3,7 @@
 
   foreign_oracle.py DUMP [--seconds N] [--texts N] [--seed N] [--only NAME]     DUMP: the program of tokenizer_dump.c
 
-Tokenizers with the pipelines of Llama-3, Qwen2, SmolLM, tekken, o200k, Llama-2 (three forms), T5, XLM-R and other Unigram
+Tokenizers with the pipelines of Llama-3, cl100k, Qwen2, SmolLM, tekken, o200k, Llama-2 (three forms), T5, XLM-R and other Unigram
 models are trained
 here on generated text, with added tokens of every kind that atom takes. Random Unicode texts and edge
 cases are then encoded by both, in rounds until the time is over and each kind had N texts; ids and decoded texts must be equal.
@@ -39,6 +39,8 @@ TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 LEAD = r"[^\r\n\p{L}\p{N}]?"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 LLAMA3 = SHORT + "|" + LEAD + r"\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + TAIL
+CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|"
+          r"\s*[\r\n]|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
 QWEN35 = (SHORT + "|" + LEAD + r"[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + TAIL)
 O200K = "|".join([LEAD + UPPER + "*" + LOWER + "+" + SHORT + "?", LEAD + UPPER + "+" + LOWER + "*" + SHORT + "?",
@@ -125,6 +127,7 @@ def build(name, r):
     """A trained tokenizer of the kind, with specials and, for some, ordinary added tokens."""
     kinds = {
         "llama3": lambda: byte_level(LLAMA3, ignore_merges=True, bos="<|begin_of_text|>"),
+        "cl100k": lambda: byte_level(CL100K),
         "qwen2": lambda: byte_level(QWEN2, nfc=True),
         "qwen35": lambda: byte_level(QWEN35, nfc=True),
         "smollm": lambda: byte_level(None, digits="each"),
@@ -203,7 +206,7 @@ def compare(name, t, path, work, texts):
 
 def main():
     r = random.Random(SEED)
-    names = ["llama3", "qwen2", "qwen35", "smollm", "digits", "o200k", "tekken", "gpt2+nfc", "llama2", "llama2 first",
+    names = ["llama3", "cl100k", "qwen2", "qwen35", "smollm", "digits", "o200k", "tekken", "gpt2+nfc", "llama2", "llama2 first",
              "llama2 first nosplit", "llama2 always", "llama2 never", "gemma"] + unigram_words.KINDS
     if ONLY:
         names = [name for name in names if ONLY in name]
