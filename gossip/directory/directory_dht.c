@@ -14,7 +14,6 @@
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
-#include <errno.h>
 #include <opendht/opendht_c.h>
 #include <pthread.h>
 #include <sodium.h>
@@ -497,20 +496,15 @@ static bool host_right(const char *host)
 {
     size_t n = strnlen(host, HOST_BYTES);
     const char *colon = n < HOST_BYTES ? strrchr(host, ':') : NULL;
-    if (!colon || colon == host || !colon[1] || strlen(colon + 1) > 5)
-        return false;
-    for (const char *c = colon + 1; *c; c++)
-        if (*c < '0' || *c > '9')
-            return false;
-    long port = strtol(colon + 1, NULL, 10);
-    if (port < 1 || port > 65535)
+    size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
+    if (!colon || colon == host || digits < 1 || digits > 5 || colon[1 + digits] ||
+        strtol(colon + 1, NULL, 10) < 1 || strtol(colon + 1, NULL, 10) > 65535)
         return false;
     for (const char *c = host; c < colon; c++)
         if (*c <= ' ' || *c > '~')
             return false;
-    if (host[0] == '[')
-        return colon - host > 3 && colon[-1] == ']';
-    return memchr(host, ':', (size_t)(colon - host)) == NULL;
+    return host[0] == '[' ? colon - host > 3 && colon[-1] == ']'
+                          : memchr(host, ':', (size_t)(colon - host)) == NULL;
 }
 
 atom_status gsp_directory_node_check(const char *host)
