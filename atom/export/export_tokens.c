@@ -111,6 +111,25 @@ static void set(vocabulary *v, json_int_t id, const char *text, int32_t type)
     v->types[id] = type;
 }
 
+/* GGUF has no word for it. */
+static void warn_of_takers(const char *dir, const json_t *root)
+{
+    const json_t *added = json_object_get(root, "added_tokens");
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *one = json_array_get(added, i);
+        const char *text = json_string_value(json_object_get(one, "content"));
+        bool left = json_is_true(json_object_get(one, "lstrip"));
+        if (!text || (!left && !json_is_true(json_object_get(one, "rstrip"))))
+            continue;
+        atom_log(
+            ATOM_LOG_WARN,
+            "%s/tokenizer.json: white space beside the token \"%.40s\" belongs to it (%s), which "
+            "GGUF cannot say: llama.cpp may give such texts other ids",
+            dir, text, left ? "lstrip" : "rstrip");
+        return;
+    }
+}
+
 static void take_vocabulary(vocabulary *v, const json_t *root, bool metaspace)
 {
     const json_t *model = json_object_get(root, "model"),
@@ -290,6 +309,7 @@ static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vo
     const char *pre = "default";
     if (!metaspace)
         ATOM_TRY(find_pre(dir, root, &pre));
+    warn_of_takers(dir, root);
     take_vocabulary(v, root, metaspace);
     file_gguf_put_text(w, "tokenizer.ggml.model", metaspace ? "llama" : "gpt2");
     file_gguf_put_text(w, "tokenizer.ggml.pre", pre);

@@ -448,7 +448,11 @@ static atom_status encode_parts(text_encoder *e, bool normalized, const char *te
     for (size_t from = 0, at = 0; from < bytes || at < bytes; from = at) {
         const text_added *a =
             e->t->added_n ? text_added_find(e->t, normalized, text, bytes, &at) : NULL;
-        size_t end = a ? at : bytes, part = end - from;
+        size_t end = a ? at : bytes, behind = a ? at + a->bytes : bytes;
+        if (a)
+            text_widen(text, bytes, from, a->manner & TEXT_TAKES_LEFT, a->manner & TEXT_TAKES_RIGHT,
+                       &end, &behind);
+        size_t part = end - from;
         const char *s = text + from;
         bool changed = false;
         if (!normalized && e->t->recipe.nfc)
@@ -465,7 +469,7 @@ static atom_status encode_parts(text_encoder *e, bool normalized, const char *te
             break;
         ATOM_TRY(reserve(out, 1));
         out->ids[out->n++] = a->id;
-        at = end + a->bytes;
+        at = behind;
     }
     return ATOM_OK;
 }

@@ -151,8 +151,12 @@ atom_status text_normal_runs(text_normal *n, const char *text, size_t bytes, con
 
 size_t text_space_at(const char *text, size_t bytes)
 {
-    size_t n = 1;
+    size_t n = 1, whole = 1;
     if (bytes == 0 || ((uint8_t)*text & 0xc0) == 0x80)
+        return 0;
+    if ((uint8_t)*text >= 0xc0)
+        whole = (uint8_t)*text < 0xe0 ? 2 : (uint8_t)*text < 0xf0 ? 3 : 4;
+    if (whole > bytes)
         return 0;
     uint32_t c = (uint8_t)*text < 0x80 ? (uint8_t)*text : decode(text, &n);
     bool space = (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
@@ -173,6 +177,17 @@ void text_strip(const char **text, size_t *bytes, bool left, bool right)
             break;
         *bytes = at;
     }
+}
+
+void text_widen(const char *text, size_t bytes, size_t floor, bool left, bool right, size_t *from,
+                size_t *to)
+{
+    const char *before = text + floor, *behind = text + *to;
+    size_t before_n = *from - floor, behind_n = bytes - *to;
+    text_strip(&before, &before_n, false, left);
+    text_strip(&behind, &behind_n, right, false);
+    *from = floor + before_n;
+    *to = bytes - behind_n;
 }
 
 atom_status text_normal_spaces(text_normal *n, const char *text, size_t bytes, bool prepend,

@@ -38,6 +38,9 @@ ATOM_MUST atom_status text_normal_runs(text_normal *n, const char *text, size_t 
 size_t text_space_at(const char *text, size_t bytes);
 /* Takes such characters off the ends. */
 void text_strip(const char **text, size_t *bytes, bool left, bool right);
+/* Widens [*from, *to) by such characters beside it, to the left down to `floor`. */
+void text_widen(const char *text, size_t bytes, size_t floor, bool left, bool right, size_t *from,
+                size_t *to);
 
 /* Bytes of the character at text if Unicode calls it a number (Nd, Nl, No), else 0. Also 0 inside a
  * character, and if bytes is 0. Valid UTF-8. */

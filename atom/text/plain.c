@@ -36,10 +36,13 @@ atom_status text_plain_encode(const text_specials *s, text_special_rule rule, te
             snprintf(named->first, sizeof named->first, "%.*s", (int)used, text + at);
         if (rule == TEXT_SPECIAL_BYTES)
             continue;
-        ATOM_TRY(put_run(e, text, run, at, out));
+        size_t from = at, to = at + used;
+        ATOM_TRY(text_special_take(s, id, text, bytes, run, &from, &to));
+        ATOM_TRY(put_run(e, text, run, from, out));
         ATOM_TRY(atom_grow(&out->ids, out->n, &out->capacity, sizeof *out->ids));
         out->ids[out->n++] = id;
-        run = at + used;
+        run = to;
+        used = to - at;
     }
     return put_run(e, text, run, bytes, out);
 }

@@ -262,13 +262,17 @@ static atom_status put_run(rendering *r, size_t from, size_t to)
     return ATOM_OK;
 }
 
-/* The special token that the template itself wrote at `at`. */
+/* The special token that the template itself wrote at `at`. Ordinary ones that are looked for in
+ * normalised text are left to the run. */
 static uint32_t special_here(const rendering *r, size_t at, size_t *used)
 {
     const text_answers *a = &r->out->answers;
     if (a->marks[at] & JINJA_GIVEN)
         return TEXT_NOT_SPECIAL;
     uint32_t id = text_special_at(&r->t->specials, a->text + at, a->n - at, used);
+    if (id != TEXT_NOT_SPECIAL && !text_tokenizer_control(r->t->specials.tokenizer, id) &&
+        (text_tokenizer_manner(r->t->specials.tokenizer, id) & TEXT_LATE))
+        return TEXT_NOT_SPECIAL;
     for (size_t i = 0; id != TEXT_NOT_SPECIAL && i < *used; i++)
         if (a->marks[at + i] & JINJA_GIVEN)
             id = TEXT_NOT_SPECIAL;
@@ -285,11 +289,13 @@ static atom_status put_text(rendering *r)
             at++;
             continue;
         }
-        ATOM_TRY(put_run(r, run, at));
+        size_t from = at, to = at + used;
+        ATOM_TRY(text_special_take(&r->t->specials, id, r->out->answers.text, n, run, &from, &to));
+        ATOM_TRY(put_run(r, run, from));
         ATOM_TRY(atom_grow(&ids->ids, ids->n, &ids->capacity, sizeof *ids->ids));
         ids->ids[ids->n++] = id;
         ATOM_TRY(mark(r->out, ids->n - 1, is_answer(r, at)));
-        run = at += used;
+        run = at = to;
     }
     return put_run(r, run, n);
 }

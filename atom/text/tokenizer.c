@@ -146,6 +146,7 @@ void text_tokenizer_close(text_tokenizer **tokenizer)
     atom_free(t->piece_ends);
     atom_free(t->piece_bytes);
     atom_free(t->special);
+    atom_free(t->manners);
     atom_free(t->merges);
     atom_free(t->slots);
     atom_free(t->source);
@@ -175,11 +176,20 @@ uint32_t text_tokenizer_start(const text_tokenizer *t)
     return t->start;
 }
 
+uint32_t text_tokenizer_manner(const text_tokenizer *t, uint32_t id)
+{
+    return t->manners && id < t->vocab ? t->manners[id] : 0;
+}
+
 text_cut text_tokenizer_cut(const text_tokenizer *t)
 {
-    for (uint32_t i = 0; i < t->added_n; i++)
-        if (strchr(t->added[i].text, '\n'))
+    size_t n;
+    for (uint32_t id = 0; id < t->vocab; id++) {
+        const char *piece = text_tokenizer_piece(t, id, &n);
+        if (t->special[id] && (memchr(piece, '\n', n) || (text_tokenizer_manner(t, id) &
+                                                          (TEXT_TAKES_LEFT | TEXT_TAKES_RIGHT))))
             return TEXT_CUT_NONE;
+    }
     return t->recipe.pattern ? t->recipe.pattern->cut : TEXT_CUT_NONE;
 }
 

@@ -116,6 +116,16 @@ ATOM_MUST atom_status text_encode_behind(text_encoder *e, const char *text, size
 bool text_tokenizer_special(const text_tokenizer *t, uint32_t id);
 bool text_tokenizer_control(const text_tokenizer *t, uint32_t id); /* a control token? */
 
+/* How an added token is looked for in a text, as its file says. */
+enum {
+    TEXT_TAKES_LEFT = 1,  /* lstrip: white space before it belongs to it */
+    TEXT_TAKES_RIGHT = 2, /* rstrip: white space behind it does */
+    TEXT_LATE = 4,        /* normalized: only in what tokens without it leave */
+    TEXT_CHANGED = 8,     /* ... and there in normalised text, which may be another one */
+    TEXT_ALONE = 16       /* single_word: not beside a letter or digit */
+};
+uint32_t text_tokenizer_manner(const text_tokenizer *t, uint32_t id); /* of these; 0: none */
+
 /*
  * The bytes of n ids in fresh memory (NUL added, not counted); free with atom_free. End-of-text is
  * written as its name if show_end, else skipped. Ids of unknown tokens are ATOM_E_FORMAT. A list

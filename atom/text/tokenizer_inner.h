@@ -60,6 +60,7 @@ typedef struct text_added {
     uint32_t id;
     bool normalized; /* looked for in normalised text */
     bool skip;       /* special: found, but ordinary text in documents */
+    uint8_t manner;  /* TEXT_TAKES_LEFT and the like */
     char *text;      /* owned */
     size_t bytes;
 } text_added;
@@ -86,6 +87,7 @@ struct text_tokenizer {
     char *piece_bytes;
     uint8_t *special; /* [vocab]: 1 for end-of-text and other control tokens, 2 for added tokens
                          that are text */
+    uint8_t *manners; /* [vocab] of added tokens; NULL: all 0 */
     text_unigram *unigram;
     text_merge *merges;
     uint32_t merges_n;

@@ -115,6 +115,26 @@ static atom_status claim(reading *r, const char *content, uint32_t id)
     return ATOM_OK;
 }
 
+/* What an entry of added_tokens says about how it is found; TEXT_CHANGED where a normalizer may make
+ * another text of it, or of what stands around it. */
+static uint8_t read_manner(const text_recipe *r, const json_t *value)
+{
+    const char *content = json_string_value(json_object_get(value, "content"));
+    bool prepends = r->prepend && !r->prepend_missing;
+    bool spaced = r->metaspace && (strchr(content, ' ') || strstr(content, "\xe2\x96\x81"));
+    uint8_t manner = 0;
+    if (json_is_true(json_object_get(value, "lstrip")))
+        manner |= TEXT_TAKES_LEFT;
+    if (json_is_true(json_object_get(value, "rstrip")))
+        manner |= TEXT_TAKES_RIGHT;
+    if (json_is_true(json_object_get(value, "single_word")))
+        manner |= TEXT_ALONE;
+    if (json_is_true(json_object_get(value, "normalized")))
+        manner |=
+            r->nfc || r->normal_n || prepends || spaced ? TEXT_LATE | TEXT_CHANGED : TEXT_LATE;
+    return manner;
+}
+
 /* Who has which id; marks added tokens. */
 static atom_status read_ids(reading *r)
 {
@@ -136,6 +156,8 @@ static atom_status read_ids(reading *r)
                              content, id, (long long)json_integer_value(same));
         ATOM_TRY(claim(r, content, id));
         t->special[id] = json_is_true(json_object_get(value, "special")) ? 1 : 2;
+        t->manners[id] = read_manner(&t->recipe, value);
+        r->source = r->source || (t->manners[id] & ~TEXT_LATE);
     }
     return ATOM_OK;
 }
@@ -186,6 +208,7 @@ static atom_status copy_added(const reading *r, const json_t *value, text_added 
     *out = (text_added){.id = (uint32_t)json_integer_value(json_object_get(value, "id")),
                         .normalized = json_is_true(json_object_get(value, "normalized")),
                         .skip = json_is_true(json_object_get(value, "special")),
+                        .manner = read_manner(&r->t->recipe, value),
                         .bytes = strlen(content)};
     atom_status st = ATOM_OK;
     if (out->normalized && r->t->recipe.nfc)
@@ -201,20 +224,45 @@ static atom_status copy_added(const reading *r, const json_t *value, text_added 
     return st;
 }
 
+/* White space that one token takes must not be the beginning or the end of another. */
+static atom_status check_takers(const reading *r)
+{
+    const char *taker = NULL;
+    const json_t *value;
+    size_t i;
+    for (uint32_t id = 0; id < r->t->vocab && !taker; id++)
+        if (r->t->manners[id] & (TEXT_TAKES_LEFT | TEXT_TAKES_RIGHT))
+            taker = r->texts[id];
+    json_array_foreach(r->added, i, value)
+    {
+        const char *content = json_string_value(json_object_get(value, "content")),
+                   *inner = content;
+        size_t n = strlen(content), all = n;
+        text_strip(&inner, &n, true, true);
+        if (taker && n < all)
+            return atom_fail(
+                ATOM_E_UNSUPPORTED,
+                "%s: the added token \"%.40s\" takes white space (lstrip or rstrip), and "
+                "the added token of id %lld begins or ends with some; make the tokenizer "
+                "without one of them, or bring token shards",
+                r->name, taker, (long long)json_integer_value(json_object_get(value, "id")));
+    }
+    return ATOM_OK;
+}
+
 /* Added tokens that are found in text; nothing to look for if all are special. */
 static atom_status read_added(reading *r)
 {
-    static const char *const rules[] = {"single_word", "lstrip", "rstrip"};
     text_tokenizer *t = r->t;
     json_t *value;
     size_t i;
     bool any = false;
+    ATOM_TRY(check_takers(r));
     json_array_foreach(r->added, i, value)
     {
         bool special = json_is_true(json_object_get(value, "special"));
-        for (size_t k = 0; !special && k < 3; k++)
-            if (json_is_true(json_object_get(value, rules[k])))
-                return unsupported(r, rules[k], "true for an added token that is not special");
+        if (!special && json_is_true(json_object_get(value, "single_word")))
+            return unsupported(r, "single_word", "true for an added token that is not special");
         if (!special && t->recipe.metaspace && json_is_true(json_object_get(value, "normalized")))
             return unsupported(r, "normalized",
                                "true for an added token that is not special, with metaspaces");
@@ -410,9 +458,10 @@ static atom_status read_all(reading *r, const json_t *root)
     ATOM_TRY(measure(r));
     r->texts = atom_alloc(t->vocab, sizeof *r->texts);
     t->special = atom_alloc(t->vocab, 1);
+    t->manners = atom_alloc(t->vocab, 1);
     t->piece_ends = atom_alloc(t->vocab, sizeof *t->piece_ends);
-    if (!r->texts || !t->special || !t->piece_ends)
-        return atom_fail_memory("a vocabulary", (uint64_t)t->vocab * 17);
+    if (!r->texts || !t->special || !t->manners || !t->piece_ends)
+        return atom_fail_memory("a vocabulary", (uint64_t)t->vocab * 18);
     ATOM_TRY(read_ids(r));
     ATOM_TRY(read_ends(r));
     ATOM_TRY(read_added(r));

@@ -87,10 +87,11 @@ static json_t *write_added(const text_tokenizer *t)
         if (!t->special[id])
             continue;
         char *text = shown(t, id);
-        json_t *entry = text ? json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (int)id,
-                                         "content", text, "single_word", 0, "lstrip", 0, "rstrip",
-                                         0, "normalized", 0, "special", 1)
-                             : NULL;
+        json_t *entry =
+            text ? json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (int)id, "content", text,
+                             "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized",
+                             text_tokenizer_manner(t, id) == TEXT_LATE, "special", 1)
+                 : NULL;
         if (!entry || json_array_append_new(added, entry)) {
             json_decref(added);
             added = NULL;

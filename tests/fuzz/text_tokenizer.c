@@ -1,7 +1,7 @@
 /* Any bytes as tokenizer.json: refused with the file's name, or a tokenizer that gives back a text. */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "atom/text/tokenizer.h"
+#include "atom/text/plain.h"
 
 #include <string.h>
 
@@ -11,6 +11,9 @@ static void use(const text_tokenizer *t)
 {
     static const char text[] =
         "It's 1984:\n\n\tthe \u00e9t\u00e9 \U0001f600 <|endoftext|> aaaaaaaaaaaaaaaaaaaaaaa";
+    static const char named[] = " <|u|> \n<|l|>\u3000 <o> \u2003<|n|>  a<|u|>";
+    text_specials specials = {0};
+    text_named found = {0};
     text_encoder *e = NULL;
     text_ids ids = {0};
     char *back = NULL;
@@ -21,6 +24,11 @@ static void use(const text_tokenizer *t)
     /* A file may say that "a" and "b" become "x": then the text does not come back, but is as
      * valid. */
     ATOM_ASSERT(bytes > 0);
+    ATOM_ASSERT(text_specials_init(&specials, t) == ATOM_OK);
+    atom_status st =
+        text_plain_encode(&specials, TEXT_SPECIAL_IDS, e, named, sizeof named - 1, &ids, &found);
+    ATOM_ASSERT(st == ATOM_OK || (st == ATOM_E_FORMAT && found.n));
+    text_specials_fini(&specials);
     atom_free(back);
     text_ids_fini(&ids);
     text_encoder_close(&e);

@@ -7,6 +7,8 @@ Tokenizers with the pipelines of Qwen2, SmolLM, Llama-3, Llama-2 and Mistral (te
 get the chat templates that those models ship, with transformers' generation marks around the answers.
 Random chats go through `atom data prepare`, which runs the template; the shards must hold, for each chat, the
 ids of the rendered text, and the mask must have the bits that transformers' mask of the assistant has.
+Phi-3's tokens take the white space behind them (and a variant's that before them). Where an answer begins with such
+space, transformers marks the header that took it; atom does not, since no answer holds a header's name.
 Messages hold no names of special tokens: transformers would make tokens of them, atom does not.
 Exit 77: a library is missing.
 """
@@ -24,6 +26,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 try:
     import jinja2  # noqa: F401
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerFast
 except ImportError as missing:
     print(f"skipped: {missing}")
@@ -41,6 +44,11 @@ LLAMA3 = ("{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m['r
 MISTRAL = ("{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}{{ '[INST] ' + m['content'] + 'CLOSE' }}"
            "{% else %}{{ ' ' }}{% generation %}{{ m['content'] + eos_token }}{% endgeneration %}{% endif %}{% endfor %}")
 OLD, NEW = MISTRAL.replace("CLOSE", " [/INST]"), MISTRAL.replace("CLOSE", "[/INST]")
+PHI3 = ("{% for m in messages %}{{ '<|' + m['role'] + '|>\n' }}{% if m['role'] == 'assistant' %}{% generation %}"
+        "{{ m['content'] + '<|end|>' }}{% endgeneration %}{{ '\n' }}{% else %}{{ m['content'] + '<|end|>\n' }}{% endif %}"
+        "{% endfor %}{{ eos_token }}")
+EATERS = [AddedToken(f"<|{x}|>", rstrip=True, normalized=False) for x in ("system", "user", "assistant", "end")]
+LEFT = [AddedToken(f"<|{x}|>", lstrip=True, normalized=False) for x in ("system", "user", "assistant", "end")]
 HEADERS = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 # pipeline, special tokens that are added, template in Jinja, start token, end token, system messages and tools
 KINDS = [
@@ -52,7 +60,11 @@ KINDS = [
     ("llama2 first", [], OLD, "<s>", "</s>", False),
     ("llama2 always", [], OLD, "<s>", "</s>", False),
     ("llama2 never", [], OLD, "<s>", "</s>", False),
+    ("phi3", EATERS, PHI3, "<s>", "</s>", True),
+    ("left", LEFT, PHI3, "<s>", "</s>", True),
+    ("phi3 bytes", EATERS, PHI3, "<|begin_of_text|>", "<|end_of_text|>", True),
 ]
+PIPELINES = {"phi3": "llama2", "left": "llama2", "phi3 bytes": "llama3"}
 
 
 def chat(r, names, system):
@@ -96,7 +108,7 @@ def prepare(work, path, chats):
 def check(name, special, jinja, start, end, system, r, work):
     folder = os.path.join(work, name.replace(" ", "-"))
     os.mkdir(folder)
-    t = foreign.build(name, r)
+    t = foreign.build(PIPELINES.get(name, name), r)
     t.add_special_tokens(special)
     path = os.path.join(folder, "tokenizer.json")
     t.save(path)
@@ -114,6 +126,8 @@ def check(name, special, jinja, start, end, system, r, work):
     for messages in chats:
         want = fast.apply_chat_template(messages, chat_template=jinja, return_dict=True, return_assistant_tokens_mask=True)
         want_ids, want_marks = want["input_ids"], want["assistant_masks"]
+        headers = [t.token_to_id(str(x)) for x in special if "end" not in str(x)] if name in PIPELINES else []
+        want_marks = [0 if i in headers else m for i, m in zip(want_ids, want_marks)]
         got = list(ids[at:at + len(want_ids)])
         if got != want_ids:
             k = next(i for i in range(len(want_ids)) if got[i:i + 1] != want_ids[i:i + 1])

@@ -2,6 +2,7 @@
  * Speaks for atom in tokenizer_oracle.py:
  *   tokenizer_dump encode TOKENIZER.json DOCS   one line of ids per document
  *   tokenizer_dump ids TOKENIZER.json DOCS      the same, of tokenizers that normalise
+ *   tokenizer_dump special TOKENIZER.json DOCS  the same, names of special tokens as those tokens
  *   tokenizer_dump decode TOKENIZER.json DOCS   what the ids decode to, in hexadecimal
  *   tokenizer_dump speed TOKENIZER.json DOCS    MB/s of three passes on one core, to stderr
  *   tokenizer_dump train N DOCS OUT.json        trains on the documents
@@ -16,6 +17,7 @@
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/bpe_train.h"
+#include "atom/text/plain.h"
 #include "atom/text/tokenizer.h"
 #include "atom/text/utf8.h"
 
@@ -82,7 +84,7 @@ static atom_status print_text(const text_tokenizer *t, const text_ids *ids)
     return st;
 }
 
-/* what: 'e' ids and the way back, 'i' ids, 'd' decoded text. */
+/* what: 'e' ids and the way back, 'i' ids, 's' ids with special tokens, 'd' decoded text. */
 static atom_status encode(char what, const char *tokenizer, const char *path)
 {
     atom_status st = ATOM_OK;
@@ -90,13 +92,20 @@ static atom_status encode(char what, const char *tokenizer, const char *path)
     text_tokenizer *t = NULL;
     text_encoder *e = NULL;
     text_ids ids = {0};
+    text_specials specials = {0};
+    text_named named = {0};
     size_t bytes;
     ATOM_TRY_CLEAN(text_tokenizer_load(tokenizer, &t));
+    ATOM_TRY_CLEAN(text_specials_init(&specials, t));
     ATOM_TRY_CLEAN(text_encoder_open(t, &e));
     ATOM_TRY_CLEAN(open_documents(path, &d));
     for (const char *text; (text = next_document(&d, &bytes));) {
         ids.n = 0;
-        ATOM_TRY_CLEAN(text_encode(e, text, bytes, &ids, NULL));
+        if (what == 's')
+            ATOM_TRY_CLEAN(
+                text_plain_encode(&specials, TEXT_SPECIAL_IDS, e, text, bytes, &ids, &named));
+        else
+            ATOM_TRY_CLEAN(text_encode(e, text, bytes, &ids, NULL));
         if (what == 'e')
             ATOM_TRY_CLEAN(check_round_trip(t, text, bytes, &ids));
         if (what == 'd')
@@ -106,6 +115,7 @@ static atom_status encode(char what, const char *tokenizer, const char *path)
     }
 cleanup:
     text_encoder_close(&e);
+    text_specials_fini(&specials);
     text_tokenizer_close(&t);
     text_ids_fini(&ids);
     atom_free(d.data);
@@ -205,6 +215,8 @@ int main(int argc, char **argv)
         st = encode('e', argv[2], argv[3]);
     else if (strcmp(verb, "ids") == 0 && argc == 4)
         st = encode('i', argv[2], argv[3]);
+    else if (strcmp(verb, "special") == 0 && argc == 4)
+        st = encode('s', argv[2], argv[3]);
     else if (strcmp(verb, "decode") == 0 && argc == 4)
         st = encode('d', argv[2], argv[3]);
     else if (strcmp(verb, "speed") == 0 && argc == 4)

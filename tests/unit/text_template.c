@@ -18,8 +18,10 @@ static void must(atom_status st)
         fail_msg("%s", atom_fail_message());
 }
 
-/* A bytes tokenizer's file as BPE without merges, with these special tokens behind it. */
-static text_tokenizer *with_special(const scratch *s, const char *const *names, int n)
+/* A bytes tokenizer's file as BPE without merges, with these special tokens behind it; they have
+ * the flag, if there is one. */
+static text_tokenizer *with_flag(const scratch *s, const char *const *names, int n,
+                                 const char *flag)
 {
     text_tokenizer *t = NULL, *out = NULL;
     char path[700], *data = NULL;
@@ -31,11 +33,15 @@ static text_tokenizer *with_special(const scratch *s, const char *const *names, 
     must(atom_file_read(path, 1 << 20, &data, &bytes));
     json_t *root = json_loadb(data, bytes, 0, NULL);
     json_t *added = json_object_get(root, "added_tokens");
-    for (int i = 0; i < n; i++)
-        json_array_append_new(added, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id",
-                                               (int)text_tokenizer_vocab(t) + i, "content",
-                                               names[i], "single_word", 0, "lstrip", 0, "rstrip", 0,
-                                               "normalized", 0, "special", 1));
+    for (int i = 0; i < n; i++) {
+        json_t *one =
+            json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (int)text_tokenizer_vocab(t) + i,
+                      "content", names[i], "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized",
+                      0, "special", 1);
+        if (flag)
+            json_object_set_new(one, flag, json_true());
+        json_array_append_new(added, one);
+    }
     must(atom_path_exists(path) ? ATOM_OK : ATOM_E_FORMAT);
     json_dump_file(root, path, 0);
     json_decref(root);
@@ -43,6 +49,11 @@ static text_tokenizer *with_special(const scratch *s, const char *const *names, 
     text_tokenizer_close(&t);
     must(text_tokenizer_load(path, &out));
     return out;
+}
+
+static text_tokenizer *with_special(const scratch *s, const char *const *names, int n)
+{
+    return with_flag(s, names, n, NULL);
 }
 
 /* The rendered text; each stretch of answers stands in «». Or the error. */
@@ -86,6 +97,48 @@ static const text_message chat[] = {SAID(TEXT_SYSTEM, "be kind"), SAID(TEXT_USER
                                     SAID(TEXT_ASSISTANT, "no")};
 enum { CHAT = sizeof chat / sizeof *chat };
 static const char *const chatml[] = {"<|im_start|>", "<|im_end|>"};
+
+/* White space beside a token belongs to it, the message's own too; what is written keeps the flag. */
+static void takers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *flag, *want;
+    } cases[] = {
+        {"rstrip", "<|endoftext|><|im_start|>system\nbe kind<|im_end|><|im_start|>user\nsay "
+                   "<|im_end|><|im_end|><|im_start|>assistant\n« yes\n<|im_end|>»<|im_start|>user\n"
+                   "more<|im_end|><|im_start|>assistant\n«no<|im_end|>»"},
+        {"lstrip", "<|endoftext|><|im_start|>system\nbe kind<|im_end|><|im_start|>user\nsay "
+                   "<|im_end|><|im_end|><|im_start|>assistant\n« yes<|im_end|>»<|im_start|>user\n"
+                   "more<|im_end|><|im_start|>assistant\n«no<|im_end|>»\n"},
+        {"normalized", NULL},
+        {"single_word",
+         "the special token <|im_start|> has \"single_word\" in tokenizer.json, and "
+         "atom cannot tell where the model would see it in a text; set that to false "
+         "there"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scratch s;
+        scratch_open(&s);
+        text_tokenizer *t = with_flag(&s, chatml, 2, cases[i].flag), *again = NULL;
+        text_template *tpl = NULL;
+        text_template_request request = {.name = "chatml"};
+        char path[700];
+        snprintf(path, sizeof path, "%s/again.json", s.dir);
+        must(text_tokenizer_save(t, path));
+        must(text_tokenizer_load(path, &again));
+        for (uint32_t id = 0; id < text_tokenizer_vocab(t); id++)
+            assert_int_equal(text_tokenizer_manner(again, id), text_tokenizer_manner(t, id));
+        assert_true(text_tokenizer_manner(t, text_tokenizer_vocab(t) - 1) != 0);
+        must(text_template_open(again, NULL, &request, &tpl));
+        if (cases[i].want)
+            assert_string_equal(render(again, tpl, chat, CHAT), cases[i].want);
+        text_template_close(&tpl);
+        text_tokenizer_close(&t);
+        text_tokenizer_close(&again);
+        scratch_close(&s);
+    }
+}
 
 /* Those that atom has by name; <|endoftext|> is the start token, too. */
 static void templates(void **state)
@@ -400,10 +453,10 @@ static void prompts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(templates),          cmocka_unit_test(runs_and_forgery),
-        cmocka_unit_test(nothing_is_guessed), cmocka_unit_test(answers),
-        cmocka_unit_test(silent_answers),     cmocka_unit_test(prompts),
-        cmocka_unit_test(tokens_of_roles),
+        cmocka_unit_test(takers),           cmocka_unit_test(templates),
+        cmocka_unit_test(runs_and_forgery), cmocka_unit_test(nothing_is_guessed),
+        cmocka_unit_test(answers),          cmocka_unit_test(silent_answers),
+        cmocka_unit_test(prompts),          cmocka_unit_test(tokens_of_roles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
