@@ -249,12 +249,18 @@ static void list_clear(opt_list *list)
     *list = (opt_list){0};
 }
 
-/* ~ is the shell's word; a directory of that name would be made. */
-static atom_status check_home(const opt_spec *spec, const char *text)
+/* An empty path is what a script's unset variable leaves. ~ is the shell's word; a directory of
+ * that name would be made. */
+static atom_status check_path(const opt_spec *spec, const char *text)
 {
-    const char *home = getenv("HOME");
-    bool path = spec->value && (strstr(spec->value, "DIR") || strstr(spec->value, "FILE"));
-    if (!path || text[0] != '~' || (text[1] && text[1] != '/'))
+    const char *home = getenv("HOME"), *value = spec->value ? spec->value : "";
+    bool both = strstr(value, "PATH"), dir = both || strstr(value, "DIR"),
+         file = both || strstr(value, "FILE");
+    if ((dir || file) && !*text)
+        return atom_fail(ATOM_E_USAGE, "it is empty; name a %s%s%s%s", file ? "file" : "",
+                         dir && file ? " or " : "", dir ? "directory" : "",
+                         spec->flags & OPT_REQUIRED ? "" : ", or leave it out");
+    if (!(dir || file) || text[0] != '~' || (text[1] && text[1] != '/'))
         return ATOM_OK;
     return atom_fail(
         ATOM_E_USAGE,
@@ -282,12 +288,12 @@ atom_status opt_set_value(const opt_spec *spec, const char *text, void *values)
     case OPT_RATE:
         return set_size(spec, text, at);
     case OPT_TEXT:
-        ATOM_TRY(check_home(spec, text));
+        ATOM_TRY(check_path(spec, text));
         return set_text(text, at);
     case OPT_CHOICE:
         return set_choice(spec, text, at);
     case OPT_LIST:
-        ATOM_TRY(check_home(spec, text));
+        ATOM_TRY(check_path(spec, text));
         return list_add(text, at);
     }
     return ATOM_E_USAGE;

@@ -137,6 +137,8 @@ class Data(tool.Case):
         self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "d", "--val-fraction", "0.9",
                    says="--val-fraction")
         self.fails(2, "data", "prepare", "--input", "book.txt", says="--output")
+        self.fails(2, "data", "prepare", "--input", "", "--output", "d", says="--input: it is empty; name a file")
+        self.fails(2, "data", "prepare", "--input", "book.txt", "--output=", says="--output: it is empty; name a dir")
         self.ok("data", "prepare", "--input", "book.txt", "--output", "d")
         self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "d", says="--force")
         self.ok("data", "prepare", "--input", "book.txt", "--output", "d", "--force")

@@ -428,6 +428,8 @@ class Unhappy(TrainCase):
         self.fails(2, "train", "twice.yml", says="twice.yml:2")
         self.fails(2, "train", "missing.yml", says="missing.yml")
         self.fails(2, "train", "--data", self.data, says="--output-dir")
+        for key in "--trace", "--plan", "--profile", "--data", "--store-dir", "--output-dir", "--model":
+            self.fails(2, *self.args("run", key, ""), says=key + ": it is empty; name ")
         self.assertFalse(os.path.exists(self.path("run")))
 
     def test_missing_and_damaged_inputs(self):

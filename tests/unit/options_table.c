@@ -148,6 +148,8 @@ static void refused(void **state)
         {"--json=maybe", "--json: 'maybe' is neither true nor false"},
         {"--input", "option '--input' needs a value"},
         {"--input --json", "option '--input' needs a value"},
+        {"--input=", "--input: it is empty; name a file, or leave it out"},
+        {"--text=", "--text: it is empty; name a file"},
         {"-x", "unknown option '-x'"},
         {"-co 3", "unknown option '-co'"},
         {"--no-count", "unknown option '--no-count'"},
