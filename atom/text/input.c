@@ -132,6 +132,14 @@ void text_input_cut(text_input *in, text_cut cut)
     in->cut = cut;
 }
 
+bool text_input_has_records(const text_input *in)
+{
+    uint32_t i = 0;
+    while (i < in->n && ends_with(in->paths[i], ".txt"))
+        i++;
+    return i < in->n;
+}
+
 uint64_t text_input_bytes(const text_input *in)
 {
     return in->bytes;

@@ -41,7 +41,8 @@ ATOM_MUST atom_status text_input_open(const char *const *paths, uint32_t n, size
 void text_input_close(text_input **in);
 /* Is it JSONL, by its name? */
 bool text_input_is_jsonl(const char *path);
-uint64_t text_input_bytes(const text_input *in); /* of all files, as they are on disk */
+bool text_input_has_records(const text_input *in); /* is any of the files no .txt? */
+uint64_t text_input_bytes(const text_input *in);   /* of all files, as they are on disk */
 /* How a .txt may be cut; at first TEXT_CUT_BEFORE_NEWLINE. TEXT_CUT_NONE: each is one block. */
 void text_input_cut(text_input *in, text_cut cut);
 /* The next block; b->data == NULL at the end. */

@@ -550,6 +550,9 @@ static atom_status check_options(const text_prepare_options *o)
     atom_status st = parse_spec(o->tokenizer, &n);
     if (st == ATOM_OK)
         st = text_input_open(o->inputs, o->inputs_n, 0, &in);
+    if (st == ATOM_OK && o->format != TEXT_FORMAT_AUTO && !text_input_has_records(in))
+        st = atom_fail(ATOM_E_USAGE, "format would have no effect: it says what records hold, and "
+                                     "a .txt has none; leave it out");
     text_input_close(&in);
     return st;
 }

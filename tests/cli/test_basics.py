@@ -150,7 +150,12 @@ class Data(tool.Case):
         for key, value in ("--loss", "answers"), ("--loss", "all"), ("--template", "plain"), ("--template-vars", "{}"):
             self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "d", key, value,
                        says=[key[2:].replace("-", "_"), "no chats in the input"])
+        self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "d", "--format", "messages",
+                   says=["format would have no effect", ".txt"])
         self.assertFalse(os.path.exists(self.path("d")), "what failed leaves no empty directory")
+        self.ok("data", "prepare", "--input", "book.txt", "--output", "auto", "--format", "auto")
+        self.write("more.jsonl", '{"text": "more"}\n')
+        self.ok("data", "prepare", "--input", "book.txt", "more.jsonl", "--output", "both", "--format", "text")
         os.mkdir(self.path("mine"))
         self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "mine", "--loss", "all", says="loss")
         self.assertTrue(os.path.isdir(self.path("mine")))
