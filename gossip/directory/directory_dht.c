@@ -14,10 +14,10 @@
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
+#include <errno.h>
 #include <opendht/opendht_c.h>
 #include <pthread.h>
 #include <sodium.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
