@@ -48,7 +48,9 @@ atom_status dev_fault_check(dev_fault *f)
     pthread_mutex_unlock(&f->lock);
     if (first)
         return atom_fail(f->status, "%s", f->message);
-    return atom_fail(ATOM_E_DEAD, "the device failed earlier: %s", f->message);
+    bool diverged = f->status == ATOM_E_DIVERGED; /* the device is not to blame for that */
+    return atom_fail(ATOM_E_DEAD, "%s%s",
+                     diverged ? "" : "the device failed earlier: ", f->message);
 }
 
 /* --- the queue -------------------------------------------------------------------------------- */

@@ -157,10 +157,17 @@ static atom_status set_number(const opt_spec *spec, const char *text, double *ou
         *out = -1;
         return ATOM_OK;
     }
+    errno = 0;
     double value = strtod(text, &end);
+    /* what computes with it has fp32, whose least number is 0x1p-149 */
+    bool vanishes = fabs(value) <= 0x1p-150 && (value != 0 || errno == ERANGE);
     if (end == text || *end || !isfinite(value))
         return atom_fail(ATOM_E_USAGE, "'%s' is not a number%s%s", text, of_what(spec, what),
                          or_auto(spec));
+    if (vanishes)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s is too small: in fp32 it would be 0; write 1e-45 or more%s", text,
+                         spec->flags & OPT_ABOVE_MIN ? "" : ", or 0");
     ATOM_TRY(check_range(spec, value, text));
     *out = value;
     return ATOM_OK;

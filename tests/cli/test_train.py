@@ -422,6 +422,8 @@ class Unhappy(TrainCase):
         self.fails(2, *self.args("run", "--device", "tpu"), says="tpu")
         self.fails(2, *self.args("run", "--sequence-len", 400), says="48")
         self.fails(2, *self.args("run", "--warmup-steps", 100), says="warmup_steps")
+        for key in "--adam-epsilon", "--learning-rate", "--weight-decay", "--max-grad-norm":
+            self.fails(2, *self.args("run", key, "1e-46"), says=[key, "1e-46 is too small", "fp32"])
         self.write("bad.yml", "data: d\noutput_dir: o\nlearing_rate: 1\n")
         self.fails(2, "train", "bad.yml", says=["bad.yml:3", "did you mean 'learning_rate'"])
         self.write("twice.yml", "seed: 1\nseed: 2\n")
@@ -564,6 +566,7 @@ class Unhappy(TrainCase):
         result = self.run_atom(*self.args("out", "--model", "nan/checkpoint-6"))
         self.assertEqual(result.code, 5, str(result))
         self.assertRegex(result.err.splitlines()[-1], "^atom: error: .*step 1.*")
+        self.assertNotIn("the device", result.err)
         self.assertEqual(os.listdir(self.path("out")).count("checkpoint-1"), 0)
         self.assertEqual(self.weights("run", 6), good)
 

@@ -120,6 +120,12 @@ static void spellings(void **state)
     assert_false(v.json);
     assert_true(v.loud);
     opt_free(&command, &v);
+    assert_int_equal(parse(&v, &parsed, "--rate 1e-45"), ATOM_OK);
+    assert_true((float)v.rate > 0);
+    opt_free(&command, &v);
+    assert_int_equal(parse(&v, &parsed, "--rate 0e-400"), ATOM_OK);
+    assert_true(v.rate == 0);
+    opt_free(&command, &v);
     assert_int_equal(parse(&v, &parsed, "--count 5 -h --nonsense"), ATOM_OK);
     assert_true(parsed.help);
     opt_free(&command, &v);
@@ -141,6 +147,9 @@ static void refused(void **state)
         {"--share 1", "--share: 1 is too large; it must be less than 1"},
         {"--rate nan", "--rate: 'nan' is not a number"},
         {"--rate inf", "--rate: 'inf' is not a number"},
+        {"--rate 1e-46", "--rate: 1e-46 is too small: in fp32 it would be 0; write 1e-45 or more"},
+        {"--rate -1e-320", "--rate: -1e-320 is too small: in fp32"},
+        {"--rate 1e-400", "--rate: 1e-400 is too small: in fp32"},
         {"--width=", "--width: '' is not a whole number (or auto)"},
         {"--device-memory 8GiBi", "--device-memory: '8GiBi' is not a size"},
         {"--link-bandwidth 8GB/h", "--link-bandwidth: '8GB/h' is not a rate"},
