@@ -7,7 +7,7 @@
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 
-#include "gossip/directory/directory.h"
+#include "gossip/gate/net_address.h"
 
 #include <string.h>
 
@@ -137,7 +137,7 @@ atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_h
         return atom_fail(ATOM_E_USAGE, "directory_nodes has no effect with no_directory: leave one "
                                        "of them out");
     for (uint32_t i = 0; i < nodes->n; i++) {
-        ATOM_TRY(gsp_directory_node_check(nodes->items[i]));
+        ATOM_TRY(gsp_address_check(nodes->items[i], POOL_HOST_NODE_BYTES));
         out->bootstrap[out->n_bootstraps++] = nodes->items[i];
     }
     for (uint32_t i = 0; i < listen->n; i++)

@@ -12,7 +12,7 @@
 #include "atom/pool/limits.h"
 #include "gossip/pool/pool.h"
 
-enum { POOL_HOST_NAME_BYTES = 32 /* with the NUL */ };
+enum { POOL_HOST_NAME_BYTES = 32, POOL_HOST_NODE_BYTES = 80 /* with the NUL */ };
 
 typedef struct pool_host {
     char *name; /* what others see beside the key; NULL: the machine's host name */

@@ -64,8 +64,6 @@ void gsp_directory_close(gsp_directory **directory);
  * Errors  ATOM_E_USAGE  not host:port; ATOM_E_RESOURCE  too many wait to be tried
  */
 ATOM_MUST atom_status gsp_directory_bootstrap(gsp_directory *directory, const char *host);
-/* ATOM_E_USAGE where gsp_directory_bootstrap would not take it for its form. Thread: any. */
-ATOM_MUST atom_status gsp_directory_node_check(const char *host);
 /* What to put from now on, signed (gsp_contact_sign): every put_s until it expires or is replaced,
  * and at once if it is the first or its addresses are new. NULL: nothing more is put, and what was
  * put expires by itself. */

@@ -30,6 +30,7 @@ enum {
     SEEN_MAX = 1024,
     KEYS_MAX = 2 * GSP_PSKS_MAX,
     HOST_BYTES = 80,
+    ALONE_SECONDS = 8,
     SHUTDOWN_SECONDS = 3,
 };
 static const uint64_t SECOND_NS = 1000000000u;
@@ -144,6 +145,12 @@ static void on_got(bool ok, void *ctx)
     pthread_mutex_unlock(&d->lock);
 }
 
+/* Between two puts that no other node takes. */
+static uint64_t alone_pause(const gsp_directory *d)
+{
+    return (uint64_t)((d->config.put_s < ALONE_SECONDS ? d->config.put_s : ALONE_SECONDS) * 1e9);
+}
+
 static void on_put(bool ok, void *ctx)
 {
     gsp_directory *d = ctx;
@@ -151,8 +158,11 @@ static void on_put(bool ok, void *ctx)
     if (ok) {
         d->put_pause_ns = (uint64_t)(d->config.put_s * 1e9);
         d->put_ns = atom_clock_ns() + d->put_pause_ns;
-    } else {
+    } else { /* alone: whoever comes first should find something soon */
+        uint64_t soon = atom_clock_ns() + alone_pause(d);
         d->stats.puts_failed++;
+        d->put_ns = d->put_ns < soon ? d->put_ns : soon;
+        d->put_pause_ns = d->put_pause_ns < alone_pause(d) ? d->put_pause_ns : alone_pause(d);
     }
     pthread_mutex_unlock(&d->lock);
 }
@@ -201,7 +211,7 @@ static void put(gsp_directory *d, uint64_t now_ns, uint64_t now_s)
     d->put_fresh = false;
     d->stats.puts++;
     d->put_ns = now_ns + d->put_pause_ns; /* a success moves it further away */
-    if (d->put_pause_ns < (uint64_t)(d->config.put_s * 1e9))
+    if (d->put_pause_ns < alone_pause(d))
         d->put_pause_ns *= 2;
     pthread_mutex_unlock(&d->lock);
     dht_value *value = dht_value_new(d->sealed, d->sealed_bytes);
@@ -491,33 +501,10 @@ void gsp_directory_close(gsp_directory **directory)
     atom_free(d);
 }
 
-/* "name:port" with nothing strange in it; the port is a number. */
-static bool host_right(const char *host)
-{
-    size_t n = strnlen(host, HOST_BYTES);
-    const char *colon = n < HOST_BYTES ? strrchr(host, ':') : NULL;
-    size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
-    if (!colon || colon == host || digits < 1 || digits > 5 || colon[1 + digits] ||
-        strtol(colon + 1, NULL, 10) < 1 || strtol(colon + 1, NULL, 10) > 65535)
-        return false;
-    for (const char *c = host; c < colon; c++)
-        if (*c <= ' ' || *c > '~')
-            return false;
-    return host[0] == '[' ? colon - host > 3 && colon[-1] == ']'
-                          : memchr(host, ':', (size_t)(colon - host)) == NULL;
-}
-
-atom_status gsp_directory_node_check(const char *host)
-{
-    return host_right(host)
-               ? ATOM_OK
-               : atom_fail(ATOM_E_USAGE, "'%.80s' is not a directory node; write HOST:PORT", host);
-}
-
 atom_status gsp_directory_bootstrap(gsp_directory *d, const char *host)
 {
     atom_status st = ATOM_OK;
-    ATOM_TRY(gsp_directory_node_check(host));
+    ATOM_TRY(gsp_address_check(host, HOST_BYTES));
     pthread_mutex_lock(&d->lock);
     if (d->n_hosts == GSP_DIRECTORY_BOOTSTRAPS_MAX) {
         st = atom_fail(ATOM_E_RESOURCE, "%d directory nodes wait to be tried; try again later",

@@ -208,3 +208,26 @@ bool gsp_address_from_socket(const struct sockaddr_storage *in, gsp_address *out
     *out = a;
     return true;
 }
+
+static bool form_right(const char *host, size_t bytes)
+{
+    size_t n = strnlen(host, bytes);
+    const char *colon = n < bytes ? strrchr(host, ':') : NULL;
+    size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
+    if (!colon || colon == host || digits < 1 || digits > 5 || colon[1 + digits] ||
+        strtol(colon + 1, NULL, 10) < 1 || strtol(colon + 1, NULL, 10) > 65535)
+        return false;
+    for (const char *c = host; c < colon; c++)
+        if (*c <= ' ' || *c > '~')
+            return false;
+    if (host[0] == '[')
+        return colon - host > 3 && colon[-1] == ']';
+    return memchr(host, ':', (size_t)(colon - host)) == NULL;
+}
+
+atom_status gsp_address_check(const char *text, size_t bytes)
+{
+    if (form_right(text, bytes))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE, "'%.80s' is not the address of a node; write HOST:PORT", text);
+}

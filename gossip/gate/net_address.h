@@ -30,6 +30,9 @@ ATOM_MUST atom_status gsp_address_parse(const char *text, gsp_address *out);
  * addresses, 1 to n_max of them. ATOM_E_RUNTIME: the name is unknown. */
 ATOM_MUST atom_status gsp_address_resolve(const char *text, gsp_address *out, size_t n_max,
                                           size_t *n);
+/* Is this "host.example:4222", "192.0.2.7:4222" or "[2001:db8::7]:4222", of fewer than `bytes` bytes
+ * and nothing strange? Asks no resolver. Errors  ATOM_E_USAGE: it is not. */
+ATOM_MUST atom_status gsp_address_check(const char *text, size_t bytes);
 /* Writes what gsp_address_parse reads; buf holds GSP_ADDRESS_TEXT_BYTES; returns buf. */
 char *gsp_address_text(const gsp_address *address, char *buf);
 bool gsp_address_same_host(const gsp_address *a, const gsp_address *b);

@@ -48,6 +48,15 @@ static void add_known_nodes(gsp_address_book *b)
             add_nodes(b, &best[i]->contact, &best[i]->from);
 }
 
+/* At its port, or at any other where that one is taken. */
+static atom_status open_directory(gsp_directory_config *c, gsp_directory **out)
+{
+    if (c->port && gsp_directory_open(c, out) == ATOM_OK)
+        return ATOM_OK;
+    c->port = 0;
+    return gsp_directory_open(c, out);
+}
+
 /* What helps to find members, and is done without where it cannot be had. */
 static void open_finders(gsp_address_book *b, const gsp_address_book_config *c)
 {
@@ -57,7 +66,7 @@ static void open_finders(gsp_address_book *b, const gsp_address_book_config *c)
         .who = *c->who, .port = c->directory_port, .nodes_path = nodes};
     if (!c->no_lan && gsp_lan_open(&lan, &b->lan) != ATOM_OK)
         atom_log(ATOM_LOG_DEBUG, "no local discovery: %s", atom_fail_message());
-    if (!c->no_directory && gsp_directory_open(&directory, &b->nodes) != ATOM_OK)
+    if (!c->no_directory && open_directory(&directory, &b->nodes) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "the pool does without the directory: %s", atom_fail_message());
     for (uint32_t i = 0; b->nodes && i < c->n_bootstraps; i++)
         if (gsp_directory_bootstrap(b->nodes, c->bootstrap[i]) != ATOM_OK)

@@ -20,7 +20,7 @@ typedef struct gsp_address_book_config {
         *who;              /* judges contacts; copied, self and ctx must outlive the book */
     const char *directory; /* the pool's; borrowed */
     bool no_lan, no_directory;
-    uint16_t directory_port; /* UDP; 0: any */
+    uint16_t directory_port; /* UDP, where it is free; 0: any */
     uint32_t n_bootstraps;   /* nodes of the directory, "name:port" */
     const char *const *bootstrap;
 } gsp_address_book_config;

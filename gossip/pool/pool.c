@@ -160,11 +160,14 @@ static atom_status open_transport(gsp_pool *p)
 static atom_status open_book(gsp_pool *p)
 {
     gsp_handshake_config who;
+    uint16_t ours = p->host.directory_port;
+    if (!ours && p->host.n_listen > 0) /* the same after a restart, and known to whoever knows us */
+        ours = gsp_net_port(p->net);
     const gsp_address_book_config config = {.who = &who,
                                             .directory = p->directory,
                                             .no_lan = p->host.no_lan,
                                             .no_directory = p->host.no_directory,
-                                            .directory_port = p->host.directory_port,
+                                            .directory_port = ours,
                                             .n_bootstraps = p->host.n_bootstraps,
                                             .bootstrap = p->host.bootstrap};
     gsp_door_who(&p->door, &who);

@@ -55,7 +55,7 @@ typedef struct gsp_pool_host {
     bool no_lan;             /* do not speak on the local network */
     bool no_directory;       /* do not take part in the directory */
     bool no_router;          /* do not ask the router to forward the port (portmap.h) */
-    uint16_t directory_port; /* UDP; 0: any */
+    uint16_t directory_port; /* UDP; 0: that of the gate, or any where nobody dials */
     uint32_t n_bootstraps;   /* nodes of the directory, "name:port" */
     const char *bootstrap[GSP_POOL_BOOTSTRAPS_MAX];
     uint32_t streams; /* bulk streams per link; 0: the default */

@@ -1,9 +1,14 @@
 """What a newcomer to pools does wrong: nothing of his is touched, and what to do is said."""
+import json
 import os
 import socket
+import sys
 
 import test_pool_train
 import tool
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pool"))
+import places  # noqa: E402
 
 ALONE = ["--no-lan", "--no-directory"]
 RUN = test_pool_train.RUN.format(steps=20, codec="int8")
@@ -60,6 +65,26 @@ class PoolFirst(test_pool_train.Members):
         self.ok(*self.attempt("a", "--listen", "127.0.0.1:0"))
         for words in (["nonsense"], ["nonsense", "--listen", "nowhere"]):
             self.fails(2, "pool", "join", *words, "-o", "c", *ALONE)
+            self.assertFalse(os.path.exists(self.path("c")))
+
+    def member(self, *args):
+        process = self.start_atom("pool", *args, "--no-lan", "--json", "--quiet")
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_an_old_ticket_and_a_node_of_the_directory(self):
+        here, old = places.free_port(), places.free_port()  # "127.0.0.1:12345"
+        run = self.write("run.yml", test_pool_train.RUN.format(steps=10**6, codec="int8"))
+        a = self.member("create", "--config", run, "--model", self.config, "--data", self.data, "-o", "a", "--listen", here)
+        ticket = json.loads(a.stdout.readline())["ticket"]
+        # Nobody answers where the ticket says; the member's node of the directory has the gate's number.
+        b = self.member("join", places.elsewhere(ticket, here, old), "-o", "b", "--data", self.data, "--directory-nodes", here)
+        self.until("a", "it was found", lambda s: s["roster"] == 2, [a, b])
+        self.assertIn(f"directory_nodes: [{here}]".encode(), self.read("b", "host.yml").replace(b'"', b"").replace(b"'", b""))
+        for words, says in ((["--directory-nodes", "nowhere"], "nowhere"), (["--directory-nodes", "a:1", "--no-directory"], "no effect"),
+                            ([word for i in range(1, 10) for word in ("--directory-nodes", f"a:{i}")], "at most 8")):
+            self.fails(2, "pool", "join", ticket, "-o", "c", "--no-lan", *words, says=says)
             self.assertFalse(os.path.exists(self.path("c")))
 
     def test_nothing_left_to_train(self):

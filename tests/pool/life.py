@@ -3,8 +3,6 @@
 What is asserted is what members hold and what they say; waiting has generous limits and ends as soon as there is
 something to see.
 """
-import base64
-import hashlib
 import json
 import os
 import shutil
@@ -14,6 +12,8 @@ import subprocess
 import tempfile
 import time
 import unittest
+
+from places import elsewhere, free_port  # noqa: F401
 
 NODE = os.environ["NODE"]
 PATIENCE_S = 60 * float(os.environ.get("PATIENCE", "1"))
@@ -127,21 +127,6 @@ class PoolCase(unittest.TestCase):
         self.until(lambda: host.status()["roster"] == n, f"{n} on the roster at {host.name}", host)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{s.getsockname()[1]}"
-
-
 def ticket_of(host):
     host.wait_for("started")
     return host.ask(do="ticket")["ticket"]
-
-
-def elsewhere(ticket, here, there):
-    """The ticket with another host in it: ports of five digits, so nothing moves but the checksum."""
-    body = bytearray(base64.urlsafe_b64decode(ticket[6:] + "=" * (-len(ticket[6:]) % 4)))
-    at = body.index(here.encode())
-    body[at:at + len(here)] = there.encode()
-    body[-4:] = hashlib.blake2b(bytes(body[:-4]), digest_size=32, key=b"atom ticket checksum").digest()[:4]
-    return "atom1-" + base64.urlsafe_b64encode(body).decode().rstrip("=")
