@@ -9,7 +9,8 @@
  * Thread: a device may be driven from one thread at a time (the executor's). Callbacks run on
  * stream threads. Errors: a fault is sticky. The first call that notices it returns the fault's own
  * status and message (so a diverged loss keeps its exit code); every later call returns
- * ATOM_E_DEAD with that message, behind "the device failed earlier" unless the loss diverged. Work queued behind a fault is dropped, and syncs return.
+ * ATOM_E_DEAD with that message, behind "the device failed earlier" unless the loss diverged. Work
+ * queued behind a fault is dropped, and syncs return.
  *
  * An event is a point in a stream. It may be recorded again; a wait or sync refers to the latest
  * record issued before it. Waiting for an event that was never recorded is refused
