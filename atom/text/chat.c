@@ -71,8 +71,8 @@ static atom_status add_key(const reading *r, const char *key, text_role role, bo
     if (optional && (!value || json_is_null(value)))
         return ATOM_OK;
     if (!json_is_string(value))
-        return text_fail_line(r->name, r->line, "%s \"%s\" is not a string", value ? "the" : "a",
-                              key);
+        return text_fail_line(r->name, r->line,
+                              value ? "the \"%s\" is not a string" : "there is no \"%s\"", key);
     if (optional && json_string_length(value) == 0)
         return ATOM_OK;
     return add(r, role, json_string_value(value), json_string_length(value));
@@ -339,6 +339,26 @@ static atom_status read_chat(const reading *r, text_format format)
     return check_answers(r);
 }
 
+/* Names the keys that are there: a column under another name, a table with other separators. */
+static atom_status fail_text(const reading *r)
+{
+    char keys[200] = "";
+    size_t n = 0;
+    void *root = (json_t *)r->root, *at = json_object_iter(root);
+    for (; at && n < 120; at = json_object_iter_next(root, at))
+        n += (size_t)snprintf(keys + n, sizeof keys - n, "%s\"%.40s\"", n ? ", " : "",
+                              json_object_iter_key(at));
+    bool none = json_is_object(r->root) && n == 0, told = n && !json_object_get(r->root, "text");
+    return text_fail_line(
+        r->name, r->line,
+        "no string \"text\"; %s%s%s%sit must be like {\"text\": \"...\"}, or have "
+        "messages, conversations, an instruction or a completion",
+        none   ? "it has no keys; "
+        : told ? "its keys are "
+               : "",
+        told ? keys : "", told && at ? ", ..." : "", told ? "; " : "");
+}
+
 atom_status text_chat_read(const json_t *root, text_format format, const char *name, uint64_t line,
                            text_chat *c, const json_t **text)
 {
@@ -357,8 +377,6 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
         return read_chat(&r, format);
     *text = json_object_get(root, "text");
     if (!json_is_string(*text))
-        return text_fail_line(name, line,
-                              "no string \"text\"; each line must be like {\"text\": \"...\"}, or "
-                              "have messages, conversations, an instruction or a completion");
+        return fail_text(&r);
     return ATOM_OK;
 }

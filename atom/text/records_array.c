@@ -76,8 +76,11 @@ atom_status text_array_lines(const text_records_place *at, char *data, size_t by
     for (; i < bytes; i++) {
         bool comma = step(&s, data[i]), closed = s.depth == 0;
         if (empty && (comma || (closed && record > 1)))
-            return text_fail_line(at->name, record, "an element is missing before this %s",
-                                  comma ? "comma" : "bracket");
+            return text_fail_line(
+                at->name, comma ? record : record - 1,
+                comma ? "there is nothing before its comma; take the comma away"
+                      : "behind it stand a comma and the array's end; take the comma "
+                        "away");
         if (closed) {
             data[i] = ' ';
             return close_array(at, data + i + 1, bytes - i - 1, record);

@@ -9,6 +9,7 @@
 
 #include <csv.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void text_table_fini(text_table *t)
@@ -114,6 +115,41 @@ static void take_field(void *text, size_t bytes, void *ctx)
     r->fields++;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* What the rows hold is found by the header's names. */
+static atom_status check_header(const reading *r)
+{
+    const text_table *t = r->t;
+    const char *name = r->at->name, *same = NULL; /* "FILE, row" */
+    const char *end = strrchr(name, ',');
+    int file = (int)(end ? (size_t)(end - name) : strlen(name));
+    if (t->n == 1 && strpbrk(t->keys[0], ";\t|"))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%.*s: the header is one column, \"%.80s\"; write the table with commas "
+                         "between columns",
+                         file, name, t->keys[0]);
+    char **sorted = atom_alloc(t->n, sizeof *sorted);
+    if (!sorted)
+        return atom_fail_memory("a header", t->n * sizeof *sorted);
+    memcpy(sorted, t->keys, t->n * sizeof *sorted);
+    qsort(sorted, t->n, sizeof *sorted, by_name);
+    for (size_t i = 1; i < t->n && !same; i++)
+        same = strcmp(sorted[i - 1], sorted[i]) == 0 ? sorted[i] : NULL;
+    atom_free(sorted);
+    if (same && !*same)
+        return atom_fail(ATOM_E_FORMAT, "%.*s: two columns of the header have no name; name them",
+                         file, name);
+    if (same)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%.*s: two columns of the header are called \"%.80s\"; rename one of them",
+                         file, name, same);
+    return ATOM_OK;
+}
+
 static void take_row(int c, void *ctx)
 {
     reading *r = ctx;
@@ -122,13 +158,14 @@ static void take_row(int c, void *ctx)
         return;
     if (r->header) {
         r->header = false;
+        r->st = check_header(r);
         return;
     }
     if (r->fields == r->t->n)
         put(r, "}\n", 2);
     else
-        r->st = text_fail_line(r->at->name, r->record, "it has %zu fields, and the header %zu",
-                               r->fields, r->t->n);
+        r->st = text_fail_line(r->at->name, r->record, "it has %zu field%s, and the header %zu",
+                               r->fields, r->fields == 1 ? "" : "s", r->t->n);
     r->fields = 0;
     r->record++;
 }
