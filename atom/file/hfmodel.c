@@ -176,7 +176,8 @@ static atom_status resolve_config(const char *path, file_model *model)
                          "%s is a file of a model; name the directory where it lies beside its "
                          "config.json",
                          path);
-    first += strspn(start, " \t\r\n");
+    first += memcmp(start, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* whoever reads it refuses that */
+    first += strspn(first, " \t\r\n");
     if (f && *first != '{' && *first)
         return atom_fail(
             ATOM_E_FORMAT,

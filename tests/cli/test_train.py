@@ -449,6 +449,9 @@ class Unhappy(TrainCase):
         self.assertEqual(self.fails(3, "generate", "--model", "book.txt", "--prompt", "In").out, "")
         self.write("config.json", "{\"model_type\": \"gpt2\", \"n_head\": 3, \"n_embd\": 32}")
         self.fails(3, *self.args("run", "--model", "config.json"), says="config.json")
+        self.write("config.json", b"\xef\xbb\xbf" + json.dumps(CONFIG).encode())
+        for model in "config.json", self.dir:
+            self.fails(3, *self.args("run", "--model", model), says=["config.json: it begins with a byte order mark", "sed -i"])
         self.fails(3, *self.args("run", "--plan", "none.json"), says="none.json")
         self.fails(3, *self.args("run", "--profile", self.config), says="tiny.json")
         shutil.copytree(self.data, self.path("d"))
