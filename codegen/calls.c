@@ -230,6 +230,9 @@ static void node_dims(const graph *g, int32_t index, int64_t dim[KRN_DIM_MAX])
     case ATOM_OP_headnorm:
         memcpy(all, (int64_t[]){B * T, H, width / (H + 2 * K), K}, 4 * each);
         break;
+    case ATOM_OP_maxout:
+        memcpy(all, (int64_t[]){B * T, width / node->window, node->window}, 3 * each);
+        break;
     case ATOM_OP_swiglu:
     case ATOM_OP_geglu:
         memcpy(all, (int64_t[]){B * T, width / 2}, 2 * each);

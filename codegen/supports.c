@@ -39,7 +39,8 @@ atom_status gen_supports(const graph *g, const krn_table *table)
             return lacks(n, table, "");
         if (grouped && !(table->can & KRN_CAN_GROUPED))
             return lacks(n, table, " with fewer key heads than heads");
-        if (n->window && n->window < g->sequence && !(table->can & KRN_CAN_WINDOW))
+        if (n->op == ATOM_OP_attention && n->window && n->window < g->sequence &&
+            !(table->can & KRN_CAN_WINDOW))
             return lacks(n, table, " with a window (sliding_window, shorter than sequence_len)");
         if (n->op == ATOM_OP_attention && table->head_dim_max &&
             head_dim(g, n) > table->head_dim_max)

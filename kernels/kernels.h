@@ -34,6 +34,7 @@
  *   headnorm       qkv wq wk y rstd           qkv wq wk - rstd dy dqkv dwq dwk
  *   rope           qkv y                      - - dy dqkv
  *   swiglu, geglu  x y                        x - dy dx
+ *   maxout         x y                        x - dy dx
  *   lora           x h b y                    - h b - dy dx dh db
  *   rownorm        w a b n                    (never runs)
  *   dora           x n m c y                  x n m c - dy dx - dm dc
@@ -62,6 +63,7 @@
  *   headnorm       N H D K        args.lift
  *   rope           B T H D K P    row t stands at place P + t; P is 0 in training. args.rope
  *   swiglu, geglu  N F            x is 2F wide
+ *   maxout         N F K          x is F K wide
  *   lora           N W R O first  args.scale. b[O,R] adds to columns first .. first + O of W
  *   rownorm        O I R first    args.scale. Rows first .. first + O of w; n is f32
  *   dora           N W O first    n is f32. c[W] may be NULL: 0

@@ -33,6 +33,9 @@ void decode_dims(const generate_decoder *d, int32_t node, int64_t n, int64_t dim
     case ATOM_OP_rope:
         memcpy(all, (int64_t[]){1, n, H, width / (H + 2 * K), K, d->past}, 6 * sizeof all[0]);
         break;
+    case ATOM_OP_maxout:
+        memcpy(all, (int64_t[]){n, width / nd->window, nd->window}, 3 * sizeof all[0]);
+        break;
     case ATOM_OP_swiglu:
     case ATOM_OP_geglu:
         memcpy(all, (int64_t[]){n, width / 2}, 2 * sizeof all[0]);

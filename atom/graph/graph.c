@@ -323,8 +323,11 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
                          "kv_heads is %d of %d heads; it must divide them, and only attention, "
                          "headnorm and rope take it",
                          n->kv_heads, n->heads);
-    if (n->window < 0 || (n->window > 0 && n->op != ATOM_OP_attention))
-        return atom_fail(ATOM_E_FORMAT, "window is %lld; only attention takes one, of 1 or more",
+    bool maxout = n->op == ATOM_OP_maxout;
+    if (n->window < (maxout ? 2 : 0) || (n->window > 0 && n->op != ATOM_OP_attention && !maxout))
+        return atom_fail(ATOM_E_FORMAT,
+                         "window is %lld; only attention takes one, of 1 or more, and maxout needs "
+                         "one of 2 or more",
                          (long long)n->window);
     ATOM_TRY(scale_check(n));
     ATOM_TRY(codec_check(n));

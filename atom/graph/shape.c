@@ -236,6 +236,17 @@ static atom_status infer_swiglu(const graph *g, const graph_node *n, graph_shape
     return ATOM_OK;
 }
 
+static atom_status infer_maxout(const graph *g, const graph_node *n, graph_shape *out)
+{
+    int64_t C;
+    ATOM_TRY(take_act(g, n, 0, &C));
+    if (C % n->window != 0)
+        return atom_fail(ATOM_E_FORMAT, "width %lld is not a whole multiple of window %lld",
+                         (long long)C, (long long)n->window);
+    out[0] = act(g, C / n->window);
+    return ATOM_OK;
+}
+
 static atom_status infer_lora(const graph *g, const graph_node *n, graph_shape *out)
 {
     int64_t W, R;
@@ -342,6 +353,9 @@ atom_status graph_infer(const graph *g, const graph_node *n, graph_shape out[GRA
     case ATOM_OP_swiglu:
     case ATOM_OP_geglu:
         st = infer_swiglu(g, n, out);
+        break;
+    case ATOM_OP_maxout:
+        st = infer_maxout(g, n, out);
         break;
     case ATOM_OP_lora:
         st = infer_lora(g, n, out);
@@ -463,6 +477,8 @@ double graph_node_flops(const graph *g, int32_t node, bool backward)
         double product = 2 * tokens * (double)g->params[n->params[0]].elements;
         return flops + (backward ? (d_in + d_w) * product : product);
     }
+    case ATOM_OP_maxout: /* a comparison of each of its inputs */
+        return (backward ? 2 : 1) * elements * (double)n->window;
     case ATOM_OP_lora:
         return elements +
                2 * tokens * (double)g->params[n->params[0]].elements * (backward ? 2 : 1);

@@ -186,7 +186,7 @@ static bool has_all_kernels(const plan_workbench *bench)
         atom_op op = bench->g->nodes[i].op;
         if (!bench->table->fwd[op] || !bench->table->bwd[op])
             return false;
-        int64_t window = bench->g->nodes[i].window;
+        int64_t window = op == ATOM_OP_attention ? bench->g->nodes[i].window : 0;
         if (window && window < bench->g->sequence && !(bench->table->can & KRN_CAN_WINDOW))
             return false;
     }

@@ -129,6 +129,11 @@ static const op_shape shapes[] = {
     {ATOM_OP_swiglu, {37, 129}},
     {ATOM_OP_swiglu, {130, 96}},
     {ATOM_OP_swiglu, {3, 4104}},
+    {ATOM_OP_maxout, {1, 1, 2}},
+    {ATOM_OP_maxout, {3, 7, 3}},
+    {ATOM_OP_maxout, {37, 129, 4}},
+    {ATOM_OP_maxout, {130, 12, 8}},
+    {ATOM_OP_maxout, {3, 1026, 16}},
     {ATOM_OP_geglu, {1, 1}},
     {ATOM_OP_geglu, {3, 7}},
     {ATOM_OP_geglu, {37, 129}},
@@ -246,6 +251,9 @@ static op_tensors llama_tensors(const op_case *c)
                             .params = {{"w", KIND_ACT, d[1]}},
                             .out = {{"y", KIND_ACT, d[0] * d[1]}},
                             .saved = {{"rstd", KIND_STAT, d[0]}}};
+    if (c->op == ATOM_OP_maxout)
+        return (op_tensors){.in = {{"x", KIND_ACT, d[0] * d[1] * d[2]}},
+                            .out = {{"y", KIND_ACT, d[0] * d[1]}}};
     if (c->op == ATOM_OP_swiglu || c->op == ATOM_OP_geglu)
         return (op_tensors){.in = {{"x", KIND_ACT, 2 * d[0] * d[1]}},
                             .out = {{"y", KIND_ACT, d[0] * d[1]}}};
@@ -331,6 +339,7 @@ static op_tensors tensors_of(const op_case *c)
     case ATOM_OP_headnorm:
     case ATOM_OP_rope:
     case ATOM_OP_swiglu:
+    case ATOM_OP_maxout:
     case ATOM_OP_geglu:
         return llama_tensors(c);
     case ATOM_OP_lora:

@@ -59,6 +59,8 @@ static const limit limits[] = {
     {ATOM_OP_swiglu, GROUP_D_IN, 2e-6f, 1e-3f, "f32 exp, once"},
     {ATOM_OP_geglu, GROUP_OUT, 1e-6f, 1e-3f, "f32 tanh, once"},
     {ATOM_OP_geglu, GROUP_D_IN, 2e-6f, 1e-3f, "f32 tanh, once"},
+    {ATOM_OP_maxout, GROUP_OUT, 1e-7f, 1e-5f, "exact"},
+    {ATOM_OP_maxout, GROUP_D_IN, 1e-7f, 1e-5f, "at most one addition"},
     {ATOM_OP_gelu_erf, GROUP_OUT, 2e-6f, 1e-3f, "f32 erfc, once"},
     {ATOM_OP_gelu_erf, GROUP_D_IN, 3e-6f, 1e-3f, "f32 erfc and exp, once"},
     {ATOM_OP_relu, GROUP_OUT, 1e-7f, 1e-5f, "exact"},

@@ -276,6 +276,17 @@ static void naive_swiglu(krn_ctx *cx, const krn_args *a)
         }
 }
 
+static void naive_maxout(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t K = a->dim[2];
+    for (int64_t e = 0; e < a->dim[0] * a->dim[1]; e++) {
+        at(a, 1)[e] = at(a, 0)[e * K];
+        for (int64_t k = 1; k < K; k++)
+            at(a, 1)[e] = fmax(at(a, 1)[e], at(a, 0)[e * K + k]);
+    }
+}
+
 static void naive_lora(krn_ctx *cx, const krn_args *a)
 {
     (void)cx;

@@ -71,6 +71,11 @@ static void bad_nodes(void **state)
     refuses(f, (n = gelu, n.eps = 0.5f, n), "eps");
     refuses(f, (n = gelu, n.p = 0.5f, n), "dropout probability");
     refuses(f, (n = gelu, n.heads = 2, n), "heads");
+    refuses(f, (n = gelu, n.window = 2, n), "only attention takes one");
+    refuses(f, (n = gelu, n.op = ATOM_OP_maxout, n), "maxout needs one of 2 or more");
+    refuses(f, (n = gelu, n.op = ATOM_OP_maxout, n.window = 1, n), "maxout needs one of 2");
+    refuses(f, (n = gelu, n.op = ATOM_OP_maxout, n.window = 4, n),
+            "width 6 is not a whole multiple of window 4");
     refuses(f, (n = gelu, n.op = ATOM_OP_N, n), "unknown op");
     memset(gelu.name, 'x', 59);
     refuses(f, gelu, "longer than 58");

@@ -33,6 +33,7 @@ KRN_VEC_ENTRIES(relu2)
 KRN_VEC_ENTRIES(silu)
 KRN_VEC_ENTRIES(scale)
 KRN_VEC_ENTRIES(compress)
+KRN_VEC_ENTRIES(maxout)
 #undef KRN_VEC_ENTRIES
 
 void KRN_ISA(krn_cpu_round_f32)(krn_ctx *cx, void *dst, const float *src, uint64_t n);

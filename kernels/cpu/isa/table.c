@@ -15,7 +15,7 @@
             ENTRY(swiglu, direction), ENTRY(lora, direction), ENTRY(gelu_erf, direction),          \
             ENTRY(relu, direction), ENTRY(relu2, direction), ENTRY(silu, direction),               \
             ENTRY(scale, direction), ENTRY(compress, direction), ENTRY(geglu, direction),          \
-            ENTRY(rownorm, direction), ENTRY(dora, direction),                                     \
+            ENTRY(rownorm, direction), ENTRY(dora, direction), ENTRY(maxout, direction),           \
     }
 
 const krn_cpu_vec KRN_ISA(krn_cpu_vec) = {
