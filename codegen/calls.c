@@ -45,9 +45,8 @@ typedef struct builder {
     swap_calls *calls;
     size_t room;
     scratch act;
-    uint64_t
-        *kept_at;    /* per tensor: offset in its base of those that backward reads, or NOT_KEPT */
-    uint8_t *needed; /* per node: the KEEP list runs it */
+    uint64_t *kept_at;    /* per tensor: offset in its base if backward reads it, or NOT_KEPT */
+    uint8_t *needed;      /* per node: the KEEP list runs it */
     const uint8_t *holds; /* of the plan, if this sub-model keeps some; else NULL */
     bool full;            /* the KEEP list also produces Y (activations are kept, not recomputed) */
 } builder;
@@ -411,8 +410,7 @@ static bool is_missing(const builder *b, int32_t tensor)
     return b->kept_at[tensor] != NOT_KEPT && !is_held(b, tensor);
 }
 
-/* Which tensors the backward of this range reads,
- * and which nodes the KEEP list must run for them. */
+/* Which tensors the backward of this range reads, and which nodes KEEP must run for them. */
 static void mark_needed(builder *b)
 {
     const graph *g = b->g;
@@ -499,8 +497,7 @@ static atom_status build_forward(builder *b)
     return ATOM_OK;
 }
 
-/* The late node's gradient, when it also crosses the range's end, starts as what comes back from
- * there. */
+/* The late node's gradient starts as what comes back from the range's end, if it crosses that. */
 static atom_status begin_late(builder *b)
 {
     uint64_t y;

@@ -1,8 +1,9 @@
 /*
  * Owns what stands on boundaries between blocks as a rewrite: codecs, and bottlenecks that are
- * learnt. One idea: a model can be handed from host to host exactly where one tensor crosses, so a
- * cut is found by counting what crosses, not by names, and works for every family and for one's own
- * models. Refuses cuts that are not between two blocks.
+ * learnt, which narrow what crosses by a linear layer or by maxout. One idea: a model can be handed
+ * from host to host exactly where one tensor crosses, so a cut is found by counting what crosses,
+ * not by names, and works for every family and for one's own models. Refuses cuts that are not
+ * between two blocks, and widths that narrow nothing.
  */
 #include "atom/graph/build.h"
 
@@ -18,11 +19,12 @@ typedef struct cutting {
     graph *to;
     atom_codec codec; /* of what is put at each cut, or */
     int64_t width;    /* the width of a bottleneck; 0: the codec */
+    bool maxout;      /* the bottleneck narrows by maxout, not by a linear layer */
     const int32_t *after;
     uint32_t n;
     int32_t *cut;  /* [n] nodes of `from` in front of which it stands, ascending */
     int32_t *sent; /* [n] tensors of `from` that cross there */
-    int32_t *down; /* [n] parameters of `to`: a bottleneck's first; the second is behind */
+    int32_t *own;  /* [n] parameters of `to`: a bottleneck's first; the others are behind */
     int32_t *tensor, *param; /* by id of `from`: its id in `to` */
     uint32_t rng;            /* of the next node that is put: behind all of `from` */
 } cutting;
@@ -87,13 +89,21 @@ static atom_status check_width(const cutting *c)
                              "a bottleneck of %lld values is none: %lld cross the boundary after "
                              "%d blocks of %s",
                              (long long)c->width, (long long)C, c->after[i], c->from->name);
+        if (c->maxout && C % c->width != 0)
+            return atom_fail(ATOM_E_USAGE,
+                             "maxout cannot leave %lld values of the %lld that cross the boundary "
+                             "after %d blocks of %s: the first number must divide the second",
+                             (long long)c->width, (long long)C, c->after[i], c->from->name);
     }
     return ATOM_OK;
 }
 
 /* --- parameters ------------------------------------------------------------------------------- */
 
-static const char DOWN[] = ".down.weight", UP[] = ".up.weight", BOUNDARY[] = "boundary.";
+static const char BOUNDARY[] = "boundary.";
+static const char *const LINEAR[] = {".down.weight", ".up.weight", NULL};
+static const char *const MAXOUT[] = {".ln_1.weight", ".ln_1.bias", ".ln_2.weight",
+                                     ".ln_2.bias",   ".up.weight", NULL};
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -103,18 +113,33 @@ static bool ends_with(const char *text, const char *end)
 
 bool graph_is_bottleneck(const graph_param *p)
 {
-    return strncmp(p->name, BOUNDARY, strlen(BOUNDARY)) == 0 &&
-           (ends_with(p->name, DOWN) || ends_with(p->name, UP));
+    bool is = false;
+    for (int i = 0; LINEAR[i]; i++)
+        is |= ends_with(p->name, LINEAR[i]);
+    for (int i = 0; MAXOUT[i]; i++)
+        is |= ends_with(p->name, MAXOUT[i]);
+    return is && strncmp(p->name, BOUNDARY, strlen(BOUNDARY)) == 0;
 }
 
-/* Drawn so that values keep their size on the way through both. */
-static atom_status add_weight(cutting *c, uint32_t i, const char *end, int64_t out, int64_t in,
-                              int32_t *id)
+static const char *const *parts(const cutting *c)
 {
+    return c->maxout ? MAXOUT : LINEAR;
+}
+
+/* Weights are drawn so that values keep their size on the way through; norms begin with weights of
+ * 1 and biases of 0. */
+static atom_status add_own(cutting *c, uint32_t i, int k, int32_t *id)
+{
+    const char *end = parts(c)[k];
+    int64_t C = c->from->tensors[c->sent[i]].dims[2], W = c->width, wide = k < 2 ? C : W;
     char name[GRAPH_NAME_MAX];
     snprintf(name, sizeof name, "%s%d%s", BOUNDARY, c->after[i], end);
-    return graph_add_param(c->to, name, 2, (int64_t[]){out, in}, GRAPH_INIT_NORMAL,
-                           (float)sqrt(1.0 / (double)in), id);
+    if (strncmp(end, ".ln", 3) == 0)
+        return graph_add_param(c->to, name, 1, &wide, k % 2 ? GRAPH_INIT_ZERO : GRAPH_INIT_ONE, 0,
+                               id);
+    bool up = parts(c)[k + 1] == NULL;
+    return graph_add_param(c->to, name, 2, up ? (int64_t[]){C, W} : (int64_t[]){W, C},
+                           GRAPH_INIT_NORMAL, (float)sqrt(1.0 / (double)(up ? W : C)), id);
 }
 
 /* Parameters in the order of their first use, bottlenecks' where they stand. */
@@ -126,10 +151,9 @@ static atom_status add_params(cutting *c)
         const graph_param *p = &g->params[i];
         for (; c->width && next < c->n && (i == g->n_params || p->first_node >= c->cut[next]);
              next++) {
-            int64_t C = g->tensors[c->sent[next]].dims[2];
-            int32_t up;
-            ATOM_TRY(add_weight(c, next, DOWN, c->width, C, &c->down[next]));
-            ATOM_TRY(add_weight(c, next, UP, C, c->width, &up));
+            int32_t behind;
+            for (int k = 0; parts(c)[k]; k++)
+                ATOM_TRY(add_own(c, next, k, k == 0 ? &c->own[next] : &behind));
         }
         if (i == g->n_params)
             break;
@@ -145,7 +169,7 @@ static atom_status add_params(cutting *c)
 static graph_stored stored_as(const graph *g, int32_t id)
 {
     const graph_param *p = &g->params[id];
-    graph_stored s = {.rank = 2, .param = id, .step = 1, .rows = p->dims[0]};
+    graph_stored s = {.rank = p->rank, .param = id, .step = 1, .rows = p->dims[0]};
     memcpy(s.dims, p->dims, sizeof s.dims);
     snprintf(s.name, sizeof s.name, "%s", p->name);
     return s;
@@ -154,7 +178,10 @@ static graph_stored stored_as(const graph *g, int32_t id)
 static atom_status set_stored(cutting *c)
 {
     const graph *g = c->from;
-    uint32_t more = c->width && g->n_stored ? 2 * c->n : 0, n = g->n_stored + more;
+    uint32_t each = 0;
+    while (parts(c)[each])
+        each++;
+    uint32_t more = c->width && g->n_stored ? each * c->n : 0, n = g->n_stored + more;
     graph_stored *rows = atom_alloc(n ? n : 1, sizeof *rows);
     if (!rows)
         return atom_fail_memory("the names of tensors", (uint64_t)n * sizeof *rows);
@@ -163,7 +190,7 @@ static atom_status set_stored(cutting *c)
         rows[i].param = c->param[g->stored[i].param];
     }
     for (uint32_t i = 0; i < more; i++)
-        rows[g->n_stored + i] = stored_as(c->to, c->down[i / 2] + (int32_t)(i % 2));
+        rows[g->n_stored + i] = stored_as(c->to, c->own[i / each] + (int32_t)(i % each));
     atom_status st = graph_set_stored(c->to, rows, n);
     atom_free(rows);
     return st;
@@ -171,20 +198,43 @@ static atom_status set_stored(cutting *c)
 
 /* --- nodes ------------------------------------------------------------------------------------ */
 
-static atom_status add_linear(cutting *c, uint32_t i, const char *part, int32_t param)
+static atom_status add_part(cutting *c, uint32_t i, const char *part, graph_node node)
 {
-    graph_node node = {
-        .op = ATOM_OP_linear, .n_params = 1, .in = {c->tensor[c->sent[i]]}, .params = {param}};
+    node.in[0] = c->tensor[c->sent[i]];
     snprintf(node.name, sizeof node.name, "%s%d.%s", BOUNDARY, c->after[i], part);
     return graph_add_node_rng(c->to, &node, c->rng++, &c->tensor[c->sent[i]]);
+}
+
+static graph_node linear(int32_t param)
+{
+    return (graph_node){.op = ATOM_OP_linear, .n_params = 1, .params = {param}};
+}
+
+static graph_node norm(int32_t param)
+{
+    return (graph_node){
+        .op = ATOM_OP_layernorm, .n_params = 2, .params = {param, param + 1}, .eps = 1e-5f};
+}
+
+/* What comes out of ln_2 crosses. */
+static atom_status add_maxout(cutting *c, uint32_t i)
+{
+    int64_t C = c->from->tensors[c->sent[i]].dims[2];
+    graph_node maxout = {.op = ATOM_OP_maxout, .window = C / c->width};
+    ATOM_TRY(add_part(c, i, "ln_1", norm(c->own[i])));
+    ATOM_TRY(add_part(c, i, "maxout", maxout));
+    ATOM_TRY(add_part(c, i, "ln_2", norm(c->own[i] + 2)));
+    return add_part(c, i, "up", linear(c->own[i] + 4));
 }
 
 /* What stands at cut i; who reads what crossed there reads its output from here on. */
 static atom_status add_boundary(cutting *c, uint32_t i)
 {
+    if (c->maxout)
+        return add_maxout(c, i);
     if (c->width) {
-        ATOM_TRY(add_linear(c, i, "down", c->down[i]));
-        return add_linear(c, i, "up", c->down[i] + 1);
+        ATOM_TRY(add_part(c, i, "down", linear(c->own[i])));
+        return add_part(c, i, "up", linear(c->own[i] + 1));
     }
     graph_node node = {.op = ATOM_OP_compress,
                        .in = {c->tensor[c->sent[i]]},
@@ -225,10 +275,10 @@ static atom_status cut_apart(cutting *c, graph **out)
     size_t n = c->n ? c->n : 1;
     c->cut = atom_alloc(n, sizeof *c->cut);
     c->sent = atom_alloc(n, sizeof *c->sent);
-    c->down = atom_alloc(n, sizeof *c->down);
+    c->own = atom_alloc(n, sizeof *c->own);
     c->tensor = atom_alloc(g->n_tensors, sizeof *c->tensor);
     c->param = atom_alloc(g->n_params, sizeof *c->param);
-    if (!c->cut || !c->sent || !c->down || !c->tensor || !c->param)
+    if (!c->cut || !c->sent || !c->own || !c->tensor || !c->param)
         ATOM_TRY_CLEAN(atom_fail_memory("a graph", (uint64_t)g->n_tensors * sizeof *c->tensor));
     ATOM_TRY_CLEAN(find_cuts(c));
     ATOM_TRY_CLEAN(check_width(c));
@@ -245,7 +295,7 @@ static atom_status cut_apart(cutting *c, graph **out)
 cleanup:
     atom_free(c->cut);
     atom_free(c->sent);
-    atom_free(c->down);
+    atom_free(c->own);
     atom_free(c->tensor);
     atom_free(c->param);
     graph_close(&c->to);
@@ -261,7 +311,7 @@ atom_status graph_compress(const graph *g, atom_codec codec, const int32_t *afte
 
 atom_status graph_bottleneck(const graph *g, const graph_bottlenecks *b, graph **out)
 {
-    cutting c = {.from = g, .width = b->width, .after = b->after, .n = b->n};
+    cutting c = {.from = g, .width = b->width, .maxout = b->maxout, .after = b->after, .n = b->n};
     ATOM_ASSERT(b->n > 0 && b->n <= GRAPH_BOTTLENECKS_MAX && b->width > 0);
     return cut_apart(&c, out);
 }

@@ -104,7 +104,7 @@ typedef struct graph_node {
     float p;          /* dropout probability; 0 = none */
     int32_t heads;    /* attention, headnorm, rope: H */
     int32_t kv_heads; /* as heads: K; 0 stands for H */
-    int64_t window;   /* attention: a row sees that many up to itself; 0: all */
+    int64_t window;   /* attention: a row sees that many up to itself; 0: all. maxout: K */
     atom_rope rope;   /* rope */
     float scale;      /* lora, rownorm: above 0; scale: not 0; attention: of the scores, 0 stands
                          for 1/sqrt(D); compress: the codec's share */
@@ -230,14 +230,17 @@ ATOM_MUST atom_status graph_compress(const graph *g, atom_codec codec, const int
 /*
  * Bottlenecks at the same places (compress.c): what crosses is narrowed to `width` values and widened
  * again by two linear layers without a bias, "boundary.BLOCKS.down" and "boundary.BLOCKS.up", whose
- * weights (".weight" behind that) are parameters like all others and learn with them. Their
- * parameters lie where they are used first; the others' names and all random numbers stay. Errors as
- * above; also a width that is not below that of what crosses. n at least 1.
+ * weights (".weight" behind that) are parameters like all others and learn with them. With maxout
+ * (Ryabinin et al. 2023, SWARM, section I.1) a layer norm, the op maxout and a second layer norm,
+ * "boundary.BLOCKS.ln_1", ".maxout" and ".ln_2", stand in place of down. Their parameters lie where
+ * they are used first; the others' names and all random numbers stay. Errors as above; also a width
+ * that is not below that of what crosses, or with maxout does not divide it. n at least 1.
  */
 enum { GRAPH_BOTTLENECKS_MAX = 32 };
 typedef struct graph_bottlenecks {
     uint32_t n;                           /* 0: a model without them */
     int64_t width;                        /* of each; below C */
+    bool maxout;                          /* narrowed by maxout instead of a linear layer */
     int32_t after[GRAPH_BOTTLENECKS_MAX]; /* blocks, ascending */
 } graph_bottlenecks;
 ATOM_MUST atom_status graph_bottleneck(const graph *g, const graph_bottlenecks *b, graph **out);

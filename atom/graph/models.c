@@ -123,6 +123,11 @@ atom_status graph_bottlenecks_check(const graph_config *c)
         return atom_fail(ATOM_E_FORMAT,
                          "atom_bottlenecks: width is %lld; it must be below the model's own, %lld",
                          (long long)b->width, (long long)c->width);
+    if (b->maxout && c->width % b->width != 0)
+        return atom_fail(ATOM_E_FORMAT,
+                         "atom_bottlenecks: width is %lld; with maxout it must divide the model's "
+                         "own, %lld",
+                         (long long)b->width, (long long)c->width);
     for (uint32_t i = 0; i < b->n; i++)
         if (b->after[i] < 1 || b->after[i] >= c->layers || (i && b->after[i] <= b->after[i - 1]))
             return atom_fail(ATOM_E_FORMAT,
@@ -196,7 +201,8 @@ static uint64_t params_plain(const graph_config *c)
 uint64_t graph_model_params(const graph_config *c)
 {
     const graph_bottlenecks *b = &c->bottlenecks;
-    return params_plain(c) + 2 * (uint64_t)b->n * (uint64_t)b->width * (uint64_t)c->width;
+    uint64_t C = (uint64_t)c->width, W = (uint64_t)b->width;
+    return params_plain(c) + b->n * (b->maxout ? 2 * C + 2 * W + W * C : 2 * W * C);
 }
 
 int64_t graph_model_usual(const graph_config *c)

@@ -18,6 +18,9 @@ static inline atom_status random_bottleneck(uint64_t seed, const graph *g, const
     int64_t C = g->params[0].dims[1];
     memcpy(b.after, after, n * sizeof *after);
     b.width = random_gpt2_draw(seed, 175, 1, C - 1);
+    b.maxout = random_gpt2_draw(seed, 176, 0, 1);
+    while (b.maxout && C % b.width != 0)
+        b.width--;
     return graph_bottleneck(g, &b, out);
 }
 
