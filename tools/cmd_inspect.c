@@ -139,9 +139,9 @@ static json_t *config_json(const graph_config *c)
     for (uint32_t i = 0; i < b->n; i++)
         json_array_append_new(blocks, json_integer(b->after[i]));
     if (b->n)
-        json_object_set_new(
-            numbers, "bottlenecks",
-            json_pack("{s:O, s:I}", "after_blocks", blocks, "width", (json_int_t)b->width));
+        json_object_set_new(numbers, "bottlenecks",
+                            json_pack("{s:O, s:I, s:s*}", "after_blocks", blocks, "width",
+                                      (json_int_t)b->width, "kind", b->maxout ? "maxout" : NULL));
     json_decref(blocks);
     return numbers;
 }
@@ -173,8 +173,8 @@ static atom_status inspect_model(const char *path, bool json)
                   (long long)c->layers, (long long)c->width, (long long)c->heads,
                   (long long)c->vocab_size, (long long)c->positions);
         if (c->bottlenecks.n)
-            cli_print("  %u bottlenecks of %lld values between blocks\n", c->bottlenecks.n,
-                      (long long)c->bottlenecks.width);
+            cli_print("  %u bottlenecks of %lld values between blocks%s\n", c->bottlenecks.n,
+                      (long long)c->bottlenecks.width, c->bottlenecks.maxout ? " (maxout)" : "");
         if (state)
             cli_print("  saved after step %lld; training can resume from here\n", (long long)step);
     }

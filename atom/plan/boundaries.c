@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char BOTTLENECK[] = "bottleneck";
+static const char BOTTLENECK[] = "bottleneck", MAXOUT[] = "maxout";
 
 /* "2,4" */
 static atom_status parse_at(const char *at, plan_boundaries *b)
@@ -34,10 +34,34 @@ static atom_status parse_at(const char *at, plan_boundaries *b)
                      at, GRAPH_BOTTLENECKS_MAX);
 }
 
+static bool is_called(const char *codec, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(codec, name, n) == 0 && (codec[n] == ':' || !codec[n]);
+}
+
 bool plan_boundaries_learn(const char *codec)
 {
-    size_t n = strlen(BOTTLENECK);
-    return strncmp(codec, BOTTLENECK, n) == 0 && (codec[n] == ':' || !codec[n]);
+    return is_called(codec, BOTTLENECK) || is_called(codec, MAXOUT);
+}
+
+/* "maxout:8": of each 8 values the largest. */
+static atom_status parse_maxout(const char *text, int64_t C, plan_boundaries *b)
+{
+    const char *number = text + strlen(MAXOUT) + (text[strlen(MAXOUT)] == ':');
+    char *end = NULL;
+    long long window = *number >= '0' && *number <= '9' ? strtoll(number, &end, 10) : 0;
+    if (!end || *end || window < 2 || window > C || C % window != 0 ||
+        strlen(text) >= sizeof b->text)
+        return atom_fail(ATOM_E_USAGE,
+                         "compress_boundaries: '%.64s' is not a maxout; say of how many values the "
+                         "largest is kept, a whole number from 2 that divides the model's width, "
+                         "%lld: maxout:2",
+                         text, (long long)C);
+    b->maxout = true;
+    b->width = C / window;
+    snprintf(b->text, sizeof b->text, "%s", text);
+    return ATOM_OK;
 }
 
 /* "bottleneck:8": an eighth of the width, rounded, and at least one value. */
@@ -66,12 +90,15 @@ static atom_status parse_bottleneck(const char *text, int64_t C, plan_boundaries
 static atom_status parse_codec(const plan_workbench_config *config, int64_t C, plan_boundaries *b)
 {
     const char *text = config->compress_boundaries ? config->compress_boundaries : "none";
-    if (plan_boundaries_learn(text)) {
+    if (is_called(text, MAXOUT)) {
+        ATOM_TRY(parse_maxout(text, C, b));
+    } else if (is_called(text, BOTTLENECK)) {
         ATOM_TRY(parse_bottleneck(text, C, b));
     } else {
         atom_status st = atom_codec_parse(text, &b->codec);
         if (st != ATOM_OK)
-            return atom_fail_in(st, "compress_boundaries takes bottleneck:RATIO, or a codec: ");
+            return atom_fail_in(
+                st, "compress_boundaries takes bottleneck:RATIO, maxout:K, or a codec: ");
         if (b->codec.kind != ATOM_CODEC_NONE)
             atom_codec_text(b->codec, b->text);
     }
@@ -92,9 +119,10 @@ static atom_status parse_codec(const plan_workbench_config *config, int64_t C, p
 static plan_boundaries brought(const graph_config *model)
 {
     const graph_bottlenecks *own = &model->bottlenecks;
-    plan_boundaries b = {.codec = {ATOM_CODEC_NONE, 1}, .width = own->width, .n = own->n};
+    plan_boundaries b = {
+        .codec = {ATOM_CODEC_NONE, 1}, .width = own->width, .maxout = own->maxout, .n = own->n};
     memcpy(b.after, own->after, sizeof b.after);
-    snprintf(b.text, sizeof b.text, "%s:%.9g", BOTTLENECK,
+    snprintf(b.text, sizeof b.text, "%s:%.9g", own->maxout ? MAXOUT : BOTTLENECK,
              (double)model->width / (double)own->width);
     for (uint32_t i = 0, at = 0; i < b.n && at < sizeof b.at; i++)
         at += (uint32_t)snprintf(b.at + at, sizeof b.at - at, "%s%d", i ? "," : "", b.after[i]);
@@ -103,7 +131,7 @@ static plan_boundaries brought(const graph_config *model)
 
 static bool same(const plan_boundaries *a, const plan_boundaries *b)
 {
-    return a->width == b->width && a->n == b->n &&
+    return a->width == b->width && a->maxout == b->maxout && a->n == b->n &&
            memcmp(a->after, b->after, a->n * sizeof *a->after) == 0;
 }
 
@@ -116,15 +144,15 @@ atom_status plan_boundaries_choose(const plan_workbench_config *config, graph_co
         const plan_boundaries has = brought(model);
         if ((config->compress_boundaries || config->compress_at) && !same(&has, &b))
             return atom_fail(ATOM_E_USAGE,
-                             "compress_boundaries: the model has learnt with bottlenecks of %lld "
-                             "values after %s blocks, and they are a part of it; leave "
+                             "compress_boundaries: the model has learnt with bottlenecks (%s) of "
+                             "%lld values after %s blocks, and they are a part of it; leave "
                              "compress_boundaries and at out",
-                             (long long)has.width, has.at);
+                             has.text, (long long)has.width, has.at);
         *out = has;
         return ATOM_OK;
     }
     if (b.width) {
-        graph_bottlenecks made = {.n = b.n, .width = b.width};
+        graph_bottlenecks made = {.n = b.n, .width = b.width, .maxout = b.maxout};
         memcpy(made.after, b.after, sizeof made.after);
         b.added = true;
         for (uint32_t i = 0; i < b.n; i++)
@@ -148,9 +176,10 @@ static void sum_up(const graph *g, plan_boundaries *b)
         const graph_node *node = &g->nodes[i];
         int64_t C = g->tensors[node->in[0]].dims[2];
         b->blocks += node->op == ATOM_OP_attention;
-        bool down = node->op == ATOM_OP_linear &&
-                    graph_is_bottleneck(&g->params[node->params[0]]) &&
-                    g->params[node->params[0]].dims[0] < C;
+        bool down =
+            node->op == ATOM_OP_maxout ||
+            (node->op == ATOM_OP_linear && graph_is_bottleneck(&g->params[node->params[0]]) &&
+             g->params[node->params[0]].dims[0] < C);
         if (node->op != ATOM_OP_compress && !down)
             continue;
         b->token_bytes += down ? (uint64_t)b->width * atom_dtype_bytes(g->dtype)

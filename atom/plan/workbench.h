@@ -72,9 +72,10 @@ bool plan_boundaries_learn(const char *codec);
 
 /* What crosses the boundaries of a model that is trained with a codec on them. */
 typedef struct plan_boundaries {
-    char text[ATOM_CODEC_TEXT_BYTES]; /* "int4", "bottleneck:8" */
+    char text[ATOM_CODEC_TEXT_BYTES]; /* "int4", "bottleneck:8", "maxout:8" */
     atom_codec codec;                 /* not of bottlenecks: then none */
     int64_t width;                    /* of bottlenecks; 0: there are none */
+    bool maxout;                      /* of bottlenecks: their kind */
     bool added;                       /* bottlenecks: the model that was named has none yet */
     uint32_t n, blocks;               /* boundaries; blocks of the model */
     int32_t after[GRAPH_BOTTLENECKS_MAX];

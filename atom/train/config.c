@@ -39,9 +39,9 @@ static const opt_choice packings[] = {{"auto", TRAIN_PACKING_AUTO},
                                       {"across", TRAIN_PACKING_ACROSS},
                                       {"apart", TRAIN_PACKING_APART},
                                       {0}};
-static const opt_choice codecs[] = {
-    {"none", 0},     {"int8", 0},        {"int4", 0},         {"int2", 0},
-    {"topk:0.1", 0}, {"randomk:0.1", 0}, {"bottleneck:8", 0}, {0}};
+static const opt_choice codecs[] = {{"none", 0},         {"int8", 0},     {"int4", 0},
+                                    {"int2", 0},         {"topk:0.1", 0}, {"randomk:0.1", 0},
+                                    {"bottleneck:8", 0}, {"maxout:8", 0}, {0}};
 static const opt_choice resumes[] = {{"auto", 0}, {"none", 0}, {0}};
 
 static const char *const model_names[] = {"base_model", "model_name_or_path", NULL};
@@ -202,8 +202,10 @@ static const opt_spec specs[] = {
              "their gradients on the way back, pass through this codec behind the blocks that at "
              "names. topk:SHARE and randomk:SHARE send that share of the values; the weights that "
              "are saved know nothing of these codecs. bottleneck:RATIO is learnt: two linear "
-             "layers, so many times narrower between them, become a part of the model. A resumed "
-             "run goes on with its codec; none takes it away, but for bottlenecks."},
+             "layers, so many times narrower between them, become a part of the model. maxout:K "
+             "is learnt, too: the largest of each K values crosses, between two layer norms, "
+             "and a linear layer widens them again. A resumed run goes on with its codec; none "
+             "takes it away, but for bottlenecks and maxout."},
     {.name = "at", .type = OPT_TEXT, AT(at), .value = "BLOCKS",
      .help = "Where compress_boundaries stands: after how many blocks, with commas between. 2,4: "
              "behind the second block and behind the fourth."},
