@@ -92,14 +92,23 @@ class Codec(TrainCase):
 NARROW = ["--compress-boundaries", "bottleneck:5", "--at", "1,3"]  # 9.6 of 48 values: 10
 
 
-class Bottleneck(TrainCase):
+class Bottlenecks(TrainCase):
     def header(self, out, step):
         raw = self.weights(out, step)
         return json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
 
+    def tensors(self, out, step):
+        """Bytes by name."""
+        raw = self.weights(out, step)
+        start = 8 + struct.unpack("<Q", raw[:8])[0]
+        ends = {name: t["data_offsets"] for name, t in self.header(out, step).items() if name != "__metadata__"}
+        return {name: raw[start + a:start + b] for name, (a, b) in ends.items()}
+
     def evaluate(self, model):
         return self.ok("eval", "--model", model, "--data", self.data, "--sequence-len", 32, "--dtype", "fp32", "--json").json()["loss"]
 
+
+class Bottleneck(Bottlenecks):
     def test_they_are_a_part_of_the_model(self):
         """Said, saved, found again by eval, generate, inspect and further training; and by nobody who does not know them."""
         run = self.ok(*self.args("run", *NARROW, "--eval-steps", 6, "--json", "--no-quiet"))
@@ -148,21 +157,9 @@ class Bottleneck(TrainCase):
         self.train("plain", steps=2)
         base, still = self.path("plain", "checkpoint-2"), ["--learning-rate", 0, "--weight-decay", 0]
         self.ok("train", "--model", base, *self.args("with", *NARROW, *still, steps=1)[3:])
-        with open(self.path("with", "checkpoint-1", "model.safetensors"), "rb") as f:
-            after = f.read()
-        before = self.weights("plain", 2)
-        new = set()
-        heads = [json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]]) for raw in (before, after)]
-        for name, tensor in heads[1].items():
-            if name not in heads[0]:
-                new.add(name)
-            elif name != "__metadata__":
-                sides = []
-                for raw, head in zip((before, after), heads):
-                    start, (a, b) = 8 + struct.unpack("<Q", raw[:8])[0], head[name]["data_offsets"]
-                    sides.append(raw[start + a:start + b])
-                self.assertEqual(*sides, name)
-        self.assertEqual(new, {f"transformer.boundary.{i}.{part}.weight" for i in (1, 3) for part in ("down", "up")})
+        before, after = self.tensors("plain", 2), self.tensors("with", 1)
+        self.assertEqual({name: after[name] for name in before}, before)
+        self.assertEqual(set(after) - set(before), {f"transformer.boundary.{i}.{part}.weight" for i in (1, 3) for part in ("down", "up")})
 
     def test_adapters_of_such_a_model(self):
         self.train("run", *NARROW, steps=2)
@@ -196,6 +193,93 @@ class Bottleneck(TrainCase):
         for more in ["int8", "--at", "2"], ["none"], ["bottleneck:4", "--at", "1,3"], ["bottleneck:5", "--at", "1"]:
             self.fails(2, "train", "--model", self.path("narrow", "checkpoint-1"), *self.args("run", "--compress-boundaries", *more)[3:],
                        says=("10 values after 1,3 blocks", "leave compress_boundaries and at out"))
+
+
+MAXOUT = ["--compress-boundaries", "maxout:4", "--at", "1,3"]  # 12 of 48 values
+PARTS = {"ln_1.weight": [48], "ln_1.bias": [48], "ln_2.weight": [12], "ln_2.bias": [12], "up.weight": [48, 12]}
+
+
+class Maxout(Bottlenecks):
+    def test_it_is_a_part_of_the_model(self):
+        run = self.ok(*self.args("run", *MAXOUT, "--eval-steps", 6, "--json", "--no-quiet"))
+        self.assertEqual(run.json()["boundaries"], {"codec": "maxout:4", "at": "1,3", "blocks": 4, "bytes_per_token": 96,
+                                                    "bytes_per_token_bf16": 192})
+        self.assertIn("bottlenecks: 12 of 48 values", run.err)
+        tensors = {name: t["shape"] for name, t in self.header("run", 6).items() if ".boundary." in name}
+        self.assertEqual(tensors, {f"transformer.boundary.{i}.{part}": shape for i in (1, 3) for part, shape in PARTS.items()})
+        checkpoint = self.path("run", "checkpoint-6")
+        config = json.loads(self.read("run", "checkpoint-6", "config.json"))
+        self.assertEqual(config["model_type"], "atom_bottlenecks")
+        self.assertEqual(config["atom_bottlenecks"], {"model_type": "gpt2", "after_blocks": [1, 3], "width": 12, "kind": "maxout"})
+        validation = [m["loss"] for m in self.metrics("run") if m.get("split") == "val"]
+        self.assertAlmostEqual(self.evaluate(checkpoint), validation[-1], delta=0.05)  # of a part of the same windows
+        self.ok("generate", "--model", checkpoint, "--prompt", "the", "--max-tokens", 4)
+        self.assertIn("2 bottlenecks of 12 values between blocks (maxout)", self.ok("inspect", checkpoint).out)
+        self.assertEqual(self.ok("inspect", checkpoint, "--json").json()["config"]["bottlenecks"],
+                         {"after_blocks": [1, 3], "width": 12, "kind": "maxout"})
+        more = self.ok("train", "--model", checkpoint, *self.args("more", "--json", "--no-quiet", steps=2)[3:])
+        self.assertIn("boundaries: maxout:4 behind 1,3", more.err)
+        self.assertEqual(json.loads(self.read("more", "checkpoint-2", "config.json"))["atom_bottlenecks"]["kind"], "maxout")
+
+    def test_swapped_is_resident(self):
+        self.train("swapped", *MAXOUT, "--threads", 2)
+        self.train("resident", *MAXOUT, "--threads", 1, "--execute", "interpreted", memory=None)
+        self.assertEqual(self.weights("swapped", 6), self.weights("resident", 6))
+        self.assertEqual(self.losses("swapped"), self.losses("resident"))
+
+    def test_resumed_is_uninterrupted(self):
+        constant = ["--lr-scheduler", "constant"]
+        self.train("whole", *MAXOUT, *constant)
+        self.train("parts", *MAXOUT, *constant, steps=3)
+        again = self.ok(*self.args("parts", *constant, *AUTO))
+        self.assertIn("boundaries: maxout:4 behind 1,3 of 4 blocks", again.err)
+        self.assertNotIn("from here", again.err)
+        self.assertEqual(self.weights("parts", 6), self.weights("whole", 6))
+        for more in ["--compress-boundaries", "none"], ["--compress-boundaries", "bottleneck:4"], ["--at", "2"]:
+            self.fails(2, *self.args("parts", *constant, *AUTO, *more, steps=8), says="they are a part of its model")
+
+    def test_a_trained_model_gets_it(self):
+        """With a rate of 0 all that it has stays as it was; new are the boundaries' tensors alone."""
+        self.train("plain", steps=2)
+        self.ok("train", "--model", self.path("plain", "checkpoint-2"),
+                *self.args("with", *MAXOUT, "--learning-rate", 0, "--weight-decay", 0, steps=1)[3:])
+        before, after = self.tensors("plain", 2), self.tensors("with", 1)
+        self.assertEqual({name: after[name] for name in before}, before)
+        self.assertEqual(set(after) - set(before), {f"transformer.boundary.{i}.{part}" for i in (1, 3) for part in PARTS})
+
+    def test_exports(self):
+        """GGUF and llm.c cannot hold it; what goes to Hugging Face's form comes back as the same model."""
+        self.train("run", *MAXOUT, steps=1)
+        checkpoint = self.path("run", "checkpoint-1")
+        for to, says in ("gguf", "GGUF cannot hold this one"), ("llmc", "llm.c's model files cannot hold"):
+            self.fails(2, "export", "--model", checkpoint, "--to", to, "-o", self.path("out." + to), says=("bottlenecks between blocks", says))
+        self.assertFalse([name for name in os.listdir(self.dir) if name.startswith("out.")])
+        hf = self.ok("export", "--model", checkpoint, "--to", "hf", "-o", self.path("hf"))
+        self.assertIn("only atom reads", hf.err)
+        self.assertAlmostEqual(self.evaluate(checkpoint), self.evaluate(self.path("hf")), delta=1e-4)
+
+    def test_a_kind_that_is_none(self):
+        self.train("run", *MAXOUT, steps=1)
+        path = self.path("run", "checkpoint-1", "config.json")
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        for kind in '"minout"', "7":
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text.replace('"kind": "maxout"', f'"kind": {kind}'))
+            self.fails(3, "eval", "--model", self.path("run", "checkpoint-1"), "--data", self.data,
+                       says=("config.json", 'kind must be "linear" or "maxout"'))
+
+    def test_refusals(self):
+        for text in "maxout", "maxout:", "maxout:1", "maxout:0", "maxout:-2", "maxout:5", "maxout:96", "maxout:2.5", "maxout:2x", "maxout: 2":
+            self.fails(2, *self.args("run", "--compress-boundaries", text, "--at", 2), says=(f"'{text}' is not a maxout", "width, 48"))
+        self.fails(2, *self.args("run", "--compress-boundaries", "max:2", "--at", 2), says="maxout:K")
+        self.fails(2, *self.args("run", "--compress-boundaries", "maxout:4"), says="needs at")
+        for at, says in ("4", "1 to 3 of them"), ("3,1", "ascending"), ("0", "is no list"):
+            self.fails(2, *self.args("run", "--compress-boundaries", "maxout:4", "--at", at), says=says)
+        self.train("narrow", *MAXOUT, steps=1)
+        for more in ["maxout:2", "--at", "1,3"], ["bottleneck:4", "--at", "1,3"], ["none"], ["maxout:4", "--at", "1"]:
+            self.fails(2, "train", "--model", self.path("narrow", "checkpoint-1"), *self.args("run", "--compress-boundaries", *more)[3:],
+                       says=("(maxout:4)", "12 values after 1,3 blocks", "leave compress_boundaries and at out"))
 
 
 if __name__ == "__main__":

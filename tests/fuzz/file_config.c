@@ -29,6 +29,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                     c.o_bias == again.o_bias && c.mlp_bias == again.mlp_bias &&
                     memcmp(&c.rope, &again.rope, sizeof c.rope) == 0 &&
                     memcmp(&c.long_rope, &again.long_rope, sizeof c.long_rope) == 0);
+        const graph_bottlenecks *b = &c.bottlenecks, *b2 = &again.bottlenecks;
+        ATOM_ASSERT(b->n == b2->n && b->width == b2->width && b->maxout == b2->maxout &&
+                    memcmp(b->after, b2->after, b->n * sizeof *b->after) == 0);
         graph_config_free(&again);
     }
     graph_config_free(&c);

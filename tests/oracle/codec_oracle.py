@@ -7,8 +7,8 @@
 One small GPT-2 of random weights, written here as a file: its loss and every gradient of the first step of `atom
 train --compress-boundaries CODEC --at 1,2` must be those of the same model in float64 PyTorch, where what crosses a
 boundary is replaced by decode(encode(x)), and its gradient by decode(encode(dy)). The codecs are written again here,
-from kernels/ref/codec.h. Last comes a model with bottlenecks in place of a codec: two more weights at each boundary, and
-every gradient is the true one. A codec is a staircase, so a value that lies at the edge of a step may fall to either side;
+from kernels/ref/codec.h. Last come models with bottlenecks in place of a codec, of linear layers and of maxout: more weights
+at each boundary, and every gradient is the true one. A codec is a staircase, so a value that lies at the edge of a step may fall to either side;
 the seed is one where none does. Which places randomk takes is tests/ops' question. fp32. Exit 77: torch is not installed.
 """
 import argparse
@@ -28,7 +28,7 @@ except ImportError as missing:
 
 B, T, C, HEADS, LAYERS, V = 2, 19, 156, 3, 3, 257
 CODECS = ["int8", "int4", "int2", "topk:0.2", "topk:0.02"]
-NARROW = 37  # values of a bottleneck
+KINDS = {"bottleneck": 37, "maxout": 39}  # values of a bottleneck; of maxout a quarter
 LIMIT = 2e-5
 
 
@@ -74,7 +74,7 @@ class Link(torch.autograd.Function):
         return dy if ctx.straight else through(ctx.codec, dy), None, None
 
 
-def weights(narrow=0):
+def weights(kind=""):
     draw = np.random.default_rng(4)
 
     def normal(*shape, mean=0.0):
@@ -86,14 +86,20 @@ def weights(narrow=0):
         for name in "ln_1", "ln_2":
             w[f"h.{i}.{name}.weight"], w[f"h.{i}.{name}.bias"] = normal(C, mean=1.0), normal(C)
     w["ln_f.weight"], w["ln_f.bias"] = normal(C, mean=1.0), normal(C)
-    for after in (1, 2) if narrow else ():
-        w[f"boundary.{after}.down.weight"], w[f"boundary.{after}.up.weight"] = normal(narrow, C), normal(C, narrow)
+    for after in (1, 2) if kind else ():
+        own, narrow = f"boundary.{after}.", KINDS[kind]
+        if kind == "maxout":
+            for name, wide in ("ln_1", C), ("ln_2", narrow):
+                w[f"{own}{name}.weight"], w[f"{own}{name}.bias"] = normal(wide, mean=1.0), normal(wide)
+        else:
+            w[own + "down.weight"] = normal(narrow, C)
+        w[own + "up.weight"] = normal(C, narrow)
     return w
 
 
 def loss_of(w, stream, codec, straight):
     def norm(x, name):
-        return torch.nn.functional.layer_norm(x, (C,), w[name + ".weight"], w[name + ".bias"], 1e-5)
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], 1e-5)
 
     def linear(x, name):
         return x @ w[name + ".weight"] + w[name + ".bias"]
@@ -111,7 +117,12 @@ def loss_of(w, stream, codec, straight):
         if i + 1 < LAYERS and codec:
             x = Link.apply(x, codec, straight)
         elif i + 1 < LAYERS and not straight:
-            x = x @ w[f"boundary.{i + 1}.down.weight"].T @ w[f"boundary.{i + 1}.up.weight"].T
+            own = f"boundary.{i + 1}."
+            if own + "down.weight" in w:
+                x = x @ w[own + "down.weight"].T
+            else:
+                x = norm(norm(x, own + "ln_1").unflatten(-1, (KINDS["maxout"], -1)).amax(-1), own + "ln_2")
+            x = x @ w[own + "up.weight"].T
     logits = norm(x, "ln_f") @ w["wte.weight"].T
     return torch.nn.functional.cross_entropy(logits.reshape(-1, V), torch.from_numpy(stream[1:]))
 
@@ -138,11 +149,12 @@ def read_tensors(path):
             yield name, np.frombuffer(raw[start + first:start + end], "<f4").reshape(t["shape"]).astype("f8")
 
 
-def prepare(work, source, w, narrow=0):
+def prepare(work, source, w, kind=""):
     config = {"model_type": "gpt2", "vocab_size": V, "n_positions": 32, "n_embd": C, "n_layer": LAYERS, "n_head": HEADS,
               "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    if narrow:
-        config.update(model_type="atom_bottlenecks", atom_bottlenecks={"model_type": "gpt2", "after_blocks": [1, 2], "width": narrow})
+    if kind:
+        about = {"model_type": "gpt2", "after_blocks": [1, 2], "width": KINDS[kind]}
+        config.update(model_type="atom_bottlenecks", atom_bottlenecks=dict(about, kind=kind) if kind == "maxout" else about)
     os.mkdir(os.path.join(work, source))
     write_tensors(os.path.join(work, source, "model.safetensors"), w)
     with open(os.path.join(work, source, "config.json"), "w", encoding="ascii") as f:
@@ -191,18 +203,20 @@ def main():
     parser.add_argument("--canary", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    failed, cases = 0, [(codec, "source", weights()) for codec in CODECS] + [("", "narrow", weights(NARROW))]
+    failed, cases = 0, [(codec, "source", weights()) for codec in CODECS] + [("", kind, weights(kind)) for kind in KINDS]
     stream = np.random.default_rng(5).integers(0, V, B * T + 1)
     with tempfile.TemporaryDirectory() as work:
         prepare_data(work, stream)
         prepare(work, "source", cases[0][2])
-        prepare(work, "narrow", cases[-1][2], NARROW)
+        for codec, kind, w in cases:
+            if not codec:
+                prepare(work, kind, w, kind)
         for codec, source, w in cases:
             errors = dict(compare(os.path.abspath(args.atom), work, source, w, stream, codec, args.canary))
             worst = max(errors, key=errors.get)
             bad = not errors[worst] <= LIMIT
             failed += bad
-            print(f"{'FAIL ' if bad and not args.canary else ''}{codec or 'bottleneck'}: {worst} is off by {errors[worst]:.2e} of {LIMIT:.0e}")
+            print(f"{'FAIL ' if bad and not args.canary else ''}{codec or source}: {worst} is off by {errors[worst]:.2e} of {LIMIT:.0e}")
     return failed != len(cases) if args.canary else failed != 0
 
 
