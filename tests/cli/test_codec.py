@@ -107,6 +107,15 @@ class Bottlenecks(TrainCase):
     def evaluate(self, model):
         return self.ok("eval", "--model", model, "--data", self.data, "--sequence-len", 32, "--dtype", "fp32", "--json").json()["loss"]
 
+    def check_adapters(self, codec):
+        self.train("run", *codec, steps=2)
+        checkpoint, lora = self.path("run", "checkpoint-2"), ["--lora-r", 2, "--lora-target-modules", "c_attn"]
+        self.ok("train", "--model", checkpoint, *self.args("lora", *lora, "--learning-rate", 1e-2, steps=2)[3:])
+        adapter = self.path("lora", "checkpoint-2")
+        merged = self.ok("export", "--model", adapter, "--to", "hf", "-o", self.path("merged"))
+        self.assertIn("only atom reads", merged.err)
+        self.assertAlmostEqual(self.evaluate(adapter), self.evaluate(self.path("merged")), delta=1e-4)
+
 
 class Bottleneck(Bottlenecks):
     def test_they_are_a_part_of_the_model(self):
@@ -162,13 +171,7 @@ class Bottleneck(Bottlenecks):
         self.assertEqual(set(after) - set(before), {f"transformer.boundary.{i}.{part}.weight" for i in (1, 3) for part in ("down", "up")})
 
     def test_adapters_of_such_a_model(self):
-        self.train("run", *NARROW, steps=2)
-        checkpoint, lora = self.path("run", "checkpoint-2"), ["--lora-r", 2, "--lora-target-modules", "c_attn"]
-        self.ok("train", "--model", checkpoint, *self.args("lora", *lora, "--learning-rate", 1e-2, steps=2)[3:])
-        adapter = self.path("lora", "checkpoint-2")
-        merged = self.ok("export", "--model", adapter, "--to", "hf", "-o", self.path("merged"))
-        self.assertIn("only atom reads", merged.err)
-        self.assertAlmostEqual(self.evaluate(adapter), self.evaluate(self.path("merged")), delta=1e-4)
+        self.check_adapters(NARROW)
 
     def test_exports_that_cannot_hold_them(self):
         self.train("run", *NARROW, steps=1)
@@ -246,6 +249,9 @@ class Maxout(Bottlenecks):
         before, after = self.tensors("plain", 2), self.tensors("with", 1)
         self.assertEqual({name: after[name] for name in before}, before)
         self.assertEqual(set(after) - set(before), {f"transformer.boundary.{i}.{part}" for i in (1, 3) for part in PARTS})
+
+    def test_adapters_of_such_a_model(self):
+        self.check_adapters(MAXOUT)
 
     def test_exports(self):
         """GGUF and llm.c cannot hold it; what goes to Hugging Face's form comes back as the same model."""
