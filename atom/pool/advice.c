@@ -23,10 +23,12 @@ static const struct {
 static const int64_t ladder[] = {20, 50, 100, 200, 500};
 enum { RUNGS = sizeof ladder / sizeof *ladder, MEMBERS_USUAL = 8 };
 static const double DUE_SECONDS = 600;
+/* From this many times the speed on, delayed updates are spoken of. */
+static const double DELAY_PAYS = 1.1;
 
 typedef struct reckoning {
     const pool_facts *facts;
-    bool sums, slices;                /* slices: H is the mode's own, a slice a step */
+    bool sums, delayed, slices;       /* slices: H is the mode's own, a slice a step */
     double bytes_per_s, step_seconds; /* 0: unknown */
     double members;
     double travels; /* encoded bytes that move, of those of the weights */
@@ -76,6 +78,7 @@ static reckoning begin(const pool_settings *s, const pool_facts *f, pool_advice 
     a->assumed = rate == 0;
     return (reckoning){.facts = f,
                        .sums = s->sync == POOL_SYNC_GRADIENTS,
+                       .delayed = s->delayed_updates,
                        .slices = s->sync == POOL_SYNC_SLICES,
                        .bytes_per_s = rate ? (double)rate : POOL_ASSUMED_MBIT * 1e6 / 8,
                        .step_seconds =
@@ -93,6 +96,8 @@ static pool_case reckon(const reckoning *r, int32_t codec, int64_t steps)
                    .steps_seconds = (double)steps * r->step_seconds};
     if (r->step_seconds <= 0)
         c.waits = 0;
+    else if (r->sums && r->delayed)
+        c.waits = fmax(0, 1 - c.steps_seconds / c.sync_seconds);
     else if (r->sums)
         c.waits = c.sync_seconds / (c.sync_seconds + c.steps_seconds);
     else if (c.sync_seconds > c.steps_seconds)
@@ -304,6 +309,21 @@ static void explain_ways(const pool_ways *w, pool_advice *a)
         place_mode_names[w->recommended]);
 }
 
+/* What the other kind of gradients would make of a step. */
+static void explain_delay(const pool_settings *s, const pool_ways *w, pool_advice *a)
+{
+    char sums[POOL_FIGURE_BYTES], side[POOL_FIGURE_BYTES];
+    double gain = w->sums_seconds / w->delayed_seconds;
+    pool_seconds_text(w->sums_seconds, sums);
+    pool_seconds_text(w->delayed_seconds, side);
+    if (s->delayed_updates || gain >= DELAY_PAYS)
+        say(a,
+            "delayed_updates%s: a step in %s instead of %s (%.2g times as fast), as members "
+            "compute "
+            "while gradients move; each gradient is of the weights of one step before",
+            s->delayed_updates ? "" : ": true would pay", side, sums, gain);
+}
+
 atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *facts,
                              const pool_pace *pace, pool_advice *advice)
 {
@@ -320,6 +340,8 @@ atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *fa
     ATOM_TRY(pool_ways_price(&f, &advice->ways));
     if (advice->ways.known)
         explain_ways(&advice->ways, advice);
+    if (advice->ways.known && r.sums)
+        explain_delay(settings, &advice->ways, advice);
     return ATOM_OK;
 }
 
@@ -344,7 +366,8 @@ void pool_advise_loss(const pool_settings *s, const pool_facts *f, const pool_le
 {
     const char *by = l->muon ? "Muon" : "AdamW";
     if (s->sync == POOL_SYNC_GRADIENTS) {
-        say(a, "loss: that of one %s trainer that makes the same batches", by);
+        say(a, "loss: that of one %s trainer that makes the same batches%s", by,
+            s->delayed_updates ? " with gradients of one step before" : "");
         return;
     }
     a->expects = expect(s, f, l, a);

@@ -53,8 +53,10 @@ cleanup:
 
 static pool_sync mode(const pool_anchor *p)
 {
+    if (p->c.dense_samples)
+        return POOL_SYNC_DENSE_FIRST;
     if (p->g)
-        return p->c.dense_samples ? POOL_SYNC_DENSE_FIRST : POOL_SYNC_GRADIENTS;
+        return pool_gradients_delayed(p) ? POOL_SYNC_DELAYED : POOL_SYNC_GRADIENTS;
     return p->c.slices ? POOL_SYNC_SLICES : POOL_SYNC_PARAMETERS;
 }
 
@@ -529,8 +531,7 @@ void pool_anchor_read_status(pool_anchor *p, bool with_hash, pool_anchor_status 
     *out = p->status;
     out->ready = p->ready;
     out->applied = p->applied;
-    out->certified_samples =
-        mode(p) == POOL_SYNC_GRADIENTS ? pool_gradients_samples(p) : p->certified_samples;
+    out->certified_samples = in_place(p) ? pool_gradients_samples(p) : p->certified_samples;
     out->own_samples = p->samples - p->samples_included;
     out->pool_step = samples_of_pool(p) / p->c.batch;
     out->max_steps = p->c.max_samples / p->c.batch;

@@ -49,12 +49,14 @@
 
 typedef struct pool_anchor pool_anchor;
 
-/* The last is no choice of its own: parameters after steps with summed gradients (dense_samples). */
+/* The last two are no choices of their own: parameters after steps with summed gradients (dense_samples);
+ * gradients with delayed updates. */
 typedef enum pool_sync {
     POOL_SYNC_PARAMETERS,
     POOL_SYNC_GRADIENTS,
     POOL_SYNC_SLICES,
-    POOL_SYNC_DENSE_FIRST
+    POOL_SYNC_DENSE_FIRST,
+    POOL_SYNC_DELAYED
 } pool_sync;
 
 /*
@@ -72,6 +74,11 @@ typedef enum pool_sync {
  *   step      when all C are done: gradient = sum / tokens, clipped by its norm, AdamW; with Muon
  *             its matrices by that (kernels.h fixes its bits on every machine)
  *
+ * Delayed (`delayed_updates`; SWARM's delayed parameter updates): members compute batch k + 1 while batch
+ * k is summed. So the gradient of a batch is taken at the weights before the newest step, always: batch
+ * 0 and batch 1 at those of the beginning, batch k at those that batch k - 2 left. What is still open of
+ * a batch when somebody died is taken there, too. These weights are in the agreed state as well.
+ *
  * So a step is of exactly C micro-batches whoever comes, goes or dies, and one trainer that makes
  * the same batches alone learns the same up to rounding. All members compute it with the same
  * operations on the same bits. Moments, sum and what is done are in the agreed state.
@@ -82,7 +89,8 @@ typedef struct pool_update {
     double muon_momentum;                                      /* of params with matrices */
     uint32_t micro_batches;                                    /* C, of all members together */
     uint64_t micro_batch;                                      /* samples */
-    uint64_t schedule_batch;  /* samples of a step of the schedule; 0: of one of these */
+    uint64_t schedule_batch; /* samples of a step of the schedule; 0: of one of these */
+    bool delayed;
     const swap_param *params; /* borrowed, while a member runs */
     uint32_t n_params;
     const krn_host_table *host; /* what computes; borrowed likewise */

@@ -47,6 +47,8 @@ uint64_t pool_anchor_host_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sy
     uint64_t fragment = pool_longest(n_floats, n_fragments);
     if (sync == POOL_SYNC_GRADIENTS) /* anchor, m, v, sum; contribution, average */
         return 4 * 6 * n_floats;
+    if (sync == POOL_SYNC_DELAYED) /* that, the weights before, a second contribution */
+        return 4 * (6 + 2) * n_floats;
     if (sync == POOL_SYNC_DENSE_FIRST) /* that, and for averages the version being made, a merge */
         return 4 * (6 + 2 + 1) * n_floats;
     if (on_disk) /* the delta; rooms for pieces, the trainer's among them */
@@ -62,7 +64,8 @@ uint64_t pool_anchor_state_bytes(uint64_t n_floats, pool_sync sync)
     static const uint64_t vectors[] = {[POOL_SYNC_PARAMETERS] = 2,
                                        [POOL_SYNC_GRADIENTS] = 4,
                                        [POOL_SYNC_SLICES] = 1,
-                                       [POOL_SYNC_DENSE_FIRST] = 4};
+                                       [POOL_SYNC_DENSE_FIRST] = 4,
+                                       [POOL_SYNC_DELAYED] = 5};
     return 4 * vectors[sync] * n_floats;
 }
 

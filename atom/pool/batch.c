@@ -15,7 +15,9 @@ enum {
     HEAD_WORDS = 8,
     KEY_WORDS = GSP_KEY_BYTES / 4,
     SHARE_WORDS = KEY_WORDS + 3,
-    MAGIC = 0x33736d67, /* gms3 */
+    PLAN_WORDS = 2,
+    MAGIC = 0x33736d67,         /* gms3 */
+    MAGIC_DELAYED = 0x31646d67, /* gmd1 */
     /* Parts of itself by which a share changes: */
     GROWTH = 32, /* in time */
     DRIFT = 512, /* in time, not long after it was late */
@@ -51,21 +53,45 @@ static uint64_t open_words(uint32_t n)
     return (n + 31) / 32;
 }
 
-uint64_t pool_batch_words(uint32_t n)
+uint64_t pool_batch_words(uint32_t n, bool delayed)
 {
-    return HEAD_WORDS + POOL_SHARES_MAX * SHARE_WORDS + open_words(n);
+    return HEAD_WORDS + POOL_SHARES_MAX * SHARE_WORDS + open_words(n) +
+           (delayed ? POOL_SHARES_MAX * PLAN_WORDS : 0);
+}
+
+static uint32_t magic_of(const pool_batch *b)
+{
+    return b->delayed ? MAGIC_DELAYED : MAGIC;
+}
+
+static void write_plan(const pool_batch *b, float *words)
+{
+    memset(words, 0, POOL_SHARES_MAX * PLAN_WORDS * sizeof *words);
+    for (uint32_t i = 0; i < b->n_shares; i++) {
+        const uint32_t plan[PLAN_WORDS] = {b->share[i].first, b->share[i].planned};
+        memcpy(words + i * PLAN_WORDS, plan, sizeof plan);
+    }
+}
+
+static bool read_plan(pool_batch *b, const float *words)
+{
+    for (uint32_t i = 0; i < b->n_shares; i++) {
+        uint32_t plan[PLAN_WORDS];
+        memcpy(plan, words + i * PLAN_WORDS, sizeof plan);
+        if (plan[0] > b->n || plan[1] > b->n - plan[0])
+            return false;
+        b->share[i].first = plan[0];
+        b->share[i].planned = plan[1];
+    }
+    return true;
 }
 
 void pool_batch_write(const pool_batch *b, float *words)
 {
-    uint32_t head[HEAD_WORDS] = {MAGIC,
-                                 b->n,
-                                 (uint32_t)b->steps,
-                                 (uint32_t)(b->steps >> 32),
-                                 (uint32_t)b->tokens,
-                                 (uint32_t)(b->tokens >> 32),
-                                 b->n_shares,
-                                 b->n_open};
+    uint32_t head[HEAD_WORDS] = {magic_of(b),         b->n,
+                                 (uint32_t)b->steps,  (uint32_t)(b->steps >> 32),
+                                 (uint32_t)b->tokens, (uint32_t)(b->tokens >> 32),
+                                 b->n_shares,         b->n_open};
     memcpy(words, head, sizeof head);
     memset(words + HEAD_WORDS, 0, POOL_SHARES_MAX * SHARE_WORDS * sizeof *words);
     for (uint32_t i = 0; i < b->n_shares; i++) {
@@ -77,6 +103,8 @@ void pool_batch_write(const pool_batch *b, float *words)
     }
     memcpy(words + HEAD_WORDS + POOL_SHARES_MAX * SHARE_WORDS, b->open,
            open_words(b->n) * sizeof *b->open);
+    if (b->delayed)
+        write_plan(b, words + pool_batch_words(b->n, false));
 }
 
 static bool read_shares(pool_batch *b, uint32_t n, const float *words)
@@ -87,6 +115,7 @@ static bool read_shares(pool_batch *b, uint32_t n, const float *words)
     for (uint32_t i = 0; i < n; i++) {
         pool_share *s = &b->share[i];
         uint32_t facts[SHARE_WORDS - KEY_WORDS];
+        *s = (pool_share){0};
         memcpy(s->key.byte, words + i * SHARE_WORDS, GSP_KEY_BYTES);
         memcpy(facts, words + i * SHARE_WORDS + KEY_WORDS, sizeof facts);
         s->share = facts[0];
@@ -103,7 +132,7 @@ bool pool_batch_read(pool_batch *b, const float *words)
 {
     uint32_t head[HEAD_WORDS];
     memcpy(head, words, sizeof head);
-    if (head[0] != MAGIC || head[1] != b->n)
+    if (head[0] != magic_of(b) || head[1] != b->n)
         return false;
     b->steps = head[2] | (uint64_t)head[3] << 32;
     b->tokens = head[4] | (uint64_t)head[5] << 32;
@@ -114,7 +143,7 @@ bool pool_batch_read(pool_batch *b, const float *words)
     b->n_open = 0;
     for (uint32_t i = 0; i < b->n; i++)
         b->n_open += is_open(b, i);
-    return true;
+    return !b->delayed || read_plan(b, words + pool_batch_words(b->n, false));
 }
 
 /* ---- leases ---- */
@@ -145,19 +174,20 @@ static void look_up(const pool_batch *b, const gsp_roster *roster, table *t)
     t->may = t->may ? t->may : t->n == 32 ? UINT32_MAX : (1u << t->n) - 1;
 }
 
-/* What is open, by shares; what rounding leaves over goes to the largest remainders. */
-static void divide(const pool_batch *b, const table *t, uint32_t count[GSP_MEMBERS_MAX])
+/* So many of batch number `steps`, by shares; what rounding leaves over goes to the largest remainders. */
+static void divide(const pool_batch *b, const table *t, uint64_t steps, uint32_t open,
+                   uint32_t count[GSP_MEMBERS_MAX])
 {
-    uint32_t left = b->n_open;
+    uint32_t left = open;
     uint64_t total = 0, rest[GSP_MEMBERS_MAX] = {0};
-    bool over = b->max_samples && b->steps * b->n * b->micro_batch >= b->max_samples;
+    bool over = b->max_samples && steps * b->n * b->micro_batch >= b->max_samples;
     memset(count, 0, GSP_MEMBERS_MAX * sizeof *count);
     for (uint32_t i = 0; i < t->n; i++)
         total += t->may >> i & 1 ? t->share[i].share : 0;
     if (over || total == 0)
         return;
     for (uint32_t i = 0; i < t->n; i++) {
-        uint64_t all = t->may >> i & 1 ? (uint64_t)b->n_open * t->share[i].share : 0;
+        uint64_t all = t->may >> i & 1 ? (uint64_t)open * t->share[i].share : 0;
         count[i] = (uint32_t)(all / total);
         rest[i] = all % total;
         left -= count[i];
@@ -171,13 +201,67 @@ static void divide(const pool_batch *b, const table *t, uint32_t count[GSP_MEMBE
     }
 }
 
+/* Nothing of it is summed, and nobody has tried: it is as it was planned, if anybody who is here has
+ * some of that plan. */
+static bool is_planned(const pool_batch *b, const table *t)
+{
+    uint32_t planned = 0, brought = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        planned |= t->share[i].planned;
+        brought |= t->share[i].brought;
+    }
+    return b->delayed && b->n_open == b->n && planned && !brought;
+}
+
+static void counts_now(const pool_batch *b, const table *t, uint32_t count[GSP_MEMBERS_MAX])
+{
+    divide(b, t, b->steps, b->n_open, count);
+    for (uint32_t i = 0; is_planned(b, t) && i < t->n; i++)
+        count[i] = t->share[i].planned;
+}
+
+/* What each has of the batch after this one: first[i] of count[i]. */
+static void plan_ahead(const pool_batch *b, const table *t, uint32_t first[GSP_MEMBERS_MAX],
+                       uint32_t count[GSP_MEMBERS_MAX])
+{
+    uint32_t at = 0;
+    divide(b, t, b->steps + 1, b->n, count);
+    for (uint32_t i = 0; i < t->n; i++) {
+        first[i] = at;
+        at += count[i];
+    }
+    for (uint32_t i = 0; b->n_open < b->n && i < t->n; i++) {
+        first[i] = t->share[i].first;
+        count[i] = t->share[i].planned;
+    }
+}
+
 uint32_t pool_batch_leased(const pool_batch *b, const gsp_roster *roster, uint32_t index)
 {
     table t;
     uint32_t count[GSP_MEMBERS_MAX];
     look_up(b, roster, &t);
-    divide(b, &t, count);
+    counts_now(b, &t, count);
     return index < t.n ? count[index] : 0;
+}
+
+static uint32_t list_run(uint32_t first, uint32_t n, uint32_t *list)
+{
+    for (uint32_t i = 0; i < n; i++)
+        list[i] = first + i;
+    return n;
+}
+
+uint32_t pool_batch_ahead(const pool_batch *b, const gsp_roster *roster, uint32_t index,
+                          uint32_t *list)
+{
+    table t;
+    uint32_t first[GSP_MEMBERS_MAX], count[GSP_MEMBERS_MAX];
+    look_up(b, roster, &t);
+    if (!b->delayed || index >= t.n)
+        return 0;
+    plan_ahead(b, &t, first, count);
+    return list_run(first[index], count[index], list);
 }
 
 uint32_t pool_batch_lease(const pool_batch *b, const gsp_roster *roster, uint32_t index,
@@ -186,9 +270,11 @@ uint32_t pool_batch_lease(const pool_batch *b, const gsp_roster *roster, uint32_
     table t;
     uint32_t count[GSP_MEMBERS_MAX], from = 0, at = 0, found = 0;
     look_up(b, roster, &t);
-    divide(b, &t, count);
+    counts_now(b, &t, count);
     if (index >= t.n)
         return 0;
+    if (is_planned(b, &t))
+        return list_run(t.share[index].first, count[index], list);
     for (uint32_t i = 0; i < index; i++)
         from += count[i];
     for (uint32_t i = 0; i < b->n && found < count[index]; i++) {
@@ -261,10 +347,13 @@ static uint32_t on_time(const gsp_proposal *c, const pool_verdict *v)
 }
 
 /* After a lease that came late a share stays below what was too much for a while: near it, all wait
- * for that member. What is late twice in a row is far too much. */
-static void learn(pool_share *s, bool late)
+ * for that member. What is late twice in a row is far too much; but a lease that was planned before the
+ * first was late tells nothing more. */
+static void learn(pool_share *s, bool late, bool delayed)
 {
-    if (late) {
+    if (late && delayed && s->hold == POOL_SHARE_HOLD) {
+        s->hold--;
+    } else if (late) {
         bool again = s->hold + AGAIN > POOL_SHARE_HOLD;
         s->share -= again ? s->share / 2 : s->share / CUT;
         s->hold = POOL_SHARE_HOLD;
@@ -303,13 +392,28 @@ static void keep(pool_batch *b, const table *t, const gsp_roster *next)
     b->n_shares = n;
 }
 
+/* The first sum of a batch: what was computed of the next one meanwhile is what will count. */
+static void plan(pool_batch *b, table *t)
+{
+    uint32_t first[GSP_MEMBERS_MAX], count[GSP_MEMBERS_MAX];
+    plan_ahead(b, t, first, count);
+    for (uint32_t i = 0; i < b->n_shares; i++)
+        b->share[i].first = b->share[i].planned = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        t->share[i].first = first[i];
+        t->share[i].planned = count[i];
+    }
+}
+
 void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_proposal *c,
                        const pool_verdict *v)
 {
     table t;
     uint32_t count[GSP_MEMBERS_MAX], in_time = on_time(c, v), leased = 0, came = 0;
     look_up(b, roster, &t);
-    divide(b, &t, count);
+    counts_now(b, &t, count);
+    if (b->delayed && v->whole && b->n_open == b->n)
+        plan(b, &t);
     for (uint32_t i = 0; i < t.n; i++) {
         leased += count[i];
         came += in_time >> i & 1 ? count[i] : 0;
@@ -317,7 +421,7 @@ void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_propos
     bool tells = v->whole && came > 0 && 2 * came >= leased;
     for (uint32_t i = 0; i < t.n; i++) {
         if (tells && (t.may >> i & 1))
-            learn(&t.share[i], count[i] > 0 && !(in_time >> i & 1));
+            learn(&t.share[i], count[i] > 0 && !(in_time >> i & 1), b->delayed);
         t.share[i].brought = in_time >> i & 1;
     }
     keep(b, &t, &c->next);

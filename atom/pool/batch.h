@@ -23,15 +23,21 @@ typedef struct pool_share {
     uint32_t share;   /* what it gets of a batch beside others' shares */
     uint32_t hold;    /* 0 to POOL_SHARE_HOLD */
     uint32_t brought; /* 1: it brought something to the newest version; else 0 */
+    /* Delayed updates: micro-batches [first, first + planned) of a batch are its own (pool_batch). */
+    uint32_t first, planned;
 } pool_share;
 
 typedef struct pool_batch {
-    uint32_t n;           /* micro-batches of a step; this and the next two are the run's */
+    uint32_t n;           /* micro-batches of a step; this and the next three are the run's */
     uint64_t micro_batch; /* samples */
     uint64_t max_samples; /* of the run; 0: it has no end */
-    uint64_t steps;       /* that are in the weights; this and the rest are the agreed state's */
-    uint64_t tokens;      /* of the sum */
-    uint32_t n_open;      /* micro-batches that are not in the sum */
+    /* Members compute the batch after this one, too, while this one is summed. What each has of it
+     * follows from shares until something of this one is summed; then it stays planned, until something
+     * of that batch is summed in its turn. */
+    bool delayed;
+    uint64_t steps;  /* that are in the weights; this and the rest are the agreed state's */
+    uint64_t tokens; /* of the sum */
+    uint32_t n_open; /* micro-batches that are not in the sum */
     /* By key: those on the roster of the newest certificate, then those that left it, the last first.
      * Of whoever is not among them nothing is known: POOL_SHARE_FIRST. */
     uint32_t n_shares;
@@ -45,9 +51,10 @@ void pool_batch_begin(pool_batch *b);
 uint64_t pool_batch_samples(const pool_batch *b);
 
 /* How it stands in the agreed state: so many words of 32 bits, for batches of n micro-batches. */
-uint64_t pool_batch_words(uint32_t n);
+uint64_t pool_batch_words(uint32_t n, bool delayed);
 void pool_batch_write(const pool_batch *b, float *words);
-/* Fills in what is the agreed state's. False: the words are not of batches of b->n. */
+/* Fills in what is the agreed state's. False: the words are not of batches of b->n, or not delayed as
+ * those are. */
 bool pool_batch_read(pool_batch *b, const float *words);
 
 /* How many micro-batches member `index` of R(applied + 1) computes for the next version. Shares are
@@ -55,6 +62,10 @@ bool pool_batch_read(pool_batch *b, const float *words);
 uint32_t pool_batch_leased(const pool_batch *b, const gsp_roster *roster, uint32_t index);
 /* As many, and which: listed in `list` (room for b->n). */
 uint32_t pool_batch_lease(const pool_batch *b, const gsp_roster *roster, uint32_t index,
+                          uint32_t *list);
+
+/* Which micro-batches of the batch after this one it computes meanwhile; none without delayed. */
+uint32_t pool_batch_ahead(const pool_batch *b, const gsp_roster *roster, uint32_t index,
                           uint32_t *list);
 
 /* What a version is, by its certificate. */

@@ -18,11 +18,20 @@
 
 enum { WAIT_NS = 50000000 };
 
+/* A lease of batch number `batch`, and what was computed of it. */
+typedef struct share_of_batch {
+    float *x; /* NULL: the seam's */
+    uint32_t *mine, n_mine;
+    uint64_t batch, tokens;
+    bool have; /* x is whole */
+} share_of_batch;
+
 typedef struct pool_gradients {
     pool_update u;
     pthread_cond_t moved;    /* with the pool's lock: something of the following changed */
     bool applying;           /* the weights are being changed */
-    uint64_t changes, taken; /* of the weights; those that the trainer has */
+    uint64_t changes, taken; /* of the weights; those that the trainer has. Delayed: changes - 1 are
+                                those of a step before */
     pool_batch batch;        /* as the state says */
     pool_batch next;         /* being made: the member's thread alone, as the two after it */
     double next_norm, next_rate;
@@ -30,12 +39,9 @@ typedef struct pool_gradients {
     uint32_t counted;
     void *space; /* for a step's matrices; NULL: they need none */
     uint64_t space_bytes;
-    uint32_t *list, *mine; /* room for a lease; the lease of x */
-    uint32_t n_mine;
-    bool own;       /* the trainer makes steps of its own */
-    uint64_t steps; /* that x is for */
-    bool have;      /* x is whole */
-    uint64_t x_tokens;
+    uint32_t *list;         /* room for a lease */
+    share_of_batch work[2]; /* by number of the batch; only delayed updates need the second */
+    bool own;               /* the trainer makes steps of its own */
     double grad_norm, rate; /* of the newest step */
 } pool_gradients;
 
@@ -43,7 +49,8 @@ typedef struct pool_gradients {
 
 uint64_t pool_gradients_outer(const pool_anchor *p, uint64_t n)
 {
-    return 3 * n + pool_batch_words(p->g->u.micro_batches);
+    const pool_update *u = &p->g->u;
+    return (u->delayed ? 4 : 3) * n + pool_batch_words(u->micro_batches, u->delayed);
 }
 
 static float *sum_of(const pool_anchor *p)
@@ -51,9 +58,15 @@ static float *sum_of(const pool_anchor *p)
     return p->fragment[0].momentum + 2 * p->fragment[0].n;
 }
 
-static float *words_of(const pool_anchor *p)
+/* Delayed: the weights before the newest step, where the gradients of the batch are taken. */
+static float *before_of(const pool_anchor *p)
 {
     return sum_of(p) + p->fragment[0].n;
+}
+
+static float *words_of(const pool_anchor *p)
+{
+    return before_of(p) + (p->g->u.delayed ? p->fragment[0].n : 0);
 }
 
 atom_status pool_gradients_read(pool_anchor *p)
@@ -62,9 +75,8 @@ atom_status pool_gradients_read(pool_anchor *p)
     pthread_mutex_lock(&p->lock);
     bool same = pool_batch_read(&g->batch, words_of(p));
     if (same) {
-        g->have = false;
-        g->n_mine = 0;
-        g->changes++;
+        g->work[0].n_mine = g->work[1].n_mine = 0;
+        g->changes += 2; /* the trainer has neither of these weights */
         pthread_cond_broadcast(&g->moved);
     }
     pthread_mutex_unlock(&p->lock);
@@ -78,8 +90,11 @@ atom_status pool_gradients_read(pool_anchor *p)
 
 void pool_gradients_begin(pool_anchor *p)
 {
+    const pool_fragment *f = &p->fragment[0];
     pool_batch_begin(&p->g->batch);
-    p->g->changes++;
+    p->g->changes += 2;
+    if (p->g->u.delayed)
+        memcpy(before_of(p), f->anchor, f->n * sizeof(float));
     pool_batch_write(&p->g->batch, words_of(p));
 }
 
@@ -88,7 +103,7 @@ atom_status pool_gradients_open(pool_anchor *p)
     const pool_update *u = p->c.update;
     pthread_condattr_t clock;
     if (u->micro_batches == 0 || u->micro_batches > POOL_MICRO_BATCHES_MAX || u->micro_batch == 0 ||
-        p->c.n_fragments != 1)
+        p->c.n_fragments != 1 || (u->delayed && p->c.dense_samples))
         return atom_fail(ATOM_E_USAGE, "gradients: 1 to %d micro-batches a step, and one fragment",
                          POOL_MICRO_BATCHES_MAX);
     pool_gradients *g = atom_alloc(1, sizeof *g);
@@ -99,17 +114,21 @@ atom_status pool_gradients_open(pool_anchor *p)
     g->batch.n = u->micro_batches;
     g->batch.micro_batch = u->micro_batch;
     g->batch.max_samples = p->c.max_samples;
+    g->batch.delayed = u->delayed;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&g->moved, &clock);
     pthread_condattr_destroy(&clock);
     g->list = atom_alloc(u->micro_batches, sizeof *g->list);
-    g->mine = atom_alloc(u->micro_batches, sizeof *g->mine);
+    for (int k = 0; k < (u->delayed ? 2 : 1); k++)
+        if (!(g->work[k].mine = atom_alloc(u->micro_batches, sizeof *g->list)))
+            return atom_fail_memory("a lease", u->micro_batches * sizeof *g->list);
+    if (u->delayed && !(g->work[1].x = atom_alloc(p->c.n_floats, sizeof(float))))
+        return atom_fail_memory("a share of a sum", p->c.n_floats * sizeof(float));
     g->space_bytes = pool_step_space(u);
     if (g->space_bytes && !(g->space = atom_pages_take(g->space_bytes)))
         return atom_fail_memory("Muon's matrices", g->space_bytes);
-    return g->list && g->mine ? ATOM_OK
-                              : atom_fail_memory("a lease", u->micro_batches * sizeof *g->list);
+    return g->list ? ATOM_OK : atom_fail_memory("a lease", u->micro_batches * sizeof *g->list);
 }
 
 void pool_gradients_close(pool_anchor *p)
@@ -121,7 +140,9 @@ void pool_gradients_close(pool_anchor *p)
     if (g->space)
         atom_pages_give(g->space, g->space_bytes);
     atom_free(g->list);
-    atom_free(g->mine);
+    for (int k = 0; k < 2; k++)
+        atom_free(g->work[k].mine);
+    atom_free(g->work[1].x);
     atom_free(g);
 }
 
@@ -133,6 +154,11 @@ uint64_t pool_gradients_samples(const pool_anchor *p)
 float *pool_gradients_momentum(const pool_anchor *p)
 {
     return sum_of(p);
+}
+
+bool pool_gradients_delayed(const pool_anchor *p)
+{
+    return p->g->u.delayed;
 }
 
 bool pool_gradients_own(const pool_anchor *p)
@@ -152,22 +178,39 @@ bool pool_gradients_over(const pool_anchor *p)
 
 /* ---- leases ---- */
 
-/* The lock is held: mine, now. */
-static uint32_t lease_now(const pool_anchor *p, uint32_t *list)
+/* A batch is summed while the next one is computed, so two slots will do. */
+static share_of_batch *work_of(const pool_anchor *p, uint64_t batch)
 {
+    return &p->g->work[p->g->u.delayed ? batch % 2 : 0];
+}
+
+static float *x_of(const pool_anchor *p, const share_of_batch *w)
+{
+    return w->x ? w->x : p->x;
+}
+
+/* The lock is held: mine of this batch, now. */
+static uint32_t lease_now(const pool_anchor *p, uint64_t batch, uint32_t *list)
+{
+    const pool_batch *b = &p->g->batch;
     for (uint32_t i = 0; p->ready && pool_anchor_sums(p) && i < p->roster.n; i++)
-        if (gsp_key_compare(&p->roster.member[i].key, &p->c.self) == 0)
-            return pool_batch_lease(&p->g->batch, &p->roster, i, list);
+        if (gsp_key_compare(&p->roster.member[i].key, &p->c.self) != 0)
+            continue;
+        else if (batch == b->steps)
+            return pool_batch_lease(b, &p->roster, i, list);
+        else
+            return batch == b->steps + 1 ? pool_batch_ahead(b, &p->roster, i, list) : 0;
     return 0;
 }
 
-/* The lock is held: x is, or will be, what the next version wants of me; n: of my lease. */
-static bool fits(const pool_anchor *p, uint32_t *n)
+/* The lock is held: x is, or will be, what that batch wants of me; n: of my lease. */
+static bool fits(const pool_anchor *p, uint64_t batch, uint32_t *n)
 {
     pool_gradients *g = p->g;
-    *n = lease_now(p, g->list);
-    return *n > 0 && *n == g->n_mine && g->steps == g->batch.steps &&
-           memcmp(g->list, g->mine, *n * sizeof *g->list) == 0;
+    const share_of_batch *w = work_of(p, batch);
+    *n = lease_now(p, batch, g->list);
+    return *n > 0 && *n == w->n_mine && w->batch == batch &&
+           memcmp(g->list, w->mine, *n * sizeof *g->list) == 0;
 }
 
 /* ---- the member's thread ---- */
@@ -179,7 +222,8 @@ uint64_t pool_gradients_ready(void *context, uint64_t version)
     uint32_t n;
     pthread_mutex_lock(&p->lock);
     if (p->ready && p->applied + 1 == version) {
-        bool whole = fits(p, &n) && p->g->have;
+        uint64_t batch = p->g->batch.steps;
+        bool whole = fits(p, batch, &n) && work_of(p, batch)->have;
         if (whole && p->running)
             ready = 1 + n * p->g->u.micro_batch;
         else if (n == 0 || !p->running)
@@ -206,11 +250,12 @@ gsp_freeze pool_gradients_freeze(pool_anchor *p, uint64_t version, const float *
     gsp_freeze answer = GSP_FREEZE_NOTHING;
     uint32_t n;
     pthread_mutex_lock(&p->lock);
+    const share_of_batch *w = work_of(p, p->g->batch.steps);
     if (p->ready && p->applied + 1 != version) {
         answer = GSP_FREEZE_LATER;
-    } else if (p->ready && p->running && fits(p, &n) && p->g->have) {
-        *x = p->x;
-        *tokens = p->g->x_tokens;
+    } else if (p->ready && p->running && fits(p, p->g->batch.steps, &n) && w->have) {
+        *x = x_of(p, w);
+        *tokens = w->tokens;
         *samples = n * p->g->u.micro_batch;
         answer = GSP_FREEZE_READY;
         p->status.copied++;
@@ -234,6 +279,8 @@ static atom_status step(pool_anchor *p)
     float *sum = sum_of(p), one = (float)(1.0 / (double)b->tokens);
     for (uint64_t i = 0; i < f->n; i++)
         sum[i] *= one;
+    if (g->u.delayed)
+        memcpy(before_of(p), f->anchor, f->n * sizeof *sum);
     atom_status st = pool_step_make(&g->u, b->steps + 1, f->n, sum, f->anchor, f->momentum,
                                     f->momentum + f->n, g->space, &g->next_norm, &g->next_rate);
     memset(sum, 0, f->n * sizeof *sum);
@@ -344,16 +391,34 @@ void pool_gradients_hold(pool_anchor *p, bool hold)
 
 /* ---- the trainer's thread ---- */
 
-/* The lock is held: weights and moments of the newest step, into the trainer's memory. */
+/* The lock is held: a lease of that batch that I have not worked on. */
+static bool is_new(const pool_anchor *p, uint64_t batch)
+{
+    uint32_t n;
+    return p->running && !fits(p, batch, &n) && n > 0;
+}
+
+/* The lock is held: the weights where the trainer's next gradients are taken, as `changes` counts them.
+ * Delayed: what is still open of the batch is computed at those before the newest step. */
+static uint64_t wanted(const pool_anchor *p)
+{
+    const pool_gradients *g = p->g;
+    bool back = g->u.delayed && g->batch.steps > 0 && is_new(p, g->batch.steps);
+    return g->changes - back;
+}
+
+/* The lock is held: those weights, and with the newest ones their moments, into the trainer's memory. */
 static atom_status put_state(pool_anchor *p, const file_vector state[3])
 {
     pool_fragment *f = &p->fragment[0];
     const float *from[3] = {f->anchor, f->momentum, f->momentum + f->n};
+    p->g->taken = wanted(p);
+    if (p->g->taken != p->g->changes)
+        return state[0].put(state[0].ctx, 0, f->n, before_of(p));
     for (int k = 0; k < 3; k++)
         ATOM_TRY(state[k].put(state[k].ctx, 0, f->n, from[k]));
     pool_fragment_forget(f); /* live is the anchor */
     f->merged = f->version;
-    p->g->taken = p->g->changes;
     p->status.merged++;
     return ATOM_OK;
 }
@@ -370,28 +435,30 @@ static void wait_a_little(pool_anchor *p)
     p->status.wait_seconds += 1e-9 * (double)(atom_clock_ns() - begin);
 }
 
-/* The lock is held: a lease that I have not worked on. */
+/* The lock is held: a lease that I have not worked on; of the batch, or else of the one after it. */
 static bool new_lease(pool_anchor *p, train_lease *out)
 {
-    pool_gradients *g = p->g;
-    uint32_t n;
-    if (!p->running || fits(p, &n) || n == 0)
+    const pool_gradients *g = p->g;
+    uint64_t batch = g->batch.steps;
+    if (g->u.delayed && !is_new(p, batch))
+        batch++;
+    if (!is_new(p, batch))
         return false;
-    memcpy(g->mine, g->list, n * sizeof *g->mine);
-    g->n_mine = n;
-    g->steps = g->batch.steps;
-    g->have = false;
-    memset(p->x, 0, p->fragment[0].n * sizeof *p->x);
-    out->n = n;
-    out->micro_batch = g->mine;
-    out->sum = p->x;
+    share_of_batch *w = work_of(p, batch);
+    *w = (share_of_batch){.x = w->x, .mine = w->mine, .batch = batch};
+    w->n_mine = lease_now(p, batch, w->mine);
+    memset(x_of(p, w), 0, p->fragment[0].n * sizeof *w->x);
+    out->n = w->n_mine;
+    out->micro_batch = w->mine;
+    out->sum = x_of(p, w);
+    out->batch = batch;
     return true;
 }
 
-/* The lock is held: there are weights and moments that the trainer does not have. */
-static bool is_newer(const pool_gradients *g)
+/* The lock is held: the trainer needs weights that it does not have. */
+static bool is_newer(const pool_anchor *p)
 {
-    return !g->applying && g->taken != g->changes;
+    return !p->g->applying && p->g->taken != wanted(p);
 }
 
 /* The lock is held, and given away while readers leave what is about to change. */
@@ -410,12 +477,13 @@ static atom_status take(void *context, const file_vector state[3], const train_r
     atom_status st = ATOM_OK;
     *out = (train_lease){0};
     pthread_mutex_lock(&p->lock);
-    if (!g->have)
-        g->n_mine = 0; /* the one before was given up */
+    for (int k = 0; k < 2; k++)
+        if (!g->work[k].have)
+            g->work[k].n_mine = 0; /* the one before was given up */
     for (int tries = 0; tries < 2; tries++) {
-        if (is_newer(g) && reader)
+        if (is_newer(p) && reader)
             leave(p, reader);
-        if (is_newer(g)) {
+        if (is_newer(p)) {
             st = put_state(p, state);
             out->moved = true;
         }
@@ -426,7 +494,9 @@ static atom_status take(void *context, const file_vector state[3], const train_r
     }
     uint64_t each = g->u.micro_batches * g->u.micro_batch;
     out->steps = g->batch.steps;
-    out->samples = out->first_sample = g->batch.steps * each;
+    out->behind = out->n > 0 && g->taken != g->changes;
+    out->samples = g->batch.steps * each;
+    out->first_sample = out->batch * each;
     out->grad_norm = g->grad_norm;
     out->rate = g->rate;
     pthread_mutex_unlock(&p->lock);
@@ -438,7 +508,8 @@ static bool current(void *context, const train_lease *lease)
     pool_anchor *p = context;
     uint32_t n;
     pthread_mutex_lock(&p->lock);
-    bool same = p->g->steps == lease->steps && (p->g->applying || fits(p, &n));
+    bool same = work_of(p, lease->batch)->batch == lease->batch &&
+                (p->g->applying || fits(p, lease->batch, &n));
     pthread_mutex_unlock(&p->lock);
     return same;
 }
@@ -451,8 +522,9 @@ static void bring(void *context, const train_lease *lease, uint64_t tokens)
     for (uint64_t i = 0; i < n; i++)
         lease->sum[i] *= one;
     pthread_mutex_lock(&p->lock);
-    p->g->x_tokens = weight; /* a lease without a target counts as one, lest it stay open */
-    p->g->have = true;
+    share_of_batch *w = work_of(p, lease->batch);
+    w->tokens = weight; /* a lease without a target counts as one, lest it stay open */
+    w->have = true;
     pthread_mutex_unlock(&p->lock);
 }
 

@@ -19,6 +19,7 @@ ATOM_MUST atom_status pool_gradients_read(pool_anchor *p);
 uint64_t pool_gradients_samples(const pool_anchor *p);
 /* Where the outer momentum is once parameters are averaged: where the sum was. */
 float *pool_gradients_momentum(const pool_anchor *p);
+bool pool_gradients_delayed(const pool_anchor *p);
 /* The lock is held. The trainer makes steps of its own; and from now on it does: its weights and moments
  * are those of a checkpoint that did. */
 bool pool_gradients_own(const pool_anchor *p);

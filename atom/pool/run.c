@@ -320,6 +320,7 @@ static atom_status open_anchor(pool_run *r, const gsp_manifest *m)
                    (uint32_t)(pool_settings_together(&r->settings) / r->config.micro_batch_size),
                    &update);
     update.schedule_batch = (uint64_t)r->settings.batch;
+    update.delayed = r->settings.delayed_updates;
     pool_anchor_config c = {.directory = directory,
                             .n_floats = trainer_floats(r->t),
                             .n_fragments = m->n_fragments,

@@ -47,6 +47,10 @@ static const opt_spec specs[] = {
              "micro_batch_size; gradient_accumulation_steps is then what a member computes in one "
              "go. 0: micro_batch_size x gradient_accumulation_steps, one micro-batch in a go; with "
              "dense_steps that times min_peers."},
+    {.name = "delayed_updates", .type = OPT_FLAG, AT(delayed_updates), .fallback = "false",
+     .help = "With gradients: members compute the next step while this one's gradients are summed, so "
+             "every gradient is of the weights of one step before, always. A step then takes the "
+             "longer of both, not their sum."},
     {.name = "dense_steps", .type = OPT_TEXT, AT(dense_steps), .value = "SHARE",
      .help = "With parameters: this share of max_steps (10%), or so many of them, come first and are "
              "made with summed gradients, as by one trainer; then every member goes on by itself. "
@@ -226,6 +230,11 @@ static atom_status check_dense(const pool_settings *s, const char *path, const c
 atom_status pool_settings_check(const pool_settings *s, const opt_parsed *parsed, const char *path,
                                 const char *text)
 {
+    if (s->delayed_updates && s->sync != POOL_SYNC_GRADIENTS)
+        return refuse(path, text, "delayed_updates",
+                      "with sync %s members wait for nobody's gradients; leave out the key, or sum "
+                      "gradients",
+                      pool_settings_mode(s));
     if (s->dense_steps)
         ATOM_TRY(check_dense(s, path, text));
     if (s->sync != POOL_SYNC_GRADIENTS && !s->dense_steps && s->global_batch_size)
@@ -269,6 +278,8 @@ bool pool_settings_sums(const pool_settings *s)
 
 pool_sync pool_settings_sync(const pool_settings *s)
 {
+    if (s->delayed_updates)
+        return POOL_SYNC_DELAYED;
     return s->dense_steps ? POOL_SYNC_DENSE_FIRST : (pool_sync)s->sync;
 }
 
@@ -344,8 +355,9 @@ void pool_settings_say(const pool_settings *s, char out[POOL_SAID_BYTES])
     const char *codec = opt_choice_name(codecs, s->codec);
     if (s->sync == POOL_SYNC_GRADIENTS)
         snprintf(out, POOL_SAID_BYTES,
-                 "all make one step of %lld samples together; sums travel as %s",
-                 (long long)s->batch, codec);
+                 "all make one step of %lld samples together; sums travel as %s%s",
+                 (long long)s->batch, codec,
+                 s->delayed_updates ? " while the next step is computed" : "");
     else if (s->sync == POOL_SYNC_SLICES)
         snprintf(out, POOL_SAID_BYTES,
                  "averages of %lld slices in turn, each every %lld steps, are written over what is "

@@ -34,6 +34,7 @@ typedef struct pool_settings {
     /* Of the creator's run: samples of a step, steps of the schedule. 0: not known yet. */
     int64_t batch, steps;
     int64_t global_batch_size, data_hash; /* gradients */
+    bool delayed_updates;
     char *dense_steps; /* of parameters: the first ones, with summed gradients; NULL: none */
     char *base_hash;   /* of what is under adapters; NULL: all is trained */
 } pool_settings;

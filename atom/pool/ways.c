@@ -96,6 +96,9 @@ atom_status pool_ways_price(const pool_ways_facts *f, pool_ways *out)
                        .alone = averages.tokens_per_second / n,
                        .gradients = {sums.tokens_per_second, sums.bound},
                        .weights = {averages.tokens_per_second, averages.bound},
+                       .sums_seconds = sums.step_seconds,
+                       .delayed_seconds =
+                           fmax(sums.compute_seconds, sums.sync_seconds) + sums.optimizer_seconds,
                        .gradients_codec = f->gradients_codec,
                        .step_tokens = batches * f->micro_tokens,
                        .recommended = place_recommend(&sums, &averages)};

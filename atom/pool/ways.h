@@ -35,6 +35,10 @@ typedef struct pool_ways {
     uint32_t members;
     double alone; /* tokens per second of this host by itself */
     pool_way gradients, weights;
+    double sums_seconds,
+        delayed_seconds;     /* of a step of gradients: one after the other; delayed updates,
+                                             where moving gradients and what members compute go side by
+                                             side */
     int32_t gradients_codec; /* gsp_codec */
     double step_tokens;
     int32_t recommended; /* PLACE_GRADIENTS or PLACE_PARAMETERS */

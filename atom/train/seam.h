@@ -17,13 +17,15 @@
 
 /*
  * A share of a step that many hosts make together (train_seam.take): the gradients of some
- * micro-batches of batch number `steps`, at the weights that were put in place. Micro-batch i of
+ * micro-batches of batch number `batch`, at the weights that were put in place. Micro-batch i of
  * the batch begins at sample first_sample + i * micro_batch_size. Borrowed until the next take.
  */
 typedef struct train_lease {
     uint64_t steps; /* steps that are in the weights: the trainer is at this step now */
-    uint64_t samples, first_sample;
-    bool moved;                  /* the weights changed since the last take */
+    uint64_t batch, samples, first_sample;
+    bool moved;  /* the weights changed since the last take */
+    bool behind; /* they are those of a step before, which the trainer does not go back to:
+                                    it computes this and takes again at once */
     double grad_norm, rate;      /* of the newest step */
     uint32_t n;                  /* 0: there is nothing to do yet */
     const uint32_t *micro_batch; /* ascending */

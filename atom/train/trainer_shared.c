@@ -52,7 +52,7 @@ static atom_status compute(trainer *t, const train_lease *l)
         train_step_result r = {0};
         n = run_of(t, l, at);
         ATOM_TRY(load(t, l, at, n));
-        ATOM_TRY(train_engine_gradient(t->engine, (uint32_t)l->steps + 1, l->micro_batch[at],
+        ATOM_TRY(train_engine_gradient(t->engine, (uint32_t)l->batch + 1, l->micro_batch[at],
                                        l->sum, &r));
         ATOM_TRY(trainer_note_spans(t, &r));
         t->share.loss += r.loss * (double)r.targets;
@@ -72,6 +72,8 @@ static atom_status arrive(trainer *t, const train_lease *l)
     int64_t before = t->state.step;
     train_step_result r = t->share;
     ATOM_TRY(train_engine_sync(t->engine));
+    if (l->behind)
+        return ATOM_OK;
     r.loss = r.targets ? r.loss / (double)r.targets : t->summary.final_loss;
     r.grad_norm = l->grad_norm;
     r.seconds = t->share_began > 0 ? now - t->share_began : 0;
@@ -115,9 +117,13 @@ atom_status trainer_shared_turn(trainer *t, bool *stepped)
     int64_t before = t->state.step;
     const train_reader reader = trainer_snapshot_reader(t);
     train_lease l;
-    ATOM_TRY(seam->take(seam->ctx, state, &reader, &l));
-    if (l.moved)
-        ATOM_TRY(arrive(t, &l));
+    do {
+        ATOM_TRY(seam->take(seam->ctx, state, &reader, &l));
+        if (l.moved)
+            ATOM_TRY(arrive(t, &l));
+        if (l.n > 0)
+            ATOM_TRY(compute(t, &l));
+    } while (l.behind);
     *stepped = t->state.step != before;
-    return l.n > 0 ? compute(t, &l) : ATOM_OK;
+    return ATOM_OK;
 }

@@ -164,7 +164,7 @@ static void the_state_comes_back(void **state)
     b.steps = (1ull << 33) + 7;
     know(&b);
     b.share[4] = (pool_share){.key = b.share[4].key, .share = 77, .hold = 5, .brought = 1};
-    assert_true(pool_batch_words(C) <= sizeof words / sizeof *words);
+    assert_true(pool_batch_words(C, false) <= sizeof words / sizeof *words);
     pool_batch_write(&b, words);
     assert_false(pool_batch_read(&other, words));
     assert_true(pool_batch_read(&back, words));
