@@ -318,9 +318,8 @@ static void explain_delay(const pool_settings *s, const pool_ways *w, pool_advic
     pool_seconds_text(w->delayed_seconds, side);
     if (s->delayed_updates || gain >= DELAY_PAYS)
         say(a,
-            "delayed_updates%s: a step in %s instead of %s (%.2g times as fast), as members "
-            "compute "
-            "while gradients move; each gradient is of the weights of one step before",
+            "delayed_updates%s: a step in %s instead of %s (%.2g times as fast): members compute "
+            "while gradients move, and each gradient is of the weights of one step before",
             s->delayed_updates ? "" : ": true would pay", side, sums, gain);
 }
 
@@ -335,6 +334,7 @@ atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *fa
                                .update_seconds = pace->update_seconds,
                                .step_tokens = (double)facts->step_tokens * r.members,
                                .bytes_per_s = r.bytes_per_s,
+                               .delayed = r.delayed,
                                .gradients_codec = r.sums ? advice->codec : GSP_CODEC_INT8,
                                .weights_codec = r.sums ? GSP_CODEC_INT8 : advice->codec};
     ATOM_TRY(pool_ways_price(&f, &advice->ways));

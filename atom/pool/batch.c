@@ -73,15 +73,21 @@ static void write_plan(const pool_batch *b, float *words)
     }
 }
 
+/* Of a plan nothing belongs to two. */
 static bool read_plan(pool_batch *b, const float *words)
 {
     for (uint32_t i = 0; i < b->n_shares; i++) {
+        pool_share *s = &b->share[i];
         uint32_t plan[PLAN_WORDS];
         memcpy(plan, words + i * PLAN_WORDS, sizeof plan);
         if (plan[0] > b->n || plan[1] > b->n - plan[0])
             return false;
-        b->share[i].first = plan[0];
-        b->share[i].planned = plan[1];
+        s->first = plan[0];
+        s->planned = plan[1];
+        for (uint32_t k = 0; k < i; k++)
+            if (s->first < b->share[k].first + b->share[k].planned &&
+                b->share[k].first < s->first + s->planned)
+                return false;
     }
     return true;
 }

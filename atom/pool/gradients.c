@@ -31,7 +31,8 @@ typedef struct pool_gradients {
     pthread_cond_t moved;    /* with the pool's lock: something of the following changed */
     bool applying;           /* the weights are being changed */
     uint64_t changes, taken; /* of the weights; those that the trainer has. Delayed: changes - 1 are
-                                those of a step before */
+                              * those of a step before */
+    bool behind;             /* the trainer has weights of a step before, without their moments */
     pool_batch batch;        /* as the state says */
     pool_batch next;         /* being made: the member's thread alone, as the two after it */
     double next_norm, next_rate;
@@ -413,7 +414,8 @@ static atom_status put_state(pool_anchor *p, const file_vector state[3])
     pool_fragment *f = &p->fragment[0];
     const float *from[3] = {f->anchor, f->momentum, f->momentum + f->n};
     p->g->taken = wanted(p);
-    if (p->g->taken != p->g->changes)
+    p->g->behind = p->g->taken != p->g->changes;
+    if (p->g->behind)
         return state[0].put(state[0].ctx, 0, f->n, before_of(p));
     for (int k = 0; k < 3; k++)
         ATOM_TRY(state[k].put(state[k].ctx, 0, f->n, from[k]));
@@ -494,7 +496,7 @@ static atom_status take(void *context, const file_vector state[3], const train_r
     }
     uint64_t each = g->u.micro_batches * g->u.micro_batch;
     out->steps = g->batch.steps;
-    out->behind = out->n > 0 && g->taken != g->changes;
+    out->behind = g->behind;
     out->samples = g->batch.steps * each;
     out->first_sample = out->batch * each;
     out->grad_norm = g->grad_norm;

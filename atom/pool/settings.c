@@ -230,13 +230,16 @@ static atom_status check_dense(const pool_settings *s, const char *path, const c
 atom_status pool_settings_check(const pool_settings *s, const opt_parsed *parsed, const char *path,
                                 const char *text)
 {
+    if (s->dense_steps)
+        ATOM_TRY(check_dense(s, path, text));
+    if (s->delayed_updates && s->dense_steps)
+        return refuse(path, text, "delayed_updates",
+                      "gradients of dense_steps are not delayed; leave out one of the two keys");
     if (s->delayed_updates && s->sync != POOL_SYNC_GRADIENTS)
         return refuse(path, text, "delayed_updates",
                       "with sync %s members wait for nobody's gradients; leave out the key, or sum "
                       "gradients",
                       pool_settings_mode(s));
-    if (s->dense_steps)
-        ATOM_TRY(check_dense(s, path, text));
     if (s->sync != POOL_SYNC_GRADIENTS && !s->dense_steps && s->global_batch_size)
         return refuse(path, text, "global_batch_size",
                       "with sync %s every member makes steps of its own; leave out the key, or sum "

@@ -65,7 +65,7 @@ uint64_t pool_settings_dense(const pool_settings *settings);
 int64_t pool_settings_together(const pool_settings *settings);
 /* Gradients are summed, to the end or at first. */
 bool pool_settings_sums(const pool_settings *settings);
-/* Of the settings' memory and state: sync, or POOL_SYNC_DENSE_FIRST. */
+/* Of the settings' memory and state: sync, POOL_SYNC_DENSE_FIRST or POOL_SYNC_DELAYED. */
 pool_sync pool_settings_sync(const pool_settings *settings);
 /* What the pool's trust promises and needs, in a line. */
 const char *pool_settings_trust(const pool_settings *settings);

@@ -91,14 +91,20 @@ atom_status pool_ways_price(const pool_ways_facts *f, pool_ways *out)
                        .everybody = true};
     ATOM_TRY_CLEAN(price(&p, PLACE_GRADIENTS, bytes_each(f->gradients_codec, f->floats), &sums));
     ATOM_TRY_CLEAN(price(&p, PLACE_PARAMETERS, bytes_each(f->weights_codec, f->floats), &averages));
+    double together = sums.step_seconds;
+    double side = fmax(sums.compute_seconds, sums.sync_seconds) + sums.optimizer_seconds;
+    if (f->delayed) {
+        sums.tokens_per_second *= together / side;
+        sums.bound =
+            sums.sync_seconds > sums.compute_seconds ? PLACE_BOUND_SYNC : PLACE_BOUND_COMPUTE;
+    }
     *out = (pool_ways){.known = true,
                        .members = n,
                        .alone = averages.tokens_per_second / n,
                        .gradients = {sums.tokens_per_second, sums.bound},
                        .weights = {averages.tokens_per_second, averages.bound},
-                       .sums_seconds = sums.step_seconds,
-                       .delayed_seconds =
-                           fmax(sums.compute_seconds, sums.sync_seconds) + sums.optimizer_seconds,
+                       .sums_seconds = together,
+                       .delayed_seconds = side,
                        .gradients_codec = f->gradients_codec,
                        .step_tokens = batches * f->micro_tokens,
                        .recommended = place_recommend(&sums, &averages)};

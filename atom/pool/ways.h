@@ -23,6 +23,7 @@ typedef struct pool_ways_facts {
     double step_tokens;                     /* of a step of all members together */
     double bytes_per_s;                     /* of a line: the lesser of up and down */
     int32_t gradients_codec, weights_codec; /* gsp_codec: how each would travel */
+    bool delayed;                           /* gradients move while the next step is computed */
 } pool_ways_facts;
 
 typedef struct pool_way {
@@ -35,10 +36,8 @@ typedef struct pool_ways {
     uint32_t members;
     double alone; /* tokens per second of this host by itself */
     pool_way gradients, weights;
-    double sums_seconds,
-        delayed_seconds;     /* of a step of gradients: one after the other; delayed updates,
-                                             where moving gradients and what members compute go side by
-                                             side */
+    double sums_seconds;     /* of a step of gradients: they move when all is computed */
+    double delayed_seconds;  /* and with delayed updates: while the next step is computed */
     int32_t gradients_codec; /* gsp_codec */
     double step_tokens;
     int32_t recommended; /* PLACE_GRADIENTS or PLACE_PARAMETERS */

@@ -24,8 +24,8 @@ typedef struct train_lease {
     uint64_t steps; /* steps that are in the weights: the trainer is at this step now */
     uint64_t batch, samples, first_sample;
     bool moved;  /* the weights changed since the last take */
-    bool behind; /* they are those of a step before, which the trainer does not go back to:
-                                    it computes this and takes again at once */
+    bool behind; /* those in place are of a step before, without its moments: the trainer computes
+                  * this and takes again at once */
     double grad_norm, rate;      /* of the newest step */
     uint32_t n;                  /* 0: there is nothing to do yet */
     const uint32_t *micro_batch; /* ascending */

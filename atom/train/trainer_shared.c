@@ -10,6 +10,8 @@
 
 #include <math.h>
 
+enum { PATIENCE = 100 }; /* takes without anything to do, before a stop ends a wait for weights */
+
 /* How many of the lease's micro-batches from `at` on one pass takes: neighbours, because random
  * numbers count from the first. */
 static uint32_t run_of(const trainer *t, const train_lease *l, uint32_t at)
@@ -102,6 +104,28 @@ static atom_status follow(trainer *t, uint64_t seed)
     return text_sampler_make(t->train, (uint32_t)t->bench->g->sequence, seed, &t->sampler);
 }
 
+/* The member's leases one after the other, until the newest weights are in place: only these belong to the
+ * moments and the step that a checkpoint would have. */
+static atom_status turn(trainer *t, const file_vector state[3], const train_reader *reader)
+{
+    const train_seam *seam = t->hooks.seam;
+    train_lease l;
+    for (int idle = 0;; idle += l.n == 0) {
+        ATOM_TRY(train_engine_drain(t->engine));
+        ATOM_TRY(seam->take(seam->ctx, state, reader, &l));
+        if (l.moved)
+            ATOM_TRY(arrive(t, &l));
+        if (l.n > 0)
+            ATOM_TRY(compute(t, &l));
+        if (!l.behind)
+            return ATOM_OK;
+        if (idle >= PATIENCE && t->hooks.stop && t->hooks.stop(t->hooks.ctx))
+            return atom_fail(ATOM_E_INTERRUPTED,
+                             "stopped while the pool's weights changed; this moment has no "
+                             "checkpoint, earlier ones are whole");
+    }
+}
+
 atom_status trainer_shared_turn(trainer *t, bool *stepped)
 {
     const train_seam *seam = t->hooks.seam;
@@ -110,20 +134,12 @@ atom_status trainer_shared_turn(trainer *t, bool *stepped)
     ATOM_TRY(follow(t, own ? seam->own_seed : (uint64_t)t->config->seed));
     if (own)
         return trainer_step(t);
-    ATOM_TRY(train_engine_drain(t->engine));
     const file_vector state[3] = {train_engine_vector(t->engine, SWAP_STATE_MASTER),
                                   train_engine_vector(t->engine, SWAP_STATE_M),
                                   train_engine_vector(t->engine, SWAP_STATE_V)};
     int64_t before = t->state.step;
     const train_reader reader = trainer_snapshot_reader(t);
-    train_lease l;
-    do {
-        ATOM_TRY(seam->take(seam->ctx, state, &reader, &l));
-        if (l.moved)
-            ATOM_TRY(arrive(t, &l));
-        if (l.n > 0)
-            ATOM_TRY(compute(t, &l));
-    } while (l.behind);
+    ATOM_TRY(turn(t, state, &reader));
     *stepped = t->state.step != before;
     return ATOM_OK;
 }

@@ -67,9 +67,19 @@ class PoolGradients(tool.DataCase):
         self.addCleanup(process.kill)
         return process
 
-    def create(self, steps, peers, more="", model=None, run=RUN):
+    def until(self, what):
+        """Waits until the status of the first member satisfies `what`."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            status = self.run_atom("pool", "status", "p0", "--json")
+            if status.code == 0 and what(status.json()):
+                return
+            time.sleep(0.02)
+        self.fail("it never came so far")
+
+    def create(self, steps, peers, more="", model=None, run=RUN, out="p0"):
         run = self.write("pool.yml", run.format(steps=steps) + POOL.format(peers=peers, more=more))
-        process = self.start("create", "--config", run, "--model", model or self.config, "--data", self.data, "-o", "p0",
+        process = self.start("create", "--config", run, "--model", model or self.config, "--data", self.data, "-o", out,
                              "--listen", "127.0.0.1:0")
         line = process.stdout.readline()
         self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
@@ -127,17 +137,42 @@ class PoolGradients(tool.DataCase):
     def test_one_is_killed(self):
         first, ticket = self.create(60, 3, "  global_batch_size: 12\n")
         members = [first, self.join(1, ticket), self.join(2, ticket)]
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            status = self.run_atom("pool", "status", "p0", "--json")
-            if status.code == 0 and status.json()["roster"] == 3 and status.json()["applied"] >= 15:
-                break
-            time.sleep(0.05)
+        self.until(lambda s: s["roster"] == 3 and s["applied"] >= 15)
         members[2].kill()
         ends = [self.end(m) for m in members[:2]]
         self.assertEqual([e["certified_samples"] for e in ends], [60 * 12] * 2)
         self.assertEqual(floats(self.weights(0, 60)), floats(self.weights(1, 60)))
         self.assertLess(distance(floats(self.weights(0, 60)), floats(self.alone(60))), 1e-5)
+
+    def test_delayed(self):
+        # Whoever comes, dies or is killed and comes back: the steps of one whose gradients are of one step before.
+        more = "  global_batch_size: 12\n  delayed_updates: true\n"
+        first, ticket = self.create(60, 2, more)
+        members = [first, self.join(1, ticket)]
+        self.until(lambda s: s["roster"] == 2 and s["applied"] >= 10)
+        members.append(self.join(2, ticket))
+        self.until(lambda s: s["roster"] == 3 and s["applied"] >= 20)
+        members[1].kill()
+        members[1].wait()
+        members[1] = self.start("join", "-o", "p1")
+        ends = [self.end(m) for m in members]
+        self.assertEqual([e["certified_samples"] for e in ends], [60 * 12] * 3)
+        for i in range(3):
+            self.assertEqual(floats(self.weights(i, 60)), floats(self.weights(0, 60)))
+        together = floats(self.weights(0, 60))
+        one = self.end(self.create(60, 1, more, out="one")[0])
+        self.assertEqual(one["steps"], 60)
+        self.assertLess(distance(together, floats(self.path("one", "checkpoint-60", "model.safetensors"))), 1e-5)
+        self.assertGreater(distance(together, floats(self.alone(60))), 1e-3)
+
+    def test_what_is_not_delayed(self):
+        for more, says in (("sync: parameters", "sync parameters"), ("sync: slices", "sync slices"),
+                           ("sync: parameters\n  dense_steps: 10%", "dense_steps")):
+            run = self.write("pool.yml", RUN.format(steps=20) + f"pool:\n  min_peers: 2\n  delayed_updates: true\n  {more}\n")
+            with open(run, encoding="utf-8") as f:
+                line = next(n for n, text in enumerate(f, 1) if "delayed" in text)
+            self.fails(2, "pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o", "p0",
+                       "--listen", "127.0.0.1:0", *ALONE, says=[f"{run}:{line}: delayed_updates", says])
 
     def test_narrow_moments_are_refused(self):
         run = self.write("pool.yml", RUN.format(steps=20) + "moments_dtype: bf16\n" + POOL.format(peers=1, more=""))

@@ -211,7 +211,7 @@ static atom_status watched_take(void *ctx, const file_vector state[3], const tra
     atom_status st = pools_take(ctx, state, &mine, out);
     n_moved += out->moved;
     n_ahead += out->n > 0 && out->batch > out->steps;
-    n_behind += out->behind;
+    n_behind += out->n > 0 && out->behind;
     n_unseen += out->moved && !w.left;
     return st;
 }

@@ -206,11 +206,42 @@ static void ways_and_codecs(void **state)
     assert_int_equal(a.ways.gradients_codec, GSP_CODEC_FP32);
     /* 4 bytes each instead of 1. */
     assert_float_equal(a.ways.gradients.tokens_per_s, 8 * 65536 / 79.01f, 50);
+    assert_null(strstr(a.why[a.n_why - 1], "delayed_updates")); /* 3.4 s beside 75.6: a twentieth */
     pool_advise(&s, &nothing, &f, &a);
     uint32_t before = a.n_why;
     assert_int_equal(pool_advise_ways(&s, &f, &unknown, &a), ATOM_OK);
     assert_false(a.ways.known);
     assert_int_equal(a.n_why, before);
+}
+
+/* Where computing takes about as long as moving, one hides the other; then that is what is priced. */
+static void delays(void **state)
+{
+    (void)state;
+    pool_settings s = plain;
+    s.sync = POOL_SYNC_GRADIENTS;
+    s.codec = GSP_CODEC_INT8;
+    pool_facts f = {.floats = 124000000,
+                    .step_tokens = 4 * 65536,
+                    .tokens_per_s = 20000,
+                    .up_bytes_per_s = 100 * MBIT};
+    const pool_pace pace = {.micro_tokens = 4096, .micro_seconds = 0.2};
+    pool_advice a;
+    pool_advise(&s, &nothing, &f, &a);
+    double waits = a.chosen.waits;
+    assert_int_equal(pool_advise_ways(&s, &f, &pace, &a), ATOM_OK);
+    assert_non_null(strstr(a.why[a.n_why - 1], "delayed_updates: true would pay: a step in 19 s"));
+    double one = a.ways.gradients.tokens_per_s, gain = a.ways.sums_seconds / a.ways.delayed_seconds;
+    assert_true(gain > 1.5 && gain < 2);
+    s.delayed_updates = true;
+    pool_advise(&s, &nothing, &f, &a);
+    assert_true(a.chosen.waits < waits / 2); /* 17 s of moving behind 13 of computing */
+    assert_int_equal(pool_advise_ways(&s, &f, &pace, &a), ATOM_OK);
+    assert_non_null(strstr(a.why[a.n_why - 1], "delayed_updates: a step in 19 s"));
+    assert_float_equal(a.ways.gradients.tokens_per_s, (float)(gain * one), 1);
+    assert_int_equal(a.ways.gradients.bound, PLACE_BOUND_SYNC);
+    pool_advise_loss(&s, &f, &(pool_learner){0}, &a);
+    assert_non_null(strstr(a.why[a.n_why - 1], "with gradients of one step before"));
 }
 
 /* A loss that was measured near here, one that is one trainer's, and those that nobody knows. */
@@ -260,6 +291,7 @@ int main(void)
         cmocka_unit_test(sums),
         cmocka_unit_test(ways),
         cmocka_unit_test(ways_and_codecs),
+        cmocka_unit_test(delays),
         cmocka_unit_test(loss_to_expect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -352,6 +352,61 @@ static void a_slow_majority_is_waited_for(void **state)
         assert_int_equal(share_of(&b, (uint8_t)(i + 1)).share, POOL_SHARE_MAX);
 }
 
+/* What each has of the next batch while one is summed is what it is leased of it in its turn, whatever
+ * shares are by then: each once. Who dies in between leaves its part to those who brought theirs. */
+static void the_next_batch_stays_as_it_was_planned(void **state)
+{
+    (void)state;
+    enum { STEPS = 60 };
+    static float words[2048];
+    static uint32_t ahead[MEMBERS][C];
+    uint32_t n_ahead[MEMBERS] = {0}, late = 0;
+    gsp_roster roster = everybody();
+    pool_batch b = {.n = C, .micro_batch = SAMPLES, .delayed = true};
+    pool_batch back = {.n = C, .delayed = true}, plain = {.n = C};
+    assert_true(pool_batch_words(C, true) <= sizeof words / sizeof *words);
+    pool_batch_begin(&b);
+    while (b.steps < STEPS) {
+        bool first = b.n_open == C;
+        for (uint32_t i = 0; first && b.steps > 0 && i < MEMBERS; i++) {
+            assert_int_equal(lease_of(&b, i), n_ahead[i]);
+            assert_memory_equal(list, ahead[i], n_ahead[i] * sizeof *list);
+        }
+        /* Member 4 never brings more than two in time, member 3 nothing at some steps. */
+        uint32_t bits = 0x7 | (b.steps % 7 ? 8 : 0) | (lease_of(&b, 4) <= 2 ? 16 : 0), n = 0;
+        late += !(bits & 16);
+        for (uint32_t i = 0; first && i < MEMBERS; i++) {
+            n_ahead[i] = pool_batch_ahead(&b, &roster, i, ahead[i]);
+            for (uint32_t k = 0; k < n_ahead[i]; k++)
+                assert_int_equal(ahead[i][k], n++);
+        }
+        assert_true(!first || n == C);
+        go_on(&b, bits);
+        for (uint32_t i = 0; b.n_open < C && i < MEMBERS; i++) {
+            assert_int_equal(pool_batch_ahead(&b, &roster, i, list), n_ahead[i]);
+            assert_memory_equal(list, ahead[i], n_ahead[i] * sizeof *list);
+        }
+        pool_batch_write(&b, words);
+        assert_false(pool_batch_read(&plain, words));
+        assert_true(pool_batch_read(&back, words));
+        assert_memory_equal(back.share, b.share, b.n_shares * sizeof *b.share);
+    }
+    assert_in_range(late, 1, STEPS / 3);
+    assert_true(share_of(&b, 5).share < share_of(&b, 1).share / 2);
+    pool_batch_begin(&plain);
+    pool_batch_write(&plain, words);
+    assert_false(pool_batch_read(&back, words)); /* a state without delay */
+    know(&b);
+    b.share[0].planned = 2; /* and one of these is the next one's */
+    b.share[1].first = 1;
+    b.share[1].planned = 1;
+    pool_batch_write(&b, words);
+    assert_false(pool_batch_read(&back, words));
+    b.share[1].first = C;
+    pool_batch_write(&b, words);
+    assert_false(pool_batch_read(&back, words));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +420,7 @@ int main(void)
         cmocka_unit_test(who_left_long_ago_is_forgotten),
         cmocka_unit_test(a_fork_leases_by_key),
         cmocka_unit_test(a_slow_majority_is_waited_for),
+        cmocka_unit_test(the_next_batch_stays_as_it_was_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

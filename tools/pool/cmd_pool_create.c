@@ -21,7 +21,7 @@ static const opt_spec specs[] = {
     {.name = "config", .type = OPT_TEXT, AT(config), .value = "FILE", .flags = OPT_REQUIRED,
      .help = "The run: a configuration of atom train, in which `pool:` may say how to average "
              "(sync, sync_steps, fragments, codec, min_peers, trust, global_batch_size, "
-             "dense_steps, due_seconds, fork_seconds, outer_learning_rate, outer_momentum, mix, rewarm_steps)."},
+             "delayed_updates, dense_steps, due_seconds, fork_seconds, outer_learning_rate, outer_momentum, mix, rewarm_steps)."},
     {.name = "output_dir", .type = OPT_TEXT, AT(output_dir), .value = "DIR", .letter = 'o',
      .help = "Checkpoints, metrics, and in DIR/pool the membership; keep a copy of "
              "DIR/pool/identity. Required, but for --dry-run."},
