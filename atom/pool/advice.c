@@ -213,11 +213,15 @@ static void explain_sums(const reckoning *r, pool_advice *a)
         "gradients: %s parameters, each step moves them in %s at %.3g Mbit/s and computes for "
         "%s: %.0f %% of the time waits for the link",
         size, sync, r->bytes_per_s * 8e-6, step, 100 * c->waits);
-    if (c->waits > 0.1)
-        say(a,
-            "a global batch %s times as large would wait for 10 %%; or average parameters: "
-            "sync: parameters moves as much once in 20 steps, beside them",
-            pool_count_text(9 * c->sync_seconds / c->steps_seconds, batch));
+    if (c->waits <= 0.1)
+        return;
+    double times = (r->delayed ? 0.9 : 9) * c->sync_seconds / c->steps_seconds;
+    if (times < 10)
+        snprintf(batch, sizeof batch, "%.2g", times);
+    say(a,
+        "a global batch %s times as large would wait for 10 %%; or average parameters: "
+        "sync: parameters moves as much once in 20 steps, beside them",
+        times < 10 ? batch : pool_count_text(times, batch));
 }
 
 static void add_case(pool_advice *a, pool_case c)

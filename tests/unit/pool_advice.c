@@ -236,6 +236,7 @@ static void delays(void **state)
     s.delayed_updates = true;
     pool_advise(&s, &nothing, &f, &a);
     assert_true(a.chosen.waits < waits / 2); /* 17 s of moving behind 13 of computing */
+    assert_non_null(strstr(a.why[1], "a global batch 1.2 times as large would wait for 10 %"));
     assert_int_equal(pool_advise_ways(&s, &f, &pace, &a), ATOM_OK);
     assert_non_null(strstr(a.why[a.n_why - 1], "delayed_updates: a step in 19 s"));
     assert_float_equal(a.ways.gradients.tokens_per_s, (float)(gain * one), 1);
