@@ -371,7 +371,9 @@ void pool_advise_loss(const pool_settings *s, const pool_facts *f, const pool_le
     const char *by = l->muon ? "Muon" : "AdamW";
     if (s->sync == POOL_SYNC_GRADIENTS) {
         say(a, "loss: that of one %s trainer that makes the same batches%s", by,
-            s->delayed_updates ? " with gradients of one step before" : "");
+            s->delayed_updates ? " with gradients of one step before, which learns less at high "
+                                 "learning rates"
+                               : "");
         return;
     }
     a->expects = expect(s, f, l, a);

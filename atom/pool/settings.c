@@ -50,7 +50,7 @@ static const opt_spec specs[] = {
     {.name = "delayed_updates", .type = OPT_FLAG, AT(delayed_updates), .fallback = "false",
      .help = "With gradients: members compute the next step while this one's gradients are summed, so "
              "every gradient is of the weights of one step before, always. A step then takes the "
-             "longer of both, not their sum."},
+             "longer of both, not their sum; but it learns less at high learning rates."},
     {.name = "dense_steps", .type = OPT_TEXT, AT(dense_steps), .value = "SHARE",
      .help = "With parameters: this share of max_steps (10%), or so many of them, come first and are "
              "made with summed gradients, as by one trainer; then every member goes on by itself. "
