@@ -63,13 +63,13 @@ EDGES = words.ADVERSARIAL + SPECIAL + [
 def same_tables():
     """The code points that the library and Python normalise alike, alone and beside marks."""
     import unicodedata
-    nfc, new = normalizers.NFC().normalize_str, set()
+    nfc, nfkc, new = normalizers.NFC().normalize_str, normalizers.NFKC().normalize_str, set()
     for c in words.ASSIGNED:
         x = chr(c)
         probes = [x]
         if unicodedata.combining(x):
             probes += ["a\u0345" + x, "a" + x + "\u0334"]
-        if any(nfc(p) != unicodedata.normalize("NFC", p) for p in probes):
+        if any(nfc(p) != unicodedata.normalize("NFC", p) for p in probes) or nfkc(x) != unicodedata.normalize("NFKC", x):
             new.add(c)
         parts = unicodedata.normalize("NFD", x)
         if len(parts) > 1 and nfc(parts) != unicodedata.normalize("NFC", parts):

@@ -82,6 +82,10 @@ static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DI
     case ATOM_OP_compress:
         dim[2] = node->codec;
         break;
+    case ATOM_OP_maxout:
+        dim[1] = width / node->window;
+        dim[2] = node->window;
+        break;
     case ATOM_OP_linear:
     case ATOM_OP_linear_gelu:
     case ATOM_OP_classifier:
