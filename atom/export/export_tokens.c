@@ -55,8 +55,8 @@ static atom_status load(const char *dir, const char *name, size_t flags, json_t 
 /* --- the pattern ----------------------------------------------------------------------------- */
 
 typedef struct splitting {
-    const char *name;
-    bool digits, unknown;
+    text_stages stages;
+    bool unknown;
 } splitting;
 
 static void look_at(const json_t *pre, splitting *s)
@@ -65,29 +65,31 @@ static void look_at(const json_t *pre, splitting *s)
     const char *regex =
         json_string_value(json_object_get(json_object_get(pre, "pattern"), "Regex"));
     const json_t *all = json_object_get(pre, "pretokenizers");
+    const text_pattern *p = NULL;
     if (!type)
         return;
     for (size_t i = 0; strcmp(type, "Sequence") == 0 && i < json_array_size(all); i++)
         look_at(json_array_get(all, i), s);
     if (strcmp(type, "Digits") == 0)
-        s->digits = true;
+        p = text_pattern_digits(json_is_true(json_object_get(pre, "individual_digits")));
     if (strcmp(type, "Split") == 0) {
-        const text_pattern *p = regex ? text_pattern_find(regex) : NULL;
-        s->unknown = s->unknown || !p || !*p->name || s->name;
-        s->name = p ? p->name : s->name;
+        p = regex ? text_pattern_find(regex) : NULL;
+        s->unknown = s->unknown || !p;
     }
-    if (strcmp(type, "ByteLevel") == 0 && !s->name &&
-        !json_is_false(json_object_get(pre, "use_regex")))
-        s->name = text_pattern_gpt2()->name;
+    if (strcmp(type, "ByteLevel") == 0 && !json_is_false(json_object_get(pre, "use_regex")))
+        p = text_pattern_gpt2();
+    if (p && s->stages.n == TEXT_STAGES_MAX)
+        s->unknown = true;
+    else if (p)
+        s->stages.at[s->stages.n++] = p;
 }
 
 static atom_status find_pre(const char *dir, const json_t *root, const char **name)
 {
     splitting s = {0};
     look_at(json_object_get(root, "pre_tokenizer"), &s);
-    bool gpt2 = s.name && strcmp(s.name, text_pattern_gpt2()->name) == 0;
-    *name = gpt2 && s.digits ? "smollm" : s.name;
-    if (*name && !s.unknown && (!s.digits || gpt2))
+    *name = s.unknown ? NULL : text_stages_name(&s.stages);
+    if (*name)
         return ATOM_OK;
     return atom_fail(ATOM_E_UNSUPPORTED,
                      "%s/tokenizer.json: llama.cpp has no name that atom knows for this "

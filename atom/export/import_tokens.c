@@ -221,20 +221,35 @@ static json_t *byte_level(bool regex)
                      "trim_offsets", 1, "use_regex", (int)regex);
 }
 
+static json_t *stage_json(const text_pattern *p)
+{
+    if (p == text_pattern_gpt2())
+        return byte_level(true);
+    if (p == text_pattern_digits(true))
+        return json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1);
+    return json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", p->regex,
+                     "behavior", "Isolated", "invert", 0);
+}
+
+/* NULL: no such one, or no memory. */
 static json_t *pre_tokenizer(const importing *in)
 {
-    const text_pattern *p = text_patterns;
-    if (strcmp(in->pre, text_pattern_gpt2()->name) == 0)
+    text_stages stages = {0};
+    if (!text_stages_find(in->pre, &stages))
+        return NULL;
+    bool gpt2 = stages.at[stages.n - 1] == text_pattern_gpt2();
+    if (gpt2 && stages.n == 1)
         return byte_level(true);
-    if (strcmp(in->pre, "smollm") == 0)
-        return json_pack("{s:s, s:[{s:s, s:b}, o]}", "type", "Sequence", "pretokenizers", "type",
-                         "Digits", "individual_digits", 1, byte_level(true));
-    while (p->name && (!*p->name || strcmp(p->name, in->pre) != 0))
-        p++;
-    return p->name ? json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence",
-                               "pretokenizers", "type", "Split", "pattern", "Regex", p->regex,
-                               "behavior", "Isolated", "invert", 0, byte_level(false))
-                   : NULL;
+    json_t *steps = json_array();
+    for (uint32_t i = 0; i < stages.n; i++)
+        if (json_array_append_new(steps, stage_json(stages.at[i])))
+            goto fail;
+    if (!gpt2 && json_array_append_new(steps, byte_level(false)))
+        goto fail;
+    return json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", steps);
+fail:
+    json_decref(steps);
+    return NULL;
 }
 
 static json_t *normalizer(const importing *in)

@@ -53,8 +53,8 @@ atom_status text_encoder_open(const text_tokenizer *t, text_encoder **out)
         return atom_fail_memory("an encoder", sizeof *e);
     e->t = t;
     if (!t->bytes_only) {
-        if (t->recipe.pattern)
-            ATOM_TRY_CLEAN(text_splitter_open(t->recipe.pattern, &e->splitter));
+        if (t->recipe.stages.n)
+            ATOM_TRY_CLEAN(text_splitter_open(&t->recipe.stages, &e->splitter));
         e->cache = atom_alloc(CACHE_SLOTS, sizeof *e->cache);
         if (!e->cache)
             ATOM_TRY_CLEAN(atom_fail_memory("an encoder's cache", CACHE_SLOTS * sizeof *e->cache));
@@ -328,27 +328,6 @@ static atom_status encode_pieces(text_encoder *e, const char *text, size_t bytes
     return ATOM_OK;
 }
 
-/* Numbers by themselves, the text between them under the pattern. */
-static atom_status encode_digits(text_encoder *e, const char *text, size_t bytes, text_ids *out)
-{
-    for (size_t at = 0, end, n = 0; at < bytes; at = end) {
-        for (end = at; end < bytes; end++)
-            if ((uint8_t)text[end] >= 0x80 || (uint8_t)(text[end] - '0') < 10)
-                if ((n = text_number_at(text + end, bytes - end)))
-                    break;
-        if (end > at) {
-            ATOM_TRY(encode_pieces(e, text + at, end - at, out));
-            continue;
-        }
-        do {
-            end += n;
-            n = text_number_at(text + end, bytes - end);
-        } while (n && !e->t->recipe.digits_single);
-        ATOM_TRY(encode_pieces(e, text + at, end - at, out));
-    }
-    return ATOM_OK;
-}
-
 /* Characters with spaces for metaspaces, cut wherever no token goes across. */
 static atom_status encode_metaspace(text_encoder *e, const char *text, size_t bytes, bool first,
                                     text_ids *out)
@@ -437,8 +416,7 @@ static atom_status encode_ordinary(text_encoder *e, const char *text, size_t byt
         return ATOM_OK;
     if (e->t->recipe.metaspace)
         return encode_words(e, text, bytes, first, out);
-    return e->t->recipe.digits ? encode_digits(e, text, bytes, out)
-                               : encode_pieces(e, text, bytes, out);
+    return encode_pieces(e, text, bytes, out);
 }
 
 /* Text between added tokens that are looked for before normalising (normalized: after it). */

@@ -209,17 +209,3 @@ atom_status text_normal_spaces(text_normal *n, const char *text, size_t bytes, b
     }
     return ATOM_OK;
 }
-
-size_t text_number_at(const char *text, size_t bytes)
-{
-    size_t n = 1;
-    if (bytes == 0 || (uint8_t)*text < 0x80)
-        return bytes && *text >= '0' && *text <= '9';
-    if (((uint8_t)*text & 0xc0) == 0x80)
-        return 0;
-    utf8proc_category_t kind = utf8proc_category((utf8proc_int32_t)decode(text, &n));
-    return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
-                   kind == UTF8PROC_CATEGORY_NO
-               ? n
-               : 0;
-}

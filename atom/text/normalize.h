@@ -42,10 +42,6 @@ void text_strip(const char **text, size_t *bytes, bool left, bool right);
 void text_widen(const char *text, size_t bytes, size_t floor, bool left, bool right, size_t *from,
                 size_t *to);
 
-/* Bytes of the character at text if Unicode calls it a number (Nd, Nl, No), else 0. Also 0 inside a
- * character, and if bytes is 0. Valid UTF-8. */
-size_t text_number_at(const char *text, size_t bytes);
-
 /*
  * n->text becomes the text with U+2581 as a space, after a space of its own if prepend; if missing,
  * only where the text does not start with one.

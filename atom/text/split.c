@@ -1,8 +1,9 @@
 /*
- * Owns the cutting of text into the pieces that BPE works on. One idea: the pattern is compiled
- * once per thread with the JIT, matched anchored at the end of the piece before, on text that was
- * checked to be UTF-8, so PCRE2 checks nothing again. Where the JIT is not allowed or lacks stack,
- * the interpreter gives the same pieces. Refuses nothing: the patterns cover every text.
+ * Owns the cutting of text into the pieces that BPE works on. One idea: each pattern of the sequence
+ * pulls pieces from the one before and cuts each as a text of its own; it is compiled once per thread
+ * with the JIT, and matched on text that was checked to be UTF-8, so PCRE2 checks nothing again. A
+ * pattern that covers every text is anchored at the end of the piece before. Where the JIT is not
+ * allowed or lacks stack, the interpreter gives the same pieces. Refuses nothing.
  */
 #include "atom/text/split.h"
 
@@ -15,13 +16,22 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-struct text_splitter {
-    pcre2_general_context *memory;
+typedef struct stage {
     pcre2_code *code;
     pcre2_match_data *match;
-    bool jit;
+    bool jit, gaps;
+    size_t begin, end; /* the piece that is being cut */
+    size_t at;         /* cut so far */
+    size_t found;      /* end of a match that begins at `at`; 0: not looked for yet */
+} stage;
+
+struct text_splitter {
+    pcre2_general_context *memory;
+    stage stages[TEXT_STAGES_MAX];
+    uint32_t n;
     const char *text;
-    size_t bytes, at;
+    size_t bytes;
+    bool taken; /* the text, by the first stage */
 };
 
 static void *take(size_t bytes, void *ctx)
@@ -36,42 +46,47 @@ static void give(void *block, void *ctx)
     atom_free(block);
 }
 
-atom_status text_splitter_open(const text_pattern *pattern, text_splitter **out)
+static atom_status compile(text_splitter *s, const text_pattern *pattern, stage *out)
 {
     atom_status st = ATOM_OK;
-    pcre2_compile_context *options = NULL;
-    text_splitter *s = atom_alloc(1, sizeof *s);
     int error = 0;
     PCRE2_SIZE where = 0;
     char *spelled = text_pattern_spell(pattern);
-    if (!s || !spelled)
-        goto fail_memory;
-    s->memory = pcre2_general_context_create(take, give, NULL);
-    if (!s->memory)
-        goto fail_memory;
-    options = pcre2_compile_context_create(s->memory);
-    if (!options)
-        goto fail_memory;
-    s->code = pcre2_compile((PCRE2_SPTR)spelled, strlen(spelled),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &where, options);
-    if (!s->code && error != PCRE2_ERROR_HEAP_FAILED)
+    pcre2_compile_context *options = pcre2_compile_context_create(s->memory);
+    uint32_t flags = PCRE2_UTF | PCRE2_UCP | (pattern->gaps ? 0 : PCRE2_ANCHORED);
+    if (!spelled || !options)
+        ATOM_TRY_CLEAN(atom_fail_memory("the pre-tokenizer", sizeof *s));
+    pcre2_set_newline(options, PCRE2_NEWLINE_LF);
+    out->gaps = pattern->gaps;
+    out->code = pcre2_compile((PCRE2_SPTR)spelled, strlen(spelled), flags, &error, &where, options);
+    if (!out->code && error != PCRE2_ERROR_HEAP_FAILED)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME,
                                  "PCRE2 refuses the pre-tokenizer's pattern (error %d)", error));
-    if (s->code)
-        s->match = pcre2_match_data_create_from_pattern(s->code, s->memory);
-    if (!s->match)
-        goto fail_memory;
-    s->jit = pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE) == 0;
-    pcre2_compile_context_free(options);
-    atom_free(spelled);
-    *out = s;
-    return ATOM_OK;
-fail_memory:
-    st = atom_fail_memory("the pre-tokenizer", sizeof *s);
+    if (out->code)
+        out->match = pcre2_match_data_create_from_pattern(out->code, s->memory);
+    if (!out->match)
+        ATOM_TRY_CLEAN(atom_fail_memory("the pre-tokenizer", sizeof *s));
+    out->jit = pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE) == 0;
 cleanup:
     if (options)
         pcre2_compile_context_free(options);
     atom_free(spelled);
+    return st;
+}
+
+atom_status text_splitter_open(const text_stages *stages, text_splitter **out)
+{
+    atom_status st = ATOM_OK;
+    text_splitter *s = atom_alloc(1, sizeof *s);
+    if (s)
+        s->memory = pcre2_general_context_create(take, give, NULL);
+    if (!s || !s->memory)
+        ATOM_TRY_CLEAN(atom_fail_memory("the pre-tokenizer", sizeof *s));
+    for (; s->n < stages->n; s->n++)
+        ATOM_TRY_CLEAN(compile(s, stages->at[s->n], &s->stages[s->n]));
+    *out = s;
+    return ATOM_OK;
+cleanup:
     text_splitter_close(&s);
     return st;
 }
@@ -81,10 +96,12 @@ void text_splitter_close(text_splitter **splitter)
     text_splitter *s = *splitter;
     if (!s)
         return;
-    if (s->match)
-        pcre2_match_data_free(s->match);
-    if (s->code)
-        pcre2_code_free(s->code);
+    for (uint32_t i = 0; i < TEXT_STAGES_MAX; i++) {
+        if (s->stages[i].match)
+            pcre2_match_data_free(s->stages[i].match);
+        if (s->stages[i].code)
+            pcre2_code_free(s->stages[i].code);
+    }
     if (s->memory)
         pcre2_general_context_free(s->memory);
     atom_free(s);
@@ -95,35 +112,82 @@ void text_splitter_begin(text_splitter *s, const char *text, size_t bytes)
 {
     s->text = text;
     s->bytes = bytes;
-    s->at = 0;
+    s->taken = bytes == 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        s->stages[i].begin = s->stages[i].end = s->stages[i].at = s->stages[i].found = 0;
+}
+
+/* Looks in the rest of the stage's piece; *start is the piece's end where nothing is found. */
+static atom_status look(const text_splitter *s, const stage *g, size_t *start, size_t *end)
+{
+    PCRE2_SPTR text = (PCRE2_SPTR)s->text + g->begin;
+    size_t bytes = g->end - g->begin, at = g->at - g->begin;
+    int n = PCRE2_ERROR_JIT_STACKLIMIT;
+    *start = *end = g->end;
+    if (g->jit)
+        n = pcre2_jit_match(g->code, text, bytes, at, 0, g->match, NULL);
+    if (n == PCRE2_ERROR_JIT_STACKLIMIT)
+        n = pcre2_match(g->code, text, bytes, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, g->match,
+                        NULL);
+    if (n == PCRE2_ERROR_NOMEMORY || n == PCRE2_ERROR_HEAPLIMIT)
+        return atom_fail_memory("matching a long piece of text", bytes - at);
+    if (n == PCRE2_ERROR_NOMATCH && g->gaps)
+        return ATOM_OK;
+    const PCRE2_SIZE *found = pcre2_get_ovector_pointer(g->match);
+    if (n < 0 || found[0] < at || found[1] <= found[0])
+        return atom_fail(ATOM_E_RUNTIME, "PCRE2 cannot split the text at byte %zu (error %d)",
+                         g->at, n);
+    *start = g->begin + found[0];
+    *end = g->begin + found[1];
+    return ATOM_OK;
+}
+
+/* A match, or what stands before it. The stage's piece has a rest. */
+static atom_status cut_piece(const text_splitter *s, stage *g, size_t *start, size_t *end)
+{
+    size_t match_start, match_end = g->found;
+    *start = g->at;
+    if (!match_end) {
+        ATOM_TRY(look(s, g, &match_start, &match_end));
+        if (match_start > g->at) {
+            g->at = match_start;
+            g->found = match_end > match_start ? match_end : 0;
+            *end = match_start;
+            return ATOM_OK;
+        }
+    }
+    g->found = 0;
+    g->at = *end = match_end;
+    return ATOM_OK;
 }
 
 atom_status text_splitter_next(text_splitter *s, size_t *start, size_t *end)
 {
-    PCRE2_SPTR text = (PCRE2_SPTR)s->text;
-    int n = PCRE2_ERROR_JIT_STACKLIMIT;
-    *start = s->at;
-    *end = s->at;
-    if (s->at == s->bytes)
+    uint32_t i = s->n;
+    while (i > 0 && s->stages[i - 1].at == s->stages[i - 1].end)
+        i--;
+    if (i == 0 && s->taken) {
+        *start = *end = s->bytes;
         return ATOM_OK;
-    if (s->jit)
-        n = pcre2_jit_match(s->code, text, s->bytes, s->at, 0, s->match, NULL);
-    if (n == PCRE2_ERROR_JIT_STACKLIMIT)
-        n = pcre2_match(s->code, text, s->bytes, s->at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->match,
-                        NULL);
-    if (n == PCRE2_ERROR_NOMEMORY || n == PCRE2_ERROR_HEAPLIMIT)
-        return atom_fail_memory("matching a long piece of text", s->bytes - s->at);
-    const PCRE2_SIZE *found = pcre2_get_ovector_pointer(s->match);
-    if (n < 0 || found[1] <= s->at)
-        return atom_fail(ATOM_E_RUNTIME, "PCRE2 cannot split the text at byte %zu (error %d)",
-                         s->at, n);
-    s->at = found[1];
-    *end = s->at;
+    }
+    *start = 0;
+    *end = s->bytes;
+    if (i == 0)
+        s->taken = true;
+    else
+        ATOM_TRY(cut_piece(s, &s->stages[i - 1], start, end));
+    for (; i < s->n; i++) {
+        stage *g = &s->stages[i];
+        g->begin = g->at = *start;
+        g->end = *end;
+        ATOM_TRY(cut_piece(s, g, start, end));
+    }
     return ATOM_OK;
 }
 
 /* GPT-2: a newline before a visible ASCII character is always a piece of its own: a run of spaces
  * leaves its last one behind when a character follows, and only U+0020 joins the piece after it.
+ * (Not so before a digit that an earlier pattern has cut off: then nothing follows.)
  * The later patterns: such a newline ends a piece, which may have started earlier. */
 static bool is_cut(const char *text, size_t at)
 {
@@ -133,7 +197,8 @@ static bool is_cut(const char *text, size_t at)
 /* Two patterns let "/" follow the newlines that end a piece. */
 static bool is_cut_by(text_cut rule, const char *text, size_t at)
 {
-    return is_cut(text, at) && (rule == TEXT_CUT_BEFORE_NEWLINE || text[at + 1] != '/');
+    bool digit = text[at + 1] >= '0' && text[at + 1] <= '9';
+    return is_cut(text, at) && (rule == TEXT_CUT_BEFORE_NEWLINE ? !digit : text[at + 1] != '/');
 }
 
 size_t text_cut_last(text_cut rule, const char *text, size_t bytes)

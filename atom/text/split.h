@@ -1,5 +1,5 @@
 /*
- * The pre-tokenizer: text to pieces under one of the known patterns (pattern.h), with PCRE2 (JIT).
+ * The pre-tokenizer: text to pieces under a sequence of known patterns (pattern.h), with PCRE2 (JIT).
  */
 #ifndef ATOM_TEXT_SPLIT_H
 #define ATOM_TEXT_SPLIT_H
@@ -11,7 +11,7 @@
 
 /* One per thread. */
 typedef struct text_splitter text_splitter;
-ATOM_MUST atom_status text_splitter_open(const text_pattern *pattern, text_splitter **out);
+ATOM_MUST atom_status text_splitter_open(const text_stages *stages, text_splitter **out);
 void text_splitter_close(text_splitter **s);
 
 /* Starts on a text of valid UTF-8, which must stay where it is. */

@@ -1,7 +1,7 @@
 /*
  * Owns what a tokenizer.json says around its vocabulary: normalizer, pre-tokenizer, post-processor,
- * decoder and the model's switches. One idea: there are two kinds of pipeline, bytes under a known
- * pattern and metaspace with byte fallback, and every step is checked to belong to the one that was
+ * decoder and the model's switches. One idea: there are two kinds of pipeline, bytes under known
+ * patterns and metaspace with byte fallback, and every step is checked to belong to the one that was
  * found. Refuses any other step by name, so that a text is never split in another way than the file
  * says.
  */
@@ -21,7 +21,8 @@ typedef struct steps {
 static atom_status unsupported(const steps *s, const char *key, const char *what)
 {
     return atom_fail(ATOM_E_UNSUPPORTED,
-                     "%s: \"%s\" is %s; atom reads the byte-level BPE of GPT-2, Llama-3 and Qwen, "
+                     "%s: \"%s\" is %s; atom reads the byte-level BPE of GPT-2, Llama-3, Qwen and "
+                     "DeepSeek, "
                      "BPE with metaspaces and byte fallback, and Unigram with metaspaces",
                      s->name, key, what);
 }
@@ -141,6 +142,15 @@ static atom_status read_normalizer(steps *s, const json_t *whole)
     return ATOM_OK;
 }
 
+static atom_status add_stage(steps *s, const text_pattern *pattern)
+{
+    text_stages *stages = &s->r->stages;
+    if (stages->n == TEXT_STAGES_MAX)
+        return unsupported(s, "pre_tokenizer", "a sequence of too many steps");
+    stages->at[stages->n++] = pattern;
+    return ATOM_OK;
+}
+
 static atom_status read_byte_level(steps *s, const json_t *step)
 {
     const json_t *regex = json_object_get(step, "use_regex");
@@ -148,12 +158,9 @@ static atom_status read_byte_level(steps *s, const json_t *step)
         return unsupported(s, "pre_tokenizer.add_prefix_space", "true or absent");
     if (regex && !json_is_boolean(regex))
         return unsupported(s, "pre_tokenizer.use_regex", "not true or false");
-    if (!json_is_false(regex)) {
-        if (s->r->pattern)
-            return unsupported(s, "pre_tokenizer.use_regex", "true after a Split");
-        s->r->pattern = text_pattern_gpt2();
-    }
-    if (!s->r->pattern)
+    if (!json_is_false(regex))
+        ATOM_TRY(add_stage(s, text_pattern_gpt2()));
+    if (!s->r->stages.n)
         return unsupported(s, "pre_tokenizer.use_regex", "false, with no Split before it");
     s->bytes = true;
     return ATOM_OK;
@@ -163,18 +170,16 @@ static atom_status read_split(steps *s, const json_t *step)
 {
     const char *regex =
         json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
-    if (s->r->pattern)
-        return unsupported(s, "pre_tokenizer", "two Splits");
+    const text_pattern *pattern = regex ? text_pattern_find(regex) : NULL;
     if (strcmp(text_of(step, "behavior"), "Isolated") != 0 ||
         json_is_true(json_object_get(step, "invert")))
         return unsupported(s, "pre_tokenizer", "a Split that is not Isolated, or inverted");
-    s->r->pattern = regex ? text_pattern_find(regex) : NULL;
-    if (!s->r->pattern) {
+    if (!pattern) {
         char what[120];
         snprintf(what, sizeof what, "a Split by an unknown pattern (%.60s)", regex ? regex : "");
         return unsupported(s, "pre_tokenizer", what);
     }
-    return ATOM_OK;
+    return add_stage(s, pattern);
 }
 
 static atom_status read_metaspace(steps *s, const json_t *step)
@@ -206,9 +211,9 @@ static atom_status read_pre_tokenizer(steps *s, const json_t *whole)
             st = read_byte_level(s, step);
         } else if (first && is(step, "Split")) {
             st = read_split(s, step);
-        } else if (first && !s->r->digits && !s->r->pattern && is(step, "Digits")) {
-            s->r->digits = true;
-            s->r->digits_single = json_is_true(json_object_get(step, "individual_digits"));
+        } else if (first && is(step, "Digits")) {
+            bool single = json_is_true(json_object_get(step, "individual_digits"));
+            st = add_stage(s, text_pattern_digits(single));
         } else if (s->r->unigram && i == 0 && !s->r->metaspace && is(step, "WhitespaceSplit")) {
             s->r->words = true;
         } else if (i == (s->r->words ? 1 : 0) && !s->r->nfc && is(step, "Metaspace")) {

@@ -111,7 +111,7 @@ static atom_status make(const text_merge *merges, uint32_t n, bool gpt2_order, t
         ATOM_ASSERT(merges[i].made == 256 + i && merges[i].a < 256 + i && merges[i].b < 256 + i);
     t->vocab = TEXT_BYTES_VOCAB + n;
     t->end = t->start = t->vocab - 1;
-    t->recipe.pattern = text_pattern_gpt2();
+    t->recipe.stages = (text_stages){{text_pattern_gpt2()}, 1};
     t->merges_n = n;
     t->bytes_only = !gpt2_order;
     t->merges = atom_alloc(n + 1, sizeof *t->merges);
@@ -190,7 +190,7 @@ text_cut text_tokenizer_cut(const text_tokenizer *t)
                                                           (TEXT_TAKES_LEFT | TEXT_TAKES_RIGHT))))
             return TEXT_CUT_NONE;
     }
-    return t->recipe.pattern ? t->recipe.pattern->cut : TEXT_CUT_NONE;
+    return text_stages_cut(&t->recipe.stages);
 }
 
 uint32_t text_tokenizer_merges(const text_tokenizer *t)

@@ -36,9 +36,8 @@ enum { TEXT_NORMAL_STEPS_MAX = 8 };
 
 /* How text becomes pieces, for tokenizers of others. Zero and GPT-2's pattern: as GPT-2. */
 typedef struct text_recipe {
-    const text_pattern *pattern; /* NULL: metaspace */
+    text_stages stages; /* none: metaspace */
     bool nfc;
-    bool digits, digits_single; /* before the pattern: numbers, or each digit, by themselves */
     bool ignore_merges;
     /* Characters instead of bytes; a space stands for U+2581 in pieces and in text. Characters
      * without a token become bytes. */

@@ -17,6 +17,7 @@
 #include <string.h>
 
 enum { FILE_BYTES_MAX = 256 << 20 };
+#define DEEPSEEK_END "<\uff5cend\u2581of\u2581sentence\uff5c>"
 
 typedef struct reading {
     const char *name;           /* of the file, for messages */
@@ -173,7 +174,8 @@ static uint32_t find_special(const reading *r, const char *content)
 /* The tokens around documents: those of the template, else end-of-text. */
 static atom_status read_ends(reading *r)
 {
-    static const char *const names[] = {TEXT_END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>"};
+    static const char *const names[] = {TEXT_END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>",
+                                        DEEPSEEK_END};
     text_tokenizer *t = r->t;
     t->start = find_special(r, r->begin);
     t->end = find_special(r, r->finish);
@@ -184,7 +186,8 @@ static atom_status read_ends(reading *r)
     if (t->end == TEXT_NO_ID)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: there is no added token " TEXT_END_OF_TEXT
-                         " (nor <|end_of_text|>, </s>, <eos>), which atom puts between documents; "
+                         " (nor <|end_of_text|>, </s>, <eos>, " DEEPSEEK_END
+                         "), which atom puts between documents; "
                          "add it",
                          r->name);
     if (t->start == TEXT_NO_ID)
@@ -433,8 +436,8 @@ static atom_status read_merges(reading *r, const json_t *merges)
 static bool is_plain(const reading *r)
 {
     const text_recipe *x = &r->t->recipe;
-    return x->pattern == text_pattern_gpt2() && !x->nfc && !x->digits && !x->ignore_merges &&
-           !r->begin && !r->finish;
+    return x->stages.n == 1 && x->stages.at[0] == text_pattern_gpt2() && !x->nfc &&
+           !x->ignore_merges && !r->begin && !r->finish;
 }
 
 static atom_status read_all(reading *r, const json_t *root)

@@ -147,7 +147,7 @@ atom_status text_words_add(text_words *w, const char *text, size_t bytes, size_t
                          (uint8_t)text[good]);
     }
     if (!w->splitter)
-        ATOM_TRY(text_splitter_open(text_pattern_gpt2(), &w->splitter));
+        ATOM_TRY(text_splitter_open(&(text_stages){{text_pattern_gpt2()}, 1}, &w->splitter));
     text_splitter_begin(w->splitter, text, bytes);
     for (;;) {
         ATOM_TRY(text_splitter_next(w->splitter, &start, &end));

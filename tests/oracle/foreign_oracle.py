@@ -3,7 +3,7 @@
 
   foreign_oracle.py DUMP [--seconds N] [--texts N] [--seed N] [--only NAME]     DUMP: the program of tokenizer_dump.c
 
-Tokenizers with the pipelines of Llama-3, cl100k, Qwen2, SmolLM, tekken, o200k, Llama-2 (three forms), T5, XLM-R and other Unigram
+Tokenizers with the pipelines of Llama-3, cl100k, Qwen2, SmolLM, tekken, o200k, DeepSeek, Llama-2 (three forms), T5, XLM-R and other Unigram
 models are trained
 here on generated text, with added tokens of every kind that atom takes. Random Unicode texts and edge
 cases are then encoded by both, in rounds until the time is over and each kind had N texts; ids and decoded texts must be equal.
@@ -21,6 +21,7 @@ import time
 sys.argv, ARGS = sys.argv[:1] + sys.argv[1:2], sys.argv[2:]
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 try:
+    import split_words
     import tokenizer_words as words
     import unigram_words
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -56,7 +57,7 @@ EDGES = words.ADVERSARIAL + SPECIAL + [
     "\u0f73", "a\u0301\u0323", "caf\u00e9 caf" + "e\u0301", "e\u0301<tool_call>e\u0301", "\u00e9\u0301", "Å\u030a",
     "1234567 ١٢٣٤ ½ Ⅷ ² ৪৫", "12a34", " 1 2", "x/\n/y", "!\n/", "?/\r\n//a", "HELLOworld's CamelCaseWords'LL",
     "\u01c5abc", "ſ'ſ", "'\u017f", "\U00020000\U0002f800", "한국어 텍스트", "तमिल தமிழ்", "a" * 60, "\u00e9" * 60,
-    "hello" * 40, "the " * 40, "<tool_call>" * 20, *unigram_words.EDGES, "normal é token", "normal e\u0301 token", " \u3000 ", "\t\t\tx",
+    "hello" * 40, "the " * 40, "<tool_call>" * 20, *unigram_words.EDGES, *split_words.EDGES, "normal é token", "normal e\u0301 token", " \u3000 ", "\t\t\tx",
 ]
 
 
@@ -93,6 +94,17 @@ def byte_level(pattern, nfc=False, digits=False, ignore_merges=False, bos=None):
         t.normalizer = normalizers.NFC()
     t.decoder = decoders.ByteLevel()
     return t, pre_tokenizers.ByteLevel.alphabet(), bos
+
+
+def split_steps(steps):
+    """Byte-level BPE behind several pre-tokenizers (split_words.KINDS)."""
+    made = [pre_tokenizers.Split(Regex(x), "isolated") if isinstance(x, str) else pre_tokenizers.Digits(individual_digits=x)
+            for x in steps if x is not None]
+    t = Tokenizer(models.BPE())
+    t.normalizer = normalizers.Sequence([])
+    t.pre_tokenizer = pre_tokenizers.Sequence(made + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=None in steps)])
+    t.decoder = decoders.ByteLevel()
+    return t, pre_tokenizers.ByteLevel.alphabet(), None
 
 
 def metaspace(form):
@@ -141,10 +153,13 @@ def build(name, r):
         "llama2 always": lambda: metaspace("always"),
         "llama2 never": lambda: metaspace("never"),
         "gemma": lambda: metaspace("never"),
+        **{kind: lambda kind=kind: split_steps(split_words.KINDS[kind]) for kind in split_words.KINDS},
     }
     t, alphabet, bos = kinds[name]()
     meta = name.startswith("llama2") or name == "gemma"
     special = ["<unk>", "<s>", "</s>"] if meta or bos == "<s>" else SPECIAL
+    if name.startswith("deepseek"):
+        special = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"]
     texts = [words.random_text(r) for _ in range(1200)]
     t.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=1800, special_tokens=special, show_progress=False,
                                                      initial_alphabet=alphabet, limit_alphabet=300))
@@ -207,7 +222,7 @@ def compare(name, t, path, work, texts):
 def main():
     r = random.Random(SEED)
     names = ["llama3", "cl100k", "qwen2", "qwen35", "smollm", "digits", "o200k", "tekken", "gpt2+nfc", "llama2", "llama2 first",
-             "llama2 first nosplit", "llama2 always", "llama2 never", "gemma"] + unigram_words.KINDS
+             "llama2 first nosplit", "llama2 always", "llama2 never", "gemma", *split_words.KINDS] + unigram_words.KINDS
     if ONLY:
         names = [name for name in names if ONLY in name]
     with tempfile.TemporaryDirectory() as work:

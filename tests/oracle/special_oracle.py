@@ -21,7 +21,7 @@ import unigram_words  # noqa: E402
 from tokenizers import AddedToken  # noqa: E402
 
 TEXTS = int(foreign.ARGS[foreign.ARGS.index("--texts") + 1]) if "--texts" in foreign.ARGS else 1500
-PLAIN = ["llama3", "smollm", "tekken", "llama2 always", "llama2 first", "llama2 never"]  # nothing is normalised
+PLAIN = ["llama3", "smollm", "tekken", "deepseek llm", "llama2 always", "llama2 first", "llama2 never"]  # nothing is normalised
 KINDS = PLAIN + ["qwen2", "gpt2+nfc", "llama2", "unigram t5", "unigram xlmr", "unigram spm"]
 SPACES = [chr(c) for c in words.SPACES + list(range(0x1c, 0x20)) + list(range(0x2000, 0x200c))]
 FLAGS = [{}, {"lstrip": True}, {"rstrip": True}, {"lstrip": True, "rstrip": True}]

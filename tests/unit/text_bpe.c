@@ -16,7 +16,7 @@ static void naive_add(naive_bpe *b, const char *text, size_t bytes)
 {
     text_splitter *s = NULL;
     size_t start, end;
-    assert_int_equal(text_splitter_open(text_pattern_gpt2(), &s), ATOM_OK);
+    assert_int_equal(text_splitter_open(&(text_stages){{text_pattern_gpt2()}, 1}, &s), ATOM_OK);
     text_splitter_begin(s, text, bytes);
     while (text_splitter_next(s, &start, &end) == ATOM_OK && start < end) {
         assert_true(b->words_n < NAIVE_WORDS_MAX && end - start < NAIVE_SYMBOLS_MAX);

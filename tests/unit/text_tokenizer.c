@@ -135,7 +135,7 @@ static void known_pieces(void **state)
         {"a", "\u180e!", "b", " \u180e", " ", " c"},
     };
     text_splitter *s = NULL;
-    assert_int_equal(text_splitter_open(text_pattern_gpt2(), &s), ATOM_OK);
+    assert_int_equal(text_splitter_open(&(text_stages){{text_pattern_gpt2()}, 1}, &s), ATOM_OK);
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         char text[200] = "";
         size_t start, end;
@@ -189,6 +189,58 @@ static void cuts_are_safe(void **state)
     assert_true(cuts > 1000);
     text_encoder_close(&e);
     text_tokenizer_close(&t);
+}
+
+/* Ends of pieces, behind those that are there. */
+static size_t piece_ends(text_splitter *s, const char *text, size_t from, size_t to, size_t *ends,
+                         size_t n)
+{
+    size_t start, end, at = 0;
+    text_splitter_begin(s, text + from, to - from);
+    for (;;) {
+        assert_int_equal(text_splitter_next(s, &start, &end), ATOM_OK);
+        assert_int_equal(start, at);
+        if (start == end)
+            return n;
+        ends[n++] = from + end;
+        at = end;
+    }
+}
+
+/* Of every sequence that has a name; and its name is found again. */
+static void cuts_of_sequences_are_safe(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt-2",          "llama-bpe",  "qwen2",  "qwen35",
+                                        "gpt-4o",         "tekken",     "smollm", "deepseek-llm",
+                                        "deepseek-coder", "deepseek-v3"};
+    static const char some[] = "\n\n\n\r\t  ab1!'s\n.#/";
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        text_stages stages = {0};
+        text_splitter *s = NULL;
+        random_text r = {.seed = 29};
+        uint32_t cuts = 0;
+        assert_true(text_stages_find(names[k], &stages));
+        assert_string_equal(text_stages_name(&stages), names[k]);
+        assert_int_equal(text_splitter_open(&stages, &s), ATOM_OK);
+        for (int i = 0; i < 400; i++) {
+            char text[304];
+            size_t n = 0, whole[304], parts[304];
+            while (n < 300 - 8)
+                n += random_below(&r, 8) ? put_char((uint8_t)some[random_below(&r, 18)], text + n)
+                                         : put_char(random_char(&r), text + n);
+            size_t whole_n = piece_ends(s, text, 0, n, whole, 0);
+            text_cut rule = text_stages_cut(&stages);
+            for (size_t at = 1; (at = text_cut_next(rule, text, n, at)) < n; at++, cuts++) {
+                size_t parts_n =
+                    piece_ends(s, text, at, n, parts, piece_ends(s, text, 0, at, parts, 0));
+                assert_int_equal(parts_n, whole_n);
+                assert_memory_equal(parts, whole, whole_n * sizeof *whole);
+            }
+        }
+        assert_true(cuts > 1000);
+        text_splitter_close(&s);
+    }
 }
 
 static void files_come_back(void **state)
@@ -293,6 +345,18 @@ static void spoilt_files_are_refused(void **state)
          "\"Isolated\", "
          "\"pattern\": {\"Regex\": \"(a+)+b\"}}]}",
          "unknown pattern ((a+)+b)", ATOM_E_UNSUPPORTED},
+        {"pre_tokenizer",
+         "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": "
+         "\"Split\", "
+         "\"behavior\": \"Isolated\", \"pattern\": {\"Regex\": \"\\\\p{N}{1,3}+\"}}]}",
+         "unknown pattern (\\p{N}{1,3}+)", ATOM_E_UNSUPPORTED},
+        {"pre_tokenizer",
+         "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": "
+         "\"Digits\"}, "
+         "{\"type\": \"Digits\"}, {\"type\": \"Digits\"}, {\"type\": \"Digits\"}, {\"type\": "
+         "\"Digits\"}, "
+         "{\"type\": \"Digits\"}, {\"type\": \"Digits\"}, {\"type\": \"Digits\"}]}",
+         "too many steps", ATOM_E_UNSUPPORTED},
         {"pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}]}",
          "without a ByteLevel", ATOM_E_UNSUPPORTED},
         {"pre_tokenizer",
@@ -469,6 +533,7 @@ int main(void)
         cmocka_unit_test(wrong_utf8_keeps_the_list),
         cmocka_unit_test(known_pieces),
         cmocka_unit_test(cuts_are_safe),
+        cmocka_unit_test(cuts_of_sequences_are_safe),
         cmocka_unit_test(files_come_back),
         cmocka_unit_test(spoilt_files_are_refused),
         cmocka_unit_test(broken_json_is_refused),
