@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """atom's reading of other people's tokenizers against the Python library `tokenizers`.
 
-  foreign_oracle.py DUMP [--seconds N] [--texts N] [--seed N] [--only NAME]     DUMP: the program of tokenizer_dump.c
+  foreign_oracle.py DUMP [--seconds N] [--texts N] [--seed N] [--only NAME,...]     DUMP: the program of tokenizer_dump.c
 
 Tokenizers with the pipelines of Llama-3, cl100k, Qwen2, SmolLM, tekken, o200k, DeepSeek, Llama-2 (three forms), T5, XLM-R and other Unigram
 models are trained
@@ -224,7 +224,7 @@ def main():
     names = ["llama3", "cl100k", "qwen2", "qwen35", "smollm", "digits", "o200k", "tekken", "gpt2+nfc", "llama2", "llama2 first",
              "llama2 first nosplit", "llama2 always", "llama2 never", "gemma", *split_words.KINDS] + unigram_words.KINDS
     if ONLY:
-        names = [name for name in names if ONLY in name]
+        names = [name for name in names if any(part in name for part in ONLY.split(","))]
     with tempfile.TemporaryDirectory() as work:
         made = {}
         for name in names:
