@@ -125,7 +125,7 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
 {
     if (v->json)
         return cli_print_json(json_pack(
-            "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o, s:s, s:I, s:I}",
+            "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o, s:s, s:I, s:I, s:I}",
             "output", v->output, "tokenizer", v->tokenizer, "template", r->template, "chats",
             (json_int_t)r->chats, "targets", (json_int_t)r->targets, "vocab", (int)r->vocab,
             "text_bytes", (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
@@ -133,7 +133,8 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
             "train_tokenizer_seconds", cli_real(r->train_tokenizer_seconds), "encode_seconds",
             cli_real(r->encode_seconds), "special_tokens",
             text_special_rule_name((text_special_rule)v->special_tokens), "special_names",
-            (json_int_t)r->named.n, "messages_with_unseen_keys", (json_int_t)r->unseen.messages));
+            (json_int_t)r->named.n, "unknown_characters", (json_int_t)r->unknown.n,
+            "messages_with_unseen_keys", (json_int_t)r->unseen.messages));
     cli_print("%s: %s of text, vocabulary %u, %llu tokens to train on, %llu to validate\n",
               v->output, cli_size(r->text_bytes), r->vocab, (unsigned long long)r->train.tokens,
               (unsigned long long)r->val.tokens);

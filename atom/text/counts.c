@@ -68,6 +68,12 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
                  "%llu messages have keys that the chat template does not show (such as \"%s\"): "
                  "the model does not see what they hold",
                  (unsigned long long)r->unseen.messages, r->unseen.key);
+    if (r->unknown.n)
+        atom_log(ATOM_LOG_WARN,
+                 "%llu of %llu characters (%.3g%%) have no token and became the unknown token (the "
+                 "first is U+%04X): the model does not see which they were",
+                 (unsigned long long)r->unknown.n, (unsigned long long)r->unknown.characters,
+                 100.0 * (double)r->unknown.n / (double)r->unknown.characters, r->unknown.first);
     if (r->named.n && o->special_tokens == TEXT_SPECIAL_BYTES)
         atom_log(ATOM_LOG_WARN,
                  "names of special tokens stand in the texts %llu times (the first is %s), and "

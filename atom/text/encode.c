@@ -24,7 +24,8 @@ enum {
 typedef struct cache_slot {
     uint64_t key[4]; /* the piece, zeros, and its length in the last byte */
     uint32_t ids[CACHE_IDS_MAX];
-    uint32_t n; /* 0: free */
+    uint16_t n;       /* 0: free */
+    uint16_t unknown; /* characters of the piece that have no token */
 } cache_slot;
 
 /* A symbol of a long piece; symbols are a linked list over the piece's bytes. */
@@ -43,6 +44,7 @@ struct text_encoder {
     size_t symbols_n;
     text_normal nfc, spaces, other;
     text_unigram_scratch ways;
+    text_unknown unknown;
 };
 
 atom_status text_encoder_open(const text_tokenizer *t, text_encoder **out)
@@ -81,6 +83,20 @@ void text_encoder_close(text_encoder **encoder)
     atom_free(e->heap);
     atom_free(e);
     *encoder = NULL;
+}
+
+void text_unknown_add(text_unknown *sum, const text_unknown *more)
+{
+    if (sum->n == 0)
+        sum->first = more->first;
+    sum->n += more->n;
+    sum->characters += more->characters;
+}
+
+void text_encoder_unknown(text_encoder *e, text_unknown *sum)
+{
+    text_unknown_add(sum, &e->unknown);
+    e->unknown = (text_unknown){0};
 }
 
 /* Makes room for `more` ids. */
@@ -248,13 +264,23 @@ static bool merge_whole(const text_tokenizer *t, const uint8_t *piece, size_t by
     return found != TEXT_NO_ID;
 }
 
+static atom_status run_unigram(text_encoder *e, const char *text, size_t n, uint32_t *ids,
+                               uint32_t *made)
+{
+    text_unigram_scratch *w = &e->ways;
+    ATOM_TRY(text_unigram_encode(e->t->unigram, w, e->t->recipe.fallback, text, n, ids, made));
+    if (w->unknown && e->unknown.n == 0)
+        e->unknown.first = text_utf8_first(text + w->first, n - w->first);
+    e->unknown.n += w->unknown;
+    return ATOM_OK;
+}
+
 /* ids has room for n. */
 static atom_status encode_fresh(text_encoder *e, const uint8_t *piece, uint32_t n, uint32_t *ids,
                                 uint32_t *made)
 {
     if (e->t->unigram)
-        return text_unigram_encode(e->t->unigram, &e->ways, e->t->recipe.fallback,
-                                   (const char *)piece, n, ids, made);
+        return run_unigram(e, (const char *)piece, n, ids, made);
     *made = merge_whole(e->t, piece, n, ids) ? 1 : merge_scan(e->t, piece, n, ids);
     return ATOM_OK;
 }
@@ -271,7 +297,9 @@ static atom_status encode_short(text_encoder *e, const uint8_t *piece, uint32_t 
         uint64_t hash = (key[0] ^ key[1] * 0xff51afd7ed558ccdu) * 0x9e3779b97f4a7c15u;
         hash = (hash ^ hash >> 29 ^ key[2] ^ key[3] * 0xc4ceb9fe1a85ec53u) * 0x9e3779b97f4a7c15u;
         slot = &e->cache[(hash >> 32) % CACHE_SLOTS];
-        if (slot->n && memcmp(slot->key, key, sizeof key) == 0) {
+        bool says_first = slot->unknown == 0 || e->unknown.n > 0;
+        if (slot->n && says_first && memcmp(slot->key, key, sizeof key) == 0) {
+            e->unknown.n += slot->unknown;
             memcpy(out->ids + out->n, slot->ids, slot->n * sizeof *ids);
             out->n += slot->n;
             return ATOM_OK;
@@ -283,7 +311,8 @@ static atom_status encode_short(text_encoder *e, const uint8_t *piece, uint32_t 
     if (slot && n <= CACHE_IDS_MAX) {
         memcpy(slot->key, key, sizeof key);
         memcpy(slot->ids, ids, n * sizeof *ids);
-        slot->n = n;
+        slot->n = (uint16_t)n;
+        slot->unknown = (uint16_t)e->ways.unknown;
     }
     return ATOM_OK;
 }
@@ -291,8 +320,7 @@ static atom_status encode_short(text_encoder *e, const uint8_t *piece, uint32_t 
 static atom_status encode_unigram(text_encoder *e, const char *text, size_t n, text_ids *out)
 {
     uint32_t made = 0;
-    ATOM_TRY(text_unigram_encode(e->t->unigram, &e->ways, e->t->recipe.fallback, text, n,
-                                 out->ids + out->n, &made));
+    ATOM_TRY(run_unigram(e, text, n, out->ids + out->n, &made));
     out->n += made;
     return ATOM_OK;
 }
@@ -302,6 +330,8 @@ static atom_status encode_piece(text_encoder *e, const char *text, size_t n, tex
     const uint8_t *piece = (const uint8_t *)text;
     atom_status st = ATOM_OK;
     ATOM_TRY(reserve(out, n));
+    if (e->t->unigram)
+        e->unknown.characters += text_utf8_characters(text, n);
     if (n == 1 && !e->t->recipe.metaspace)
         out->ids[out->n++] = e->t->byte_ids[*piece];
     else if (n <= SCAN_BYTES_MAX)

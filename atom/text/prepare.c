@@ -40,6 +40,7 @@ typedef struct work_item {
     size_t starts_n, starts_capacity;
     uint64_t text_bytes;
     text_named named;
+    text_unknown unknown;
     atom_status st;
     char *message;         /* of st, because messages are per thread */
     text_encoder *encoder; /* borrowed from the worker's slot while it works */
@@ -345,6 +346,8 @@ static void encode_item(preparation *p, work_item *item, uint32_t worker)
     item->p = p;
     if (item->st == ATOM_OK)
         item->st = text_block_walk(&item->block, p->options->format, encode_document, item);
+    if (item->encoder)
+        text_encoder_unknown(item->encoder, &item->unknown);
 }
 
 /* Document number val_next of stratum k: one of the documents [k/f, (k+1)/f), by
@@ -456,6 +459,7 @@ static void add_counts(preparation *p)
         if (p->items[i].named.n && r->named.n == 0)
             memcpy(r->named.first, p->items[i].named.first, sizeof r->named.first);
         r->named.n += p->items[i].named.n;
+        text_unknown_add(&r->unknown, &p->items[i].unknown);
     }
     text_counts_say(r, p->options);
 }

@@ -76,6 +76,7 @@ typedef struct text_prepare_report {
     const char *template;   /* of the chats; NULL without any */
     text_unseen unseen;     /* keys of messages that the template does not show */
     text_named named;       /* names of special tokens in texts */
+    text_unknown unknown;   /* characters without a token, which the data has lost */
     double train_tokenizer_seconds;
     double encode_seconds;
 } text_prepare_report;

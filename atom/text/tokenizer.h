@@ -112,6 +112,17 @@ ATOM_MUST atom_status text_encode(text_encoder *e, const char *text, size_t byte
  * only, there is none. */
 ATOM_MUST atom_status text_encode_behind(text_encoder *e, const char *text, size_t bytes,
                                          text_ids *out);
+
+/* Of the texts of a Unigram model: how many characters became the unknown token, out of how many, and
+ * the first such one. */
+typedef struct text_unknown {
+    uint64_t n, characters;
+    uint32_t first; /* code point, if n > 0 */
+} text_unknown;
+void text_unknown_add(text_unknown *sum, const text_unknown *more);
+/* Adds what e met since the last call. */
+void text_encoder_unknown(text_encoder *e, text_unknown *sum);
+
 /* Is it a control token or an added one, never found by merging? */
 bool text_tokenizer_special(const text_tokenizer *t, uint32_t id);
 bool text_tokenizer_control(const text_tokenizer *t, uint32_t id); /* a control token? */

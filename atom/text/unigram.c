@@ -7,6 +7,7 @@
 #include "atom/text/unigram.h"
 
 #include "atom/base/mem.h"
+#include "atom/text/utf8.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -222,8 +223,8 @@ static uint32_t find(const text_unigram *u, const char *text, size_t bytes)
 }
 
 /* Text that the best way leaves unknown: a token by another way, its bytes, or the unknown token.
- * Written from the back. */
-static void put_unknown(const text_unigram *u, bool fallback, const char *text, size_t bytes,
+ * Written from the back. Returns whether it is the unknown token. */
+static bool put_unknown(const text_unigram *u, bool fallback, const char *text, size_t bytes,
                         uint32_t *ids, uint32_t *n)
 {
     uint32_t id = find(u, text, bytes);
@@ -231,16 +232,18 @@ static void put_unknown(const text_unigram *u, bool fallback, const char *text, 
         fallback = u->byte_ids[(uint8_t)text[i]] != NONE;
     if (id != NONE || !fallback) {
         ids[(*n)++] = id != NONE ? id : u->unknown;
-        return;
+        return id == NONE;
     }
     for (size_t i = bytes; i > 0; i--)
         ids[(*n)++] = u->byte_ids[(uint8_t)text[i - 1]];
+    return false;
 }
 
 atom_status text_unigram_encode(const text_unigram *u, text_unigram_scratch *s, bool fallback,
                                 const char *text, size_t bytes, uint32_t *ids, uint32_t *n)
 {
     *n = 0;
+    s->unknown = 0;
     if (bytes >= UINT32_MAX)
         return atom_fail(ATOM_E_UNSUPPORTED, "a text of %zu bytes; split the document", bytes);
     if (bytes >= s->n) {
@@ -260,7 +263,10 @@ atom_status text_unigram_encode(const text_unigram *u, text_unigram_scratch *s, 
         }
         while (from > 0 && s->nodes[from].id == u->unknown) /* neighbours are one */
             from = s->nodes[from].from;
-        put_unknown(u, fallback, text + from, end - from, ids, n);
+        if (put_unknown(u, fallback, text + from, end - from, ids, n)) {
+            s->unknown += text_utf8_characters(text + from, end - from);
+            s->first = from;
+        }
     }
     for (uint32_t i = 0; i < *n / 2; i++) {
         uint32_t id = ids[i];

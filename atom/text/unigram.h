@@ -32,6 +32,8 @@ void text_unigram_close(text_unigram **u);
 typedef struct text_unigram_scratch {
     struct text_unigram_node *nodes;
     size_t n;
+    size_t unknown, first; /* of the last text: characters that became the unknown token, and where
+                              the first of them is */
 } text_unigram_scratch;
 void text_unigram_scratch_fini(text_unigram_scratch *s);
 

@@ -101,6 +101,24 @@ size_t text_utf8_check(const char *text, size_t bytes)
     return cut < wrong ? cut : wrong;
 }
 
+size_t text_utf8_characters(const char *text, size_t bytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < bytes; i++)
+        n += ((uint8_t)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+uint32_t text_utf8_first(const char *text, size_t bytes)
+{
+    uint32_t c = bytes ? (uint8_t)*text : 0;
+    if (c >= 0xc0)
+        c &= c >= 0xf0 ? 0x07 : c >= 0xe0 ? 0x0f : 0x1f;
+    for (size_t i = 1; i < bytes && ((uint8_t)text[i] & 0xc0) == 0x80; i++)
+        c = c << 6 | ((uint8_t)text[i] & 0x3f);
+    return c;
+}
+
 size_t text_utf8_offset(const char *text, size_t bytes, size_t chars)
 {
     size_t at = 0;

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Offset of the first byte of the first wrong sequence; `bytes` if all is well. */
 size_t text_utf8_check(const char *text, size_t bytes);
@@ -16,6 +17,10 @@ size_t text_utf8_check(const char *text, size_t bytes);
 /* Like check, but a sequence cut off by the end of the text is not wrong: returns its offset in
  * *cut (else *cut = bytes). For text that arrives in blocks. */
 size_t text_utf8_check_part(const char *text, size_t bytes, size_t *cut);
+
+/* How many characters, and the one that text starts with. Valid UTF-8. */
+size_t text_utf8_characters(const char *text, size_t bytes);
+uint32_t text_utf8_first(const char *text, size_t bytes);
 
 /* Offset of character number `chars` (from 0) or `bytes` if there are not so many.
  * Valid text only. */

@@ -212,6 +212,29 @@ class Bring(tool.Case):
         self.ok(*self.prepare_args([chat], *self.tokenizer(QWEN), "--special-tokens", "ids"))
         self.assertEqual(self.shown(), "<user>q<|endoftext|>|<assistant>{a|}")
 
+    def test_characters_without_a_token(self):
+        """A Unigram model loses what it does not know: said with how much, and never where bytes stand in."""
+        step = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+        model = {"type": "Unigram", "unk_id": 1, "byte_fallback": False,
+                 "vocab": [["</s>", 0], ["<unk>", 0], ["\u2581", -2], ["a", -2], ["b", -2], ["\n", -3]]}
+        made = {"added_tokens": [{"id": 0, "content": "</s>", "special": True}, {"id": 1, "content": "<unk>", "special": True}],
+                "pre_tokenizer": step, "decoder": step, "model": model}
+        known, lost = "ab ba\n", "ab \u4e2d\u6587 xb \u4e2d\n"  # with the space before it, 7 and 12 characters
+        for texts, want in (([known], 0), ([lost] * 3 + [known], 12)):
+            self.write("tokenizer.json", json.dumps(made))
+            self.write("in.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in texts))
+            told = self.ok("data", "prepare", "-i", "in.jsonl", "-o", "data", "--val-fraction", 0, "--force", "--json",
+                           "--tokenizer", "tokenizer.json")
+            self.assertEqual(told.json()["unknown_characters"], want)
+            says = "12 of 43 characters (27.9%) have no token and became the unknown token (the first is U+4E2D)"
+            self.assertEqual(says in told.err, want > 0, told.err)
+        model["byte_fallback"], model["vocab"] = True, model["vocab"] + [[f"<0x{b:02X}>", 0] for b in range(256)]
+        self.write("tokenizer.json", json.dumps(made))
+        told = self.ok("data", "prepare", "-i", "in.jsonl", "-o", "data", "--val-fraction", 0, "--force", "--json",
+                       "--tokenizer", "tokenizer.json")
+        self.assertEqual(told.json()["unknown_characters"], 0)
+        self.assertNotIn("have no token", told.err)
+
     def test_arrays_and_tables(self):
         """A JSON array, CSV with a header: the same shards as the lines give."""
         lines = [{"prompt": "q, \"1\"", "completion": "a\nb"}, {"prompt": "r", "completion": "\u00e4 "}]

@@ -17,6 +17,9 @@ static void every_code_point(void **state)
         size_t n = put_char(c, text);
         int good = c < 0x110000 && (c < 0xd800 || c >= 0xe000);
         assert_int_equal(text_utf8_check(text, n) == n, good);
+        text[n] = 'x';
+        assert_true(!good ||
+                    (text_utf8_characters(text, n + 1) == 2 && text_utf8_first(text, n + 1) == c));
         for (size_t cut = 1; good && cut < n; cut++) {
             size_t where = 99;
             assert_int_equal(text_utf8_check(text, cut), 0);
