@@ -121,6 +121,23 @@ static void wrong_utf8_keeps_the_list(void **state)
     text_tokenizer_close(&t);
 }
 
+static void check_pieces(text_splitter *s, const char *const *pieces, size_t most)
+{
+    char text[200] = "";
+    size_t start, end, at = 0;
+    for (size_t i = 0; i < most && pieces[i]; i++)
+        strcat(text, pieces[i]);
+    text_splitter_begin(s, text, strlen(text));
+    for (size_t i = 0; i < most && pieces[i]; i++, at = end) {
+        assert_int_equal(text_splitter_next(s, &start, &end), ATOM_OK);
+        assert_int_equal(start, at);
+        assert_int_equal(end - start, strlen(pieces[i]));
+        assert_memory_equal(text + start, pieces[i], end - start);
+    }
+    assert_int_equal(text_splitter_next(s, &start, &end), ATOM_OK);
+    assert_int_equal(start, end);
+}
+
 /* Pieces computed with other engines (formats.md 11), and U+180E, which PCRE2 alone
  * calls a space. */
 static void known_pieces(void **state)
@@ -136,21 +153,30 @@ static void known_pieces(void **state)
     };
     text_splitter *s = NULL;
     assert_int_equal(text_splitter_open(&(text_stages){{text_pattern_gpt2()}, 1}, &s), ATOM_OK);
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        char text[200] = "";
-        size_t start, end;
-        for (size_t i = 0; i < 14 && cases[c][i]; i++)
-            strcat(text, cases[c][i]);
-        text_splitter_begin(s, text, strlen(text));
-        for (size_t i = 0; i < 14 && cases[c][i]; i++) {
-            assert_int_equal(text_splitter_next(s, &start, &end), ATOM_OK);
-            assert_int_equal(end - start, strlen(cases[c][i]));
-            assert_memory_equal(text + start, cases[c][i], end - start);
-        }
-        assert_int_equal(text_splitter_next(s, &start, &end), ATOM_OK);
-        assert_int_equal(start, end);
-    }
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        check_pieces(s, cases[c], 14);
     text_splitter_close(&s);
+}
+
+/* As the tokenizers library cuts them. */
+static void known_pieces_of_sequences(void **state)
+{
+    (void)state;
+    static const char *const cases[][16] = {
+        {"deepseek-v3", "#include", " ", "123", "45", " ", "\u4e2d\u6587\u304b\u306a", "ab", "\n",
+         "1", "\x01\x01", " !?\r\n", " x"},
+        {"deepseek-llm", "a", " ", " b", "1", "2", " ", "\n", "  ", "\u4e2d", "x", "'", "s", " ."},
+        {"deepseek-coder", "a", " ", " b", "1", "2", " ", "\n", " ", " ", "\u4e2d", "x", "'", "s",
+         " .", "$"},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        text_stages stages = {0};
+        text_splitter *s = NULL;
+        assert_true(text_stages_find(cases[c][0], &stages));
+        assert_int_equal(text_splitter_open(&stages, &s), ATOM_OK);
+        check_pieces(s, cases[c] + 1, 15);
+        text_splitter_close(&s);
+    }
 }
 
 /* Every safe cut gives the ids of the whole. */
@@ -532,6 +558,7 @@ int main(void)
         cmocka_unit_test(bytes_are_bytes),
         cmocka_unit_test(wrong_utf8_keeps_the_list),
         cmocka_unit_test(known_pieces),
+        cmocka_unit_test(known_pieces_of_sequences),
         cmocka_unit_test(cuts_are_safe),
         cmocka_unit_test(cuts_of_sequences_are_safe),
         cmocka_unit_test(files_come_back),
