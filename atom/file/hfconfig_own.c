@@ -5,6 +5,7 @@
  * a place, or reach outside.
  */
 #include "atom/file/hfconfig.h"
+#include "atom/file/hfweights.h"
 
 #include "atom/base/mem.h"
 
@@ -181,6 +182,49 @@ cleanup:
     return st;
 }
 
+static atom_status take_buffer(const char *path, const json_t *row, graph_buffer *b)
+{
+    const char *name = json_string_value(json_object_get(row, "name"));
+    const char *dtype = json_string_value(json_object_get(row, "dtype"));
+    const json_t *shape = json_object_get(row, "shape");
+    int64_t d = 0;
+    b->rank = (uint8_t)json_array_size(shape);
+    while (dtype && b->dtype < FILE_DTYPE_N && strcmp(dtype, file_dtype_name(b->dtype)) != 0)
+        b->dtype++;
+    bool good = name && name[0] && strlen(name) < sizeof b->name && dtype &&
+                b->dtype < FILE_DTYPE_N && json_is_array(shape) &&
+                json_array_size(shape) <= GRAPH_BUFFER_RANK_MAX;
+    for (uint32_t i = 0; good && i < b->rank; i++) {
+        good = whole_at(shape, i, 1, &d);
+        b->dims[i] = (uint64_t)d;
+    }
+    if (!good || !file_buffer_size(b))
+        return atom_fail(ATOM_E_FORMAT, "%s: atom_buffers: '%.128s' has no type or shape", path,
+                         name ? name : "(no name)");
+    snprintf(b->name, sizeof b->name, "%s", name);
+    return ATOM_OK;
+}
+
+static atom_status take_buffers(const char *path, const json_t *root, graph *g)
+{
+    const json_t *list = atom_json_present(root, "atom_buffers");
+    size_t n = json_array_size(list);
+    graph_buffers *b = NULL;
+    atom_status st = ATOM_OK;
+    if (!list)
+        return ATOM_OK;
+    if (n == 0 || n > FILE_BUFFERS_MAX)
+        return atom_fail(ATOM_E_FORMAT, "%s: atom_buffers is no list of 1 to %d buffers", path,
+                         FILE_BUFFERS_MAX);
+    ATOM_TRY(graph_buffers_make((uint32_t)n, &b));
+    for (size_t i = 0; i < n; i++)
+        ATOM_TRY_CLEAN(take_buffer(path, json_array_get(list, i), &b->all[i]));
+    ATOM_TRY_CLEAN(file_buffers_set(path, g, b));
+cleanup:
+    graph_buffers_release(&b);
+    return st;
+}
+
 atom_status file_own_take(const char *path, const json_t *root, graph_config *c)
 {
     char name[GRAPH_NAME_MAX];
@@ -192,6 +236,7 @@ atom_status file_own_take(const char *path, const json_t *root, graph_config *c)
     if (positions > ((int64_t)1 << 24))
         positions = (int64_t)1 << 24;
     ATOM_TRY_CLEAN(take_table(path, root, g));
+    ATOM_TRY_CLEAN(take_buffers(path, root, g));
     file_take_name(root, GRAPH_OWN, name);
     st = graph_own_describe(name, g, positions, c);
     if (st != ATOM_OK)
@@ -242,6 +287,25 @@ static json_t *table_of(const graph *g)
     return NULL;
 }
 
+static json_t *buffers_of(const graph_buffers *b)
+{
+    json_t *table = json_array();
+    bool failed = !table;
+    for (uint32_t i = 0; i < b->n && !failed; i++) {
+        json_t *shape = json_array();
+        for (uint32_t d = 0; d < b->all[i].rank; d++)
+            failed |= !shape ||
+                      json_array_append_new(shape, json_integer((json_int_t)b->all[i].dims[d])) < 0;
+        json_t *row = json_pack("{s:s, s:s, s:o}", "name", b->all[i].name, "dtype",
+                                file_dtype_name((file_dtype)b->all[i].dtype), "shape", shape);
+        failed = failed || !row || json_array_append_new(table, row) < 0;
+    }
+    if (!failed)
+        return table;
+    json_decref(table);
+    return NULL;
+}
+
 atom_status file_own_set(json_t *root, const graph_config *c)
 {
     char *text = NULL;
@@ -258,7 +322,10 @@ atom_status file_own_set(json_t *root, const graph_config *c)
                         "num_attention_heads", (json_int_t)c->heads, "atom_graph", lines,
                         "atom_tensors", table, "_name_or_path", c->name)
             : NULL;
-    st = ours && json_object_update(root, ours) == 0 ? ATOM_OK : atom_fail_memory("config.json", 0);
+    bool failed = !ours || json_object_update(root, ours) < 0;
+    if (c->own->buffers)
+        failed |= json_object_set_new(root, "atom_buffers", buffers_of(c->own->buffers)) < 0;
+    st = failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
     json_decref(ours);
     json_decref(lines);
     json_decref(table);

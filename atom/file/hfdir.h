@@ -35,6 +35,12 @@ ATOM_MUST atom_status file_config_text(const graph_config *config, const char *s
 /* Writes config.json and generation_config.json into dir. */
 ATOM_MUST atom_status file_config_write(const char *dir, const graph_config *config,
                                         const char *source, int64_t end_token);
+/* Into dir/buffers.safetensors, what a config.json of somebody's own model needs beside it where there
+ * are no weights (which hold it, too); where the model has no buffers, such a file is removed. */
+ATOM_MUST atom_status file_buffers_write(const char *dir, const graph_config *config);
+/* What the buffers of one model may have in all, and such a file. */
+#define FILE_BUFFERS_BYTES_MAX ((uint64_t)1 << 28)
+#define FILE_BUFFERS_FILE_MAX (FILE_BUFFERS_BYTES_MAX + ((uint64_t)1 << 24))
 /* The same for weights of another type than F32: torch_dtype and dtype say which. */
 ATOM_MUST atom_status file_config_write_as(const char *dir, const graph_config *config,
                                            const char *source, int64_t end_token, atom_dtype dtype);

@@ -10,6 +10,7 @@
 #include "atom/base/mem.h"
 #include "atom/base/nearest.h"
 #include "atom/file/ggufmodel.h"
+#include "atom/file/hfweights.h"
 #include "atom/file/peft.h"
 #include "atom/file/pt2.h"
 
@@ -92,6 +93,7 @@ static atom_status resolve_dir(const char *dir, file_model *model)
         ATOM_TRY_CLEAN(no_config(dir));
     ATOM_TRY_CLEAN(file_config_read(path, &model->config, &model->source));
     model->has_weights = file_weights_exist(dir);
+    ATOM_TRY_CLEAN(file_buffers_read(dir, model->config.own));
 cleanup:
     atom_free(path);
     return st;
@@ -183,7 +185,13 @@ static atom_status resolve_config(const char *path, file_model *model)
             ATOM_E_FORMAT,
             "%s is not a model: a file must be a config.json, a .pt2 of torch.export or a GGUF",
             path);
-    return file_config_read(path, &model->config, &model->source);
+    ATOM_TRY(file_config_read(path, &model->config, &model->source));
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? atom_strndup(path, (size_t)(slash - path) + 1) : atom_strdup(".");
+    atom_status st =
+        dir ? file_buffers_read(dir, model->config.own) : atom_fail_memory("a path", strlen(path));
+    atom_free(dir);
+    return st;
 }
 
 atom_status file_model_resolve(const char *spec, file_model *out)

@@ -1,6 +1,6 @@
 /*
  * What the files of hfdir share among themselves: hfnames.c, hfweights.c, hfshards.c,
- * hfweights_write.c.
+ * hfweights_write.c, ownweights.c, ownbuffers.c.
  */
 #ifndef ATOM_FILE_HFWEIGHTS_H
 #define ATOM_FILE_HFWEIGHTS_H
@@ -24,6 +24,8 @@ typedef struct file_slice {
     const graph_stored *runs; /* of somebody's own model: its n_runs runs in the order of `from`, in
                                  place of first; of the graph */
     uint32_t n_runs;
+    const graph_buffer
+        *buffer; /* it is none of a parameter, but this; only where files are written */
 } file_slice;
 
 /* hfnames.c: the tensors of a graph, parameter by parameter. Free with atom_free. */
@@ -32,6 +34,19 @@ ATOM_MUST atom_status file_slices(const graph *g, file_slice **out, uint32_t *n)
 const char *file_prefix(const graph *g);
 /* ownweights.c: all numbers of somebody's own model from a directory. */
 ATOM_MUST atom_status file_own_read(const char *dir, const graph *g, file_vector vector);
+/* ownbuffers.c. How many buffers one model may have: they stay in memory. */
+enum { FILE_BUFFERS_MAX = 1 << 14 };
+/* Sorts a filled table and gives it to g, which has its names of parameters; `path` is for messages. */
+ATOM_MUST atom_status file_buffers_set(const char *path, graph *g, graph_buffers *buffers);
+/* Its bytes by type, rank and dims; false where nothing has such a size. */
+bool file_buffer_size(graph_buffer *b);
+/* Their data, of a model that a config.json in dir described, from the weights there, else from
+ * buffers.safetensors. NULL-safe. */
+ATOM_MUST atom_status file_buffers_read(const char *dir, graph *g);
+/* A tensor of a file against the model's buffer of its name. */
+ATOM_MUST atom_status file_buffer_check(const file_safetensors *file, const file_tensor *t,
+                                        const graph_buffer *b);
+ATOM_MUST atom_status file_buffer_declare(file_st_writer *w, const graph_buffer *b);
 /* No weights: name is without prefix. */
 bool file_is_buffer(const char *name);
 

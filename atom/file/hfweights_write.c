@@ -44,6 +44,32 @@ static uint64_t bytes_of(const weights_writer *all, uint64_t elements)
     return elements * (file_dtype_bits(all->dtype) / 8);
 }
 
+static uint64_t slice_bytes(const weights_writer *all, const file_slice *s)
+{
+    return s->buffer ? s->buffer->bytes : bytes_of(all, s->elements);
+}
+
+/* The tensors of the parameters, then the buffers. */
+static atom_status list_all(weights_writer *all)
+{
+    const graph_buffers *b = all->g->buffers;
+    ATOM_TRY(file_slices(all->g, &all->slices, &all->n_slices));
+    if (!b)
+        return ATOM_OK;
+    file_slice *more = atom_alloc((size_t)all->n_slices + b->n, sizeof *more);
+    if (!more)
+        return atom_fail_memory("the tensors' names", (uint64_t)b->n * sizeof *more);
+    memcpy(more, all->slices, all->n_slices * sizeof *more);
+    atom_free(all->slices);
+    all->slices = more;
+    for (uint32_t i = 0; i < b->n; i++) {
+        file_slice *s = &more[all->n_slices++];
+        s->buffer = &b->all[i];
+        memcpy(s->name, b->all[i].name, sizeof s->name);
+    }
+    return ATOM_OK;
+}
+
 /* n numbers at `buffer`, made narrower in place. */
 static atom_status put(file_st_writer *w, weights_writer *all, uint64_t n)
 {
@@ -63,7 +89,10 @@ static atom_status declare_all(file_st_writer *w, const weights_writer *all)
     for (uint32_t i = all->first; i < all->last; i++) {
         const file_slice *s = &all->slices[i];
         full_name(all, s, name);
-        ATOM_TRY(file_st_declare(w, name, all->dtype, s->rank, s->dims));
+        if (s->buffer)
+            ATOM_TRY(file_buffer_declare(w, s->buffer));
+        else
+            ATOM_TRY(file_st_declare(w, name, all->dtype, s->rank, s->dims));
     }
     return ATOM_OK;
 }
@@ -143,6 +172,10 @@ static atom_status write_all(file_st_writer *w, weights_writer *all)
     while (st == ATOM_OK && file_st_next(w, &i)) {
         const file_slice *s = &all->slices[all->first + i];
         uint64_t from = all->g->params[s->param].offset + s->first;
+        if (s->buffer) {
+            st = file_st_write(w, s->buffer->data, s->buffer->bytes);
+            continue;
+        }
         if (s->runs && !s->transposed) {
             st = write_runs(w, all, s);
             continue;
@@ -213,7 +246,7 @@ static uint32_t shard_end(const weights_writer *all, uint32_t first, uint64_t mo
     uint64_t bytes = 0;
     uint32_t i = first;
     for (; i < all->n_slices; i++) {
-        bytes += bytes_of(all, all->slices[i].elements);
+        bytes += slice_bytes(all, &all->slices[i]);
         if (i > first && bytes > most)
             break;
     }
@@ -243,7 +276,7 @@ static atom_status write_index(const weights_writer *all, const char *dir, uint6
         }
         shard_name(file, k, n);
         full_name(all, &all->slices[i], name);
-        bytes += bytes_of(all, all->slices[i].elements);
+        bytes += slice_bytes(all, &all->slices[i]);
         failed = json_object_set_new(map, name, json_string(file)) < 0;
     }
     json_t *root =
@@ -290,7 +323,7 @@ atom_status file_weights_write_as(const char *dir, const graph *g, file_vector v
                                    : dtype == ATOM_F16 ? FILE_F16
                                                        : FILE_F32};
     atom_status st;
-    ATOM_TRY_CLEAN(file_slices(g, &all.slices, &all.n_slices));
+    ATOM_TRY_CLEAN(list_all(&all));
     ATOM_TRY_CLEAN(open_buffers(&all));
     ATOM_TRY_CLEAN(write_shards(&all, dir, shard_bytes));
     if (all.overflows)

@@ -139,7 +139,10 @@ static atom_status check_extra(const own_reader *r)
     for (uint32_t f = 0; f < r->n_files; f++)
         for (uint32_t i = 0; i < r->files[f]->n_tensors; i++) {
             const char *name = r->files[f]->tensors[i].name;
-            if (!bsearch(name, r->g->stored, r->g->n_stored, sizeof *r->g->stored, to_name))
+            const graph_buffer *b = graph_find_buffer(r->g, name);
+            if (b)
+                ATOM_TRY(file_buffer_check(r->files[f], &r->files[f]->tensors[i], b));
+            else if (!bsearch(name, r->g->stored, r->g->n_stored, sizeof *r->g->stored, to_name))
                 return atom_fail(
                     ATOM_E_FORMAT,
                     "%s: tensor '%.128s' is not part of the model that config.json describes",

@@ -1,8 +1,8 @@
 /*
  * Models as torch.export writes them (.pt2): a zip of JSON and raw tensors, without a pickle that
  * anybody needs. The operators of the exported graph are recognised and said again in atom's own;
- * what the parameters are called in the user's state_dict is kept beside each, so that checkpoints
- * load there again.
+ * what the parameters are called in the user's state_dict is kept beside each, and its buffers as they
+ * are, so that checkpoints load there again.
  *
  *     exported = torch.export.export(model, (torch.zeros(2, T, dtype=torch.long),))
  *     torch.export.save(exported, "model.pt2")
@@ -24,8 +24,7 @@
 #include "atom/graph/models.h"
 
 bool file_pt2_is_file(const char *path);
-/* The model, without its weights; warns of buffers that state_dict has and checkpoints will not.
- * Free with graph_config_free. */
+/* The model with its buffers, without its weights. Free with graph_config_free. */
 ATOM_MUST atom_status file_pt2_read_model(const char *path, graph_config *config);
 /* The weights of a graph that graph_model_build made of it, into vector[g->param_extent]. */
 ATOM_MUST atom_status file_pt2_read_weights(const char *path, const graph *g, file_vector vector);

@@ -118,7 +118,8 @@ static atom_status enter_inputs(pt2_eval *e)
     const char *tokens = NULL;
     int users = 0;
     for (uint32_t i = 0; i < e->archive->n_tensors; i++)
-        ATOM_TRY(enter_tensor(e, (int32_t)i));
+        if (e->archive->tensors[i].value)
+            ATOM_TRY(enter_tensor(e, (int32_t)i));
     for (size_t i = 0; i < json_array_size(specs); i++) {
         const json_t *spec = json_array_get(specs, i);
         if (!json_object_get(spec, "user_input"))
@@ -215,8 +216,7 @@ static bool has_name(const json_t *set, const json_t *args)
     return has;
 }
 
-/* "aten.masked_fill_.Scalar" changes what it takes, whoever reads its result. */
-static bool in_place(const json_t *node)
+bool pt2_in_place(const json_t *node)
 {
     const char *target = json_string_value(json_object_get(node, "target"));
     return target && strstr(target, "_.");
@@ -230,7 +230,7 @@ static atom_status find_live(const pt2_eval *e, bool *live)
     bool fine = needed && add_names(needed, json_object_get(e->archive->graph, "outputs"));
     for (size_t i = json_array_size(nodes); i-- > 0 && fine;) {
         const json_t *node = json_array_get(nodes, i);
-        live[i] = in_place(node) || has_name(needed, json_object_get(node, "outputs"));
+        live[i] = pt2_in_place(node) || has_name(needed, json_object_get(node, "outputs"));
         if (live[i])
             fine = add_names(needed, json_object_get(node, "inputs"));
     }

@@ -39,7 +39,7 @@ enum {
 
 typedef struct pt2_tensor {
     const char *name;  /* in state_dict; of a constant, its own */
-    const char *value; /* what the exported graph calls it */
+    const char *value; /* what the exported graph calls it; NULL: it does not read it */
     const file_zip_entry *entry;
     int dtype;
     uint32_t rank;
@@ -63,6 +63,10 @@ bool pt2_is_complex(int dtype);
 /* `n` numbers of a tensor from `first` on; a complex one is two. */
 ATOM_MUST atom_status pt2_tensor_read(const pt2_archive *a, const pt2_tensor *t, int64_t first,
                                       int64_t n, double *out);
+/* "aten.masked_fill_.Scalar" changes what it takes, whoever reads its result. */
+bool pt2_in_place(const json_t *node);
+/* pt2_buffers.c: those of the state_dict, for g, which has its table of parameters. */
+ATOM_MUST atom_status pt2_keep_buffers(const pt2_archive *a, graph *g);
 /* A size in either spelling: a number, or a symbol with a hint. */
 bool pt2_size_of(const json_t *size, int64_t *out);
 

@@ -6,7 +6,6 @@
  */
 #include "atom/file/pt2_inner.h"
 
-#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <stdio.h>
@@ -27,26 +26,6 @@ static void model_name(const char *path, char name[GRAPH_NAME_MAX])
     snprintf(name, GRAPH_NAME_MAX, "%.*s", n < GRAPH_NAME_MAX ? n : GRAPH_NAME_MAX - 1, last);
 }
 
-/* state_dict has them, checkpoints do not. */
-static void tell_buffers(const pt2_archive *a)
-{
-    uint32_t n = 0;
-    const char *first = NULL;
-    for (uint32_t i = 0; i < a->n_tensors; i++) {
-        const pt2_tensor *t = &a->tensors[i];
-        if (t->parameter || !t->persistent)
-            continue;
-        first = first ? first : t->name;
-        n++;
-    }
-    if (n)
-        atom_log(ATOM_LOG_WARN,
-                 "%s: buffer '%.128s'%s of the model's state_dict will not be in checkpoints; load "
-                 "them with load_state_dict(.., strict=False), or register buffers with "
-                 "persistent=False",
-                 a->zip->path, first, n > 1 ? " and others" : "");
-}
-
 atom_status file_pt2_read_model(const char *path, graph_config *config)
 {
     pt2_archive *a = NULL;
@@ -57,7 +36,7 @@ atom_status file_pt2_read_model(const char *path, graph_config *config)
     ATOM_TRY_CLEAN(pt2_archive_open(path, &a));
     ATOM_TRY_CLEAN(pt2_evaluate(a, &g, &positions));
     model_name(path, name);
-    tell_buffers(a);
+    ATOM_TRY_CLEAN(pt2_keep_buffers(a, g));
     ATOM_TRY_CLEAN(graph_own_describe(name, g, positions, config));
     g = NULL;
 cleanup:

@@ -203,19 +203,45 @@ static atom_status take_input(pt2_archive *a, const char *root, const json_t *sp
     return st;
 }
 
+/* What the program does not read, an export may leave out of its inputs; state_dict has it: another name
+ * of a parameter that it does read, or what nothing trains. */
+static atom_status take_unread(pt2_archive *a, const char *root, json_t *config)
+{
+    json_t *rest = json_copy(config), *row;
+    const char *name;
+    atom_status st = rest ? ATOM_OK : atom_fail_memory("names", 64);
+    for (uint32_t i = 0; i < a->n_tensors && rest; i++)
+        if (a->tensors[i].persistent)
+            json_object_del(rest, a->tensors[i].name);
+    json_object_foreach(config, name, row)
+    {
+        pt2_tensor t = {.first = -1, .name = name, .persistent = true};
+        if (st != ATOM_OK || !json_object_get(rest, name))
+            continue;
+        st = take_place(a, root, "data/weights/", row, &t);
+        if (st != ATOM_OK)
+            continue;
+        t.parameter = t.first < (int32_t)a->n_tensors && a->tensors[t.first].parameter;
+        a->tensors[a->n_tensors++] = t;
+    }
+    json_decref(rest);
+    return st;
+}
+
 static atom_status take_tensors(pt2_archive *a, const char *root)
 {
     const json_t *specs = json_object_get(a->signature, "input_specs");
-    size_t n = json_array_size(specs);
-    if (n == 0 || n > TENSORS_MAX)
+    json_t *config = json_object_get(a->weights, "config");
+    size_t n = json_array_size(specs), more = json_object_size(config);
+    if (n == 0 || n > TENSORS_MAX || more > TENSORS_MAX)
         return atom_fail(ATOM_E_FORMAT, "%s: the exported program has no inputs", a->zip->path);
-    a->tensors = atom_alloc(n, sizeof *a->tensors);
+    a->tensors = atom_alloc(n + more, sizeof *a->tensors);
     if (!a->tensors)
-        return atom_fail_memory("the tensors of a model", n * sizeof *a->tensors);
+        return atom_fail_memory("the tensors of a model", (n + more) * sizeof *a->tensors);
     for (size_t i = 0; i < n; i++) {
         ATOM_TRY(take_input(a, root, json_array_get(specs, i)));
     }
-    return ATOM_OK;
+    return take_unread(a, root, config);
 }
 
 /* "ROOT/" and "model" out of "ROOT/models/model.json". */

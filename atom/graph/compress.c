@@ -192,6 +192,7 @@ static atom_status set_stored(cutting *c)
     for (uint32_t i = 0; i < more; i++)
         rows[g->n_stored + i] = stored_as(c->to, c->own[i / each] + (int32_t)(i % each));
     atom_status st = graph_set_stored(c->to, rows, n);
+    graph_set_buffers(c->to, g->buffers);
     atom_free(rows);
     return st;
 }

@@ -159,6 +159,7 @@ atom_status graph_fuse(const graph *g, graph **out)
     decide(&f);
     ATOM_TRY_CLEAN(copy(&f));
     ATOM_TRY_CLEAN(graph_set_stored(f.to, g->stored, g->n_stored));
+    graph_set_buffers(f.to, g->buffers);
     ATOM_TRY_CLEAN(graph_seal(f.to));
     *out = f.to;
     f.to = NULL;

@@ -91,6 +91,7 @@ void graph_close(graph **g)
     atom_free((*g)->params);
     atom_free((*g)->nodes);
     atom_free((*g)->stored);
+    graph_buffers_release(&(*g)->buffers);
     atom_free(*g);
     *g = NULL;
 }

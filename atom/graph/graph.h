@@ -22,6 +22,7 @@
 #include "atom/base/ops.h"
 #include "atom/base/status.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -90,6 +91,25 @@ typedef struct graph_stored {
     int64_t from, step, first, rows;
 } graph_stored;
 
+/*
+ * What the files of somebody's own model hold beside its parameters and training leaves as it is: the
+ * buffers of PyTorch's state_dict (masks, tables), under their names there.
+ */
+enum { GRAPH_BUFFER_RANK_MAX = 8 };
+typedef struct graph_buffer {
+    char name[GRAPH_STORED_NAME_MAX];
+    uint8_t rank, dtype; /* dtype: a file_dtype of atom/file/safetensors.h */
+    uint64_t dims[GRAPH_BUFFER_RANK_MAX];
+    uint64_t bytes;
+    void *data; /* as stored; NULL: only described so far, as a config.json does */
+} graph_buffer;
+/* One table for all graphs of a model: the last that closes frees it, on whatever thread. */
+typedef struct graph_buffers {
+    atomic_uint holders;
+    uint32_t n;
+    graph_buffer all[]; /* in order of name */
+} graph_buffers;
+
 enum { GRAPH_PARAM_ALIGN = 128 }; /* elements: 256 bytes in bf16, 512 in fp32 */
 
 typedef struct graph_node {
@@ -139,6 +159,7 @@ typedef struct graph {
     bool sealed;
     uint32_t n_stored; /* 0: files call parameters as atom/file/hfnames.c says */
     graph_stored *stored;
+    graph_buffers *buffers; /* NULL: none */
     size_t tensors_room, params_room, nodes_room;
 } graph;
 
@@ -166,6 +187,15 @@ void graph_freeze(graph *g, int32_t param);
 ATOM_MUST atom_status graph_add_node(graph *g, const graph_node *node, int32_t *out);
 /* The graph keeps a copy of this table, in graph_stored_order; not in its text form. */
 ATOM_MUST atom_status graph_set_stored(graph *g, const graph_stored *stored, uint32_t n);
+/* A table of n empty rows with one holder, who releases it (buffers.c). */
+ATOM_MUST atom_status graph_buffers_make(uint32_t n, graph_buffers **out);
+void graph_buffers_release(graph_buffers **b);
+/* The graph holds them, too (NULL: none), in order of name. Not in its text form. */
+void graph_set_buffers(graph *g, graph_buffers *b);
+/* Of all its buffers. */
+uint64_t graph_buffers_bytes(const graph *g);
+/* NULL: it has none of that name. */
+const graph_buffer *graph_find_buffer(const graph *g, const char *name);
 /* For qsort: by name, then by `from`. */
 int graph_stored_order(const void *a, const void *b);
 /* Computes the fields marked "set when sealed", checks topological order and the single loss. */

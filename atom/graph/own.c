@@ -108,6 +108,7 @@ atom_status graph_own_build(const graph_config *c, atom_dtype dtype, int64_t B, 
     ATOM_TRY_CLEAN(copy_params(c->own, g));
     ATOM_TRY_CLEAN(copy_nodes(c->own, g, tensor));
     ATOM_TRY_CLEAN(graph_set_stored(g, c->own->stored, c->own->n_stored));
+    graph_set_buffers(g, c->own->buffers);
     ATOM_TRY_CLEAN(graph_seal(g));
     *out = g;
     g = NULL;

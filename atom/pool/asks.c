@@ -6,6 +6,7 @@
 #include "atom/pool/asks.h"
 
 #include "atom/base/size.h"
+#include "atom/file/hfdir.h"
 #include "atom/text/dataset.h"
 
 #include <stdio.h>
@@ -16,6 +17,7 @@ static const struct {
     uint64_t bytes_max; /* as their readers have it */
 } SMALL[] = {{"run.yml", OPT_FILE_BYTES_MAX},
              {"config.json", 1 << 25},
+             {"buffers.safetensors", FILE_BUFFERS_FILE_MAX},
              {"tokenizer.json", 1 << 28},
              {"chat_template.jinja", 1 << 21}};
 

@@ -136,7 +136,7 @@ static atom_status draft(pool_run *r, const pool_create *create, gsp_manifest *m
     return fits ? ATOM_OK : atom_fail(ATOM_E_USAGE, "the pool's settings are too long");
 }
 
-/* run.yml and config.json of the pool, in `genesis`. */
+/* run.yml and config.json of the pool, and the model's buffers, in `genesis`. */
 static atom_status describe(const pool_run *r, const char *genesis, const char *run_path)
 {
     char *shared = NULL, *text = NULL;
@@ -169,11 +169,13 @@ static atom_status make(pool_run *r, const pool_host *box, const pool_create *cr
     char *place = pool_run_path(r, ""), *genesis = atom_path_join(r->dir, "genesis");
     char *run = atom_path_join(r->dir, "genesis/run.yml");
     char *config = atom_path_join(r->dir, "genesis/config.json");
+    char *buffers = atom_path_join(r->dir, "genesis/buffers.safetensors");
     char *tokenizer = atom_path_join(r->config.data, "tokenizer.json");
     char *template = atom_path_join(r->config.data, "chat_template.jinja");
     gsp_pool_host host;
     atom_status st;
-    if (!m || !files || !place || !genesis || !run || !config || !tokenizer || !template)
+    if (!m || !files || !place || !genesis || !run || !config || !buffers || !tokenizer ||
+        !template)
         ATOM_TRY_CLEAN(atom_fail_memory("a pool", sizeof *m));
     ATOM_TRY_CLEAN(pool_host_place(box, place, &host));
     host.invite_count = (uint32_t)create->invite_count;
@@ -184,6 +186,8 @@ static atom_status make(pool_run *r, const pool_host *box, const pool_create *cr
     ATOM_TRY_CLEAN(describe(r, genesis, run));
     files[0] = (gsp_pool_file){.name = "run.yml", .path = run};
     files[1] = (gsp_pool_file){.name = "config.json", .path = config};
+    if (atom_path_exists(buffers))
+        files[n_files++] = (gsp_pool_file){.name = "buffers.safetensors", .path = buffers};
     if (atom_path_exists(tokenizer))
         files[n_files++] = (gsp_pool_file){.name = "tokenizer.json", .path = tokenizer};
     if (atom_path_exists(template))
@@ -206,6 +210,7 @@ cleanup:
     atom_free(genesis);
     atom_free(run);
     atom_free(config);
+    atom_free(buffers);
     atom_free(tokenizer);
     atom_free(template);
     return st;

@@ -98,7 +98,8 @@ static uint64_t checkpoint_bytes(const pool_run *r, const trainer *t, uint64_t n
 {
     atom_dtype moments = (atom_dtype)r->config.moments_dtype;
     if (t)
-        return graph_state_bytes(trainer_workbench(t)->g);
+        return graph_state_bytes(trainer_workbench(t)->g) +
+               graph_buffers_bytes(trainer_workbench(t)->g);
     return r->config.optimizer == GRAPH_MUON ? least_bytes(n_floats, moments)
                                              : times(n_floats, atom_state_bytes(moments));
 }

@@ -131,7 +131,7 @@ cleanup:
 
 /* The small files that make a pool one of trainers. */
 typedef struct small_files {
-    char *run, *config, *tokenizer, *template; /* paths; the last two may be NULL */
+    char *run, *config, *buffers, *tokenizer, *template; /* paths; the last three may be NULL */
     char *run_text;
 } small_files;
 
@@ -147,6 +147,7 @@ static atom_status fetch_small(pool_run *r, small_files *s)
     uint64_t bytes;
     ATOM_TRY(fetch(r, "run.yml", &s->run));
     ATOM_TRY(fetch(r, "config.json", &s->config));
+    ATOM_TRY(fetch(r, "buffers.safetensors", &s->buffers)); /* found beside config.json */
     ATOM_TRY(fetch(r, "tokenizer.json", &s->tokenizer));
     ATOM_TRY(fetch(r, "chat_template.jinja", &s->template));
     if (!s->run || !s->config)
@@ -160,6 +161,7 @@ static void free_small(small_files *s)
 {
     atom_free(s->run);
     atom_free(s->config);
+    atom_free(s->buffers);
     atom_free(s->tokenizer);
     atom_free(s->template);
     atom_free(s->run_text);

@@ -137,7 +137,7 @@ uint64_t train_checkpoint_bytes(const train_checkpoint *c)
     }
     if (c->base) /* the adapters alone */
         return state + c->g->trained_elements * sizeof(float);
-    return state + c->g->param_elements * atom_dtype_bytes(c->dtype);
+    return state + c->g->param_elements * atom_dtype_bytes(c->dtype) + graph_buffers_bytes(c->g);
 }
 
 /* slots[k]: which the k-th is that was declared, kinds_of(c) for each parameter. */

@@ -105,7 +105,8 @@ trainer_place trainer_where(const trainer *t);
  * hash. "" where all weights are trained. */
 enum { TRAIN_BASE_BYTES = 33 };
 const char *trainer_base(const trainer *t, char text[TRAIN_BASE_BYTES]);
-/* Writes config.json (and generation_config.json) of the model as it is trained into dir. */
+/* Writes config.json (and generation_config.json) of the model as it is trained into dir, and its
+ * buffers (file_buffers_write). */
 ATOM_MUST atom_status trainer_describe(const trainer *t, const char *dir);
 
 #endif

@@ -123,7 +123,9 @@ atom_status trainer_weights_changed(trainer *t)
 
 atom_status trainer_describe(const trainer *t, const char *dir)
 {
-    return file_config_write(dir, &t->bench->model.config, t->bench->model.source, t->vocab.end);
+    const file_model *m = &t->bench->model;
+    ATOM_TRY(file_config_write(dir, &m->config, m->source, t->vocab.end));
+    return file_buffers_write(dir, &m->config);
 }
 
 trainer_place trainer_where(const trainer *t)

@@ -149,7 +149,8 @@ static atom_status check_gradients(job *j, const krn_table *table, const krn_hos
         atom_free(b);
         met++;
     }
-    j->bad += met != grads->n_tensors; /* no name that PyTorch does not know */
+    uint32_t buffers = j->g->buffers ? j->g->buffers->n : 0;
+    j->bad += met + buffers != grads->n_tensors; /* no name that PyTorch does not know */
 cleanup:
     file_st_close(&grads);
     walker_close(&w);
