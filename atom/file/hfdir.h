@@ -35,15 +35,15 @@ ATOM_MUST atom_status file_config_text(const graph_config *config, const char *s
 /* Writes config.json and generation_config.json into dir. */
 ATOM_MUST atom_status file_config_write(const char *dir, const graph_config *config,
                                         const char *source, int64_t end_token);
+/* The same for weights of another type than F32: torch_dtype and dtype say which. */
+ATOM_MUST atom_status file_config_write_as(const char *dir, const graph_config *config,
+                                           const char *source, int64_t end_token, atom_dtype dtype);
 /* Into dir/buffers.safetensors, what a config.json of somebody's own model needs beside it where there
  * are no weights (which hold it, too); where the model has no buffers, such a file is removed. */
 ATOM_MUST atom_status file_buffers_write(const char *dir, const graph_config *config);
 /* What the buffers of one model may have in all, and such a file. */
 #define FILE_BUFFERS_BYTES_MAX ((uint64_t)1 << 28)
 #define FILE_BUFFERS_FILE_MAX (FILE_BUFFERS_BYTES_MAX + ((uint64_t)1 << 24))
-/* The same for weights of another type than F32: torch_dtype and dtype say which. */
-ATOM_MUST atom_status file_config_write_as(const char *dir, const graph_config *config,
-                                           const char *source, int64_t end_token, atom_dtype dtype);
 
 /* --- a model as users name it ---------------------------------------------------------------- */
 
@@ -80,7 +80,8 @@ ATOM_MUST atom_status file_model_copy_one(const char *from, const char *to, cons
 /*
  * All parameters of g from model.safetensors, else from pytorch_model.bin (torchfile.h), or from the
  * shards of its index, into vector[g->param_extent]; gaps between parameters are left alone. F32, F16 and BF16, names with or
- * without prefix; buffers are skipped; a copy of a tied head must equal the embedding.
+ * without prefix; buffers are skipped (those of somebody's own model must be the model's); a copy of
+ * a tied head must equal the embedding.
  * Missing, extra and misshapen tensors are refused by name. Warns of values that are not finite.
  */
 ATOM_MUST atom_status file_weights_read(const char *dir, const graph *g, float *vector);

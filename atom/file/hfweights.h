@@ -24,8 +24,7 @@ typedef struct file_slice {
     const graph_stored *runs; /* of somebody's own model: its n_runs runs in the order of `from`, in
                                  place of first; of the graph */
     uint32_t n_runs;
-    const graph_buffer
-        *buffer; /* it is none of a parameter, but this; only where files are written */
+    const graph_buffer *buffer; /* where files are written: it is this, and of no parameter */
 } file_slice;
 
 /* hfnames.c: the tensors of a graph, parameter by parameter. Free with atom_free. */

@@ -6,6 +6,7 @@
  */
 #include "atom/file/hfweights.h"
 
+#include "atom/base/assert.h"
 #include "atom/base/files.h"
 #include "atom/base/json.h"
 #include "atom/base/log.h"
@@ -64,6 +65,7 @@ static atom_status list_all(weights_writer *all)
     all->slices = more;
     for (uint32_t i = 0; i < b->n; i++) {
         file_slice *s = &more[all->n_slices++];
+        ATOM_ASSERT(b->all[i].data);
         s->buffer = &b->all[i];
         memcpy(s->name, b->all[i].name, sizeof s->name);
     }

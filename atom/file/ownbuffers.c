@@ -32,10 +32,11 @@ atom_status file_buffers_set(const char *path, graph *g, graph_buffers *buffers)
     qsort(buffers->all, buffers->n, sizeof buffers->all[0], by_name);
     for (uint32_t i = 0; i < buffers->n; i++) {
         const graph_buffer *b = &buffers->all[i];
-        bool twice = i > 0 && strcmp(b->name, b[-1].name) == 0;
-        if (twice || bsearch(b->name, g->stored, g->n_stored, sizeof *g->stored, to_stored))
-            return atom_fail(ATOM_E_FORMAT, "%s: buffer '%.128s' has the name of another tensor",
-                             path, b->name);
+        bool taken = (i > 0 && strcmp(b->name, b[-1].name) == 0) ||
+                     strcmp(b->name, "__metadata__") == 0; /* of safetensors itself */
+        if (taken || bsearch(b->name, g->stored, g->n_stored, sizeof *g->stored, to_stored))
+            return atom_fail(ATOM_E_FORMAT, "%s: buffer '%.128s' has a name that is taken", path,
+                             b->name);
         if (b->bytes > FILE_BUFFERS_BYTES_MAX - bytes)
             return atom_fail(ATOM_E_UNSUPPORTED,
                              "%s: with '%.128s' the buffers of the model's state_dict have more "

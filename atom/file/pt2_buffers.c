@@ -1,8 +1,7 @@
 /*
- * Owns the buffers that a .pt2 has in its state_dict, on their way into the model's table of them. One
- * idea: training leaves them as they are, so their bytes are kept as the archive has them, whether
- * the program reads them or not. Refuses buffers of which that is not true: those that the program changes,
- * or that are a parameter.
+ * Owns the buffers of a .pt2's state_dict on their way into the model's table of them. One idea:
+ * training leaves them as they are, so their bytes are kept as the archive has them, whether the
+ * program reads them or not. Refuses buffers that the program changes, or that are a parameter.
  */
 #include "atom/file/hfweights.h"
 #include "atom/file/pt2_inner.h"

@@ -29,9 +29,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                     c.o_bias == again.o_bias && c.mlp_bias == again.mlp_bias &&
                     memcmp(&c.rope, &again.rope, sizeof c.rope) == 0 &&
                     memcmp(&c.long_rope, &again.long_rope, sizeof c.long_rope) == 0);
-        const graph_bottlenecks *b = &c.bottlenecks, *b2 = &again.bottlenecks;
-        ATOM_ASSERT(b->n == b2->n && b->width == b2->width && b->maxout == b2->maxout &&
-                    memcmp(b->after, b2->after, b->n * sizeof *b->after) == 0);
+        const graph_bottlenecks *narrow = &c.bottlenecks, *same = &again.bottlenecks;
+        ATOM_ASSERT(narrow->n == same->n && narrow->width == same->width &&
+                    narrow->maxout == same->maxout &&
+                    memcmp(narrow->after, same->after, narrow->n * sizeof *same->after) == 0);
+        const graph_buffers *b = c.own ? c.own->buffers : NULL;
+        const graph_buffers *is = again.own ? again.own->buffers : NULL;
+        ATOM_ASSERT(!b == !is && (!b || b->n == is->n));
+        for (uint32_t i = 0; b && i < b->n; i++)
+            ATOM_ASSERT(memcmp(&b->all[i], &is->all[i], sizeof b->all[i]) == 0);
         graph_config_free(&again);
     }
     graph_config_free(&c);

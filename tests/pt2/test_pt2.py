@@ -53,14 +53,33 @@ def state_dict(path):
             for name, row in rows.items()}, {name for name, row in rows.items() if not row["is_param"]}
 
 
-def keep(source, target):
-    """The same export as if its buffers had been registered without persistent=False."""
+def unread(weights, entries, name, dtype, sizes, data):
+    """One more row of the state_dict that the program does not read; data: bytes, or whose entry it shares."""
+    folder = os.path.dirname(weights)
+    strides = [1] * len(sizes)
+    for i in reversed(range(len(sizes) - 1)):
+        strides[i] = strides[i + 1] * sizes[i + 1]
+    if isinstance(data, bytes):
+        entries[os.path.join(folder, "unread_" + name)] = data
+        data = "unread_" + name
+    return {"path_name": data, "is_param": False, "use_pickle": False, "tensor_meta": {
+        "dtype": dtype, "sizes": [{"as_int": n} for n in sizes], "strides": [{"as_int": n} for n in strides],
+        "storage_offset": {"as_int": 0}}}
+
+
+def keep(source, target, more=(), change=None):
+    """The same export as if its buffers had been registered without persistent=False. more: (name, type, sizes, data) of
+    buffers that the program does not read; change(program, weights): what else."""
     entries, (program, weights, constants) = archive(source)
     said = {name: json.loads(entries[name]) for name in (program, weights, constants)}
+    for name, *row in more:
+        said[weights]["config"][name] = unread(weights, entries, name, *row)
+    if change:
+        change(said[program], said[weights]["config"])
     for spec in said[program]["graph_module"]["signature"]["input_specs"]:
-        if "buffer" in spec:
+        name = spec.get("buffer", {}).get("buffer_name")
+        if name in said[constants]["config"]:
             spec["buffer"]["persistent"] = True
-            name = spec["buffer"]["buffer_name"]
             row = said[constants]["config"].pop(name)
             data = entries.pop(os.path.join(os.path.dirname(constants), row["path_name"]))
             row["path_name"] = "kept_" + row["path_name"]
@@ -72,14 +91,15 @@ def keep(source, target):
             z.writestr(name, data)
 
 
-def check_state(folder, model, what):
-    """The names, types and shapes of the user's state_dict; its buffers to the bit."""
+def check_state(folder, model, what, stored=None):
+    """The names, types and shapes of the user's state_dict; its buffers to the bit. stored: the type of parameters."""
     state, buffers = state_dict(model)
     written = {}
     for name in os.listdir(folder):
         if name.startswith("model") and name.endswith(".safetensors"):
             written.update(tensors(os.path.join(folder, name)))
-    check({name: t[:2] for name, t in written.items()} == {name: t[:2] for name, t in state.items()},
+    wants = {name: (t[0] if name in buffers else stored or t[0], t[1]) for name, t in state.items()}
+    check({name: t[:2] for name, t in written.items()} == wants,
           f"{what}: other tensors than state_dict has: {sorted(written.keys() ^ state.keys())}")
     check(all(written[name] == state[name] for name in buffers), f"{what}: a buffer has other bytes")
     return buffers
@@ -153,6 +173,135 @@ def one(name, model, work, data):
     return buffers
 
 
+SPECIAL = [("masks.a", 12, [2, 3], bytes([1, 0, 1, 1, 0, 1])), ("masks.steps", 5, [], struct.pack("<q", -7)),
+           ("z.half", 6, [3], b"\x01\x7e\x00\xfc\x00\x00"), ("z.brain", 13, [1, 2], b"\xc0\x7f\x01\x00"),
+           ("a.wide", 8, [2], struct.pack("<dd", 0.1, -0.0)), ("a.nan", 7, [1], b"\x01\x00\xa0\x7f")]
+
+
+def write_tensors(path, rows):
+    at, header, data = 0, {}, b""
+    for name, (dtype, shape, some) in sorted(rows.items(), key=lambda row: (-len(row[1][2]) % 8, row)):
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(some)]}
+        at += len(some)
+        data += some
+    head = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + data)
+
+
+def check_all_types(work, data):
+    """Buffers of every type that nothing reads; rounded weights, shards; files that lack one, or have another."""
+    model, out = os.path.join(work, "types.pt2"), os.path.join(work, "types")
+    keep(os.path.join(fixtures, "cis.pt2"), model, SPECIAL)
+    train(model, data, out, 4, "--save-dtype", "bf16")
+    last = os.path.join(out, "checkpoint-4")
+    buffers = check_state(last, model, "types", "BF16")
+    check(buffers == {"freqs_cis"} | {row[0] for row in SPECIAL}, f"types: buffers {buffers}")
+    shards = os.path.join(work, "types-shards")
+    run("export", "--model", last, "--output", shards, "--to", "hf", "--max-shard-size", "600", "--dtype", "fp32")
+    check(len(os.listdir(shards)) > 6, f"no shards: {os.listdir(shards)}")
+    check_state(shards, model, "types, in shards")
+    with open(os.path.join(shards, "model.safetensors.index.json")) as f:
+        check(json.load(f)["weight_map"].keys() == state_dict(model)[0].keys(), "the index has other names")
+    run("eval", "--model", shards, "--data", data, "--sequence-len", "6", "--device", "cpu")
+    one_file = os.path.join(last, "model.safetensors")
+    rows = tensors(one_file)
+    for what, row in (("missing", None), ("another type or shape", ("I64", [1], bytes(8)))):
+        write_tensors(one_file, {**{n: t for n, t in rows.items() if n != "masks.steps"},
+                                 **({"masks.steps": row} if row else {})})
+        said = run("inspect", last, code=3)
+        check("masks.steps" in said and what in said, f"{what}: {said}")
+    os.remove(one_file)
+    said = run("inspect", os.path.join(last, "config.json"), code=2)
+    check("buffers.safetensors" in said and "a.nan" in said, said)
+    # With the directory as the model its buffer is what counts; with the export it is another one.
+    train(model, data, out + "-fp32", 4)
+    last = os.path.join(out + "-fp32", "checkpoint-4")
+    rows = tensors(os.path.join(last, "model.safetensors"))
+    write_tensors(os.path.join(last, "model.safetensors"), {**rows, "masks.steps": ("I64", [], bytes(8))})
+    run("eval", "--model", last, "--data", data, "--sequence-len", "6", "--device", "cpu")
+    said = train(model, data, out + "-fp32", 8, "--resume-from-checkpoint", "auto", code=3)
+    check("masks.steps" in said and "another model" in said, said)
+
+
+def check_shares(work, data):
+    """A tied name that the program does not read, and what cannot be kept as it is."""
+    model, out = os.path.join(work, "shares.pt2"), os.path.join(work, "shares")
+
+    def untie(program, _):
+        module = program["graph_module"]
+        module["signature"]["input_specs"] = [it for it in module["signature"]["input_specs"]
+                                              if it.get("parameter", {}).get("parameter_name") != "lm_head.weight"]
+        module["graph"] = json.loads(json.dumps(module["graph"]).replace(
+            '"p_lm_head_weight"', '"p_transformer_wte_weight"'))
+
+    keep(os.path.join(fixtures, "nano.pt2"), model, change=untie)
+    train(model, data, out, 4)
+    check_state(os.path.join(out, "checkpoint-4"), model, "shares")
+
+    def mutated(program, _):
+        program["graph_module"]["signature"]["output_specs"].insert(
+            0, {"buffer_mutation": {"arg": {"name": "new"}, "buffer_name": "mask"}})
+
+    def in_place(program, _):
+        program["graph_module"]["graph"]["nodes"].insert(0, {
+            "target": "torch.ops.aten.add_.Tensor", "metadata": {}, "outputs": [{"as_tensor": {"name": "added"}}],
+            "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "b_mask"}}}, {"name": "other", "arg": {"as_int": 0}}]})
+
+    def second(program, rows):
+        program["graph_module"]["signature"]["input_specs"].append(
+            {"buffer": {"arg": {"name": "b_again"}, "buffer_name": "again", "persistent": True}})
+        rows["again"] = {**rows["first.out_proj.bias"], "is_param": False}
+
+    eight = bytes(8 << 20)
+    large = [("b0", 7, [2 << 20], eight)] + [(f"b{i}", 7, [2 << 20], "unread_b0") for i in range(1, 33)]
+    for what, more, change, words in (
+            ("changed", (), mutated, ["'mask'", "changed in forward"]),
+            ("changed in place", (), in_place, ["'mask'", "changed in forward"]),
+            ("a parameter", (), second, ["'again'", "is the parameter 'first.out_proj.bias'", "clone()"]),
+            ("complex128", [("c", 11, [1], bytes(16))], None, ["'c'", "complex64"]),
+            ("a name", [("n" * 256, 12, [1], b"1")], None, ["nnn", "255"]),
+            ("too large", large, None, ["256 MiB", "buffers", "persistent=False"])):
+        keep(os.path.join(fixtures, "mha.pt2"), model, more, change)
+        said = run("inspect", model, code=2)
+        check(all(word in said for word in words), f"{what}: the refusal is {said}")
+
+
+POOL = """
+micro_batch_size: 2
+sequence_len: 6
+max_steps: 1000000
+learning_rate: 1e-3
+dtype: fp32
+threads: 1
+execute: interpreted
+eval_steps: 0
+pool:
+  sync_steps: 4
+  fragments: 1
+  heartbeat_seconds: 0.1
+"""
+
+
+def check_pool(work, data):
+    """A joiner gets the buffers with the model; both members' files have them."""
+    model, a, b = (os.path.join(work, name) for name in ("pool.pt2", "pool-a", "pool-b"))
+    config, alone = os.path.join(work, "run.yml"), ["--listen", "127.0.0.1:0", "--no-lan", "--no-directory", "--json", "--quiet"]
+    keep(os.path.join(fixtures, "cis.pt2"), model, SPECIAL)
+    with open(config, "w") as f:
+        f.write(POOL)
+    with subprocess.Popen([atom, "pool", "create", "--config", config, "--model", model, "--data", data, "-o", a, *alone],
+                          stdout=subprocess.PIPE, text=True) as first:
+        try:
+            ticket = json.loads(first.stdout.readline())["ticket"]
+            run("pool", "join", ticket, "-o", b, "--data", data, "--max-steps", "8", *alone)
+        finally:
+            first.terminate()
+    check_state(os.path.join(b, "checkpoint-8"), model, "a joiner")
+    run("pool", "export", b, "-o", os.path.join(work, "pool-model"))
+    check_state(os.path.join(work, "pool-model"), model, "a pool's model")
+
+
 def main():
     with tempfile.TemporaryDirectory() as work:
         data = os.path.join(work, "data")
@@ -164,6 +313,9 @@ def main():
             model = os.path.join(work, name + "-kept.pt2")
             keep(os.path.join(fixtures, name + ".pt2"), model)
             check(one(name + "-kept", model, work, data) == wants, f"{name}: other buffers than {wants}")
+        check_all_types(work, data)
+        check_shares(work, data)
+        check_pool(work, data)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,
               "the refusal does not name operator and line: " + bad)

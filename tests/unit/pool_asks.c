@@ -279,6 +279,8 @@ static void files(void **state)
     refuses_file("../_train_0.bin", 10, true);
     refuses_file("tokenizer.json", (1 << 28) + 1, false);
     refuses_file("config.json", 1ull << 50, false);
+    refuses_file("buffers.safetensors", 1ull << 29, false);
+    refuses_file("buffers.safetensors", 10, true);
     refuses_file("chat_template.jinja", 1 << 22, false);
     refuses_file("chat_template.jinja", 10, true);
 }
