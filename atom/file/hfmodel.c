@@ -187,7 +187,8 @@ static atom_status resolve_config(const char *path, file_model *model)
             path);
     ATOM_TRY(file_config_read(path, &model->config, &model->source));
     const char *slash = strrchr(path, '/');
-    char *dir = slash ? atom_strndup(path, (size_t)(slash - path) + 1) : atom_strdup(".");
+    char *dir =
+        slash ? atom_strndup(path, (size_t)(slash - path) + (slash == path)) : atom_strdup(".");
     atom_status st =
         dir ? file_buffers_read(dir, model->config.own) : atom_fail_memory("a path", strlen(path));
     atom_free(dir);

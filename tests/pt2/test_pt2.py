@@ -198,9 +198,12 @@ def check_all_types(work, data):
     buffers = check_state(last, model, "types", "BF16")
     check(buffers == {"freqs_cis"} | {row[0] for row in SPECIAL}, f"types: buffers {buffers}")
     shards = os.path.join(work, "types-shards")
-    run("export", "--model", last, "--output", shards, "--to", "hf", "--max-shard-size", "600", "--dtype", "fp32")
+    run("export", "--model", last, "--output", shards, "--to", "hf", "--max-shard-size", "100", "--dtype", "fp32")
     check(len(os.listdir(shards)) > 6, f"no shards: {os.listdir(shards)}")
     check_state(shards, model, "types, in shards")
+    for name in os.listdir(shards):
+        rows = tensors(os.path.join(shards, name)) if name.endswith(".safetensors") else {}
+        check(len(rows) == 1 or sum(len(t[2]) for t in rows.values()) <= 100, f"{name} is too large")
     with open(os.path.join(shards, "model.safetensors.index.json")) as f:
         check(json.load(f)["weight_map"].keys() == state_dict(model)[0].keys(), "the index has other names")
     run("eval", "--model", shards, "--data", data, "--sequence-len", "6", "--device", "cpu")
