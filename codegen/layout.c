@@ -66,22 +66,22 @@ static bool visit_has_extra(const gen_visit *v, int32_t param)
     return false;
 }
 
-static atom_status add_extras(const gen_layout *layout, gen_visit *v, const part_sub_model *s)
+/* Appends at `next`, which is where the visit before this one ended. */
+static gen_extra *add_extras(const gen_layout *layout, gen_visit *v, const part_sub_model *s,
+                             gen_extra *next)
 {
+    v->extras = next;
     for (int32_t i = s->first_node; i < s->last_node; i++) {
         const graph_node *node = &layout->g->nodes[i];
         for (int p = 0; p < node->n_params; p++) {
             int32_t id = node->params[p];
             if (id >= v->first_param || visit_has_extra(v, id))
                 continue;
-            if (v->n_extras == GEN_EXTRAS_MAX)
-                return atom_fail(ATOM_E_UNSUPPORTED,
-                                 "more than %d shared parameters in a sub-model", GEN_EXTRAS_MAX);
             v->extras[v->n_extras++] = (gen_extra){id, v->slot_bytes};
             v->slot_bytes += atom_align(layout->g->params[id].elements * layout->wire_bytes_each);
         }
     }
-    return ATOM_OK;
+    return v->extras + v->n_extras;
 }
 
 static void boundary_fill(const graph *g, int32_t cut, gen_boundary *b)
@@ -113,7 +113,8 @@ static void fill_extents(const gen_layout *layout, gen_visit *v)
     }
 }
 
-static atom_status fill_visit(gen_layout *layout, uint32_t k)
+/* Returns where the extras of the next visit begin. */
+static gen_extra *fill_visit(gen_layout *layout, uint32_t k, gen_extra *extras)
 {
     const graph *g = layout->g;
     const part_sub_model *s = &layout->plan->sub_models[k];
@@ -133,7 +134,7 @@ static atom_status fill_visit(gen_layout *layout, uint32_t k)
     v->slot_bytes = atom_align(v->own_bytes + v->frozen_bytes);
     boundary_fill(g, s->first_node, &v->x);
     boundary_fill(g, s->last_node, &v->y);
-    return add_extras(layout, v, s);
+    return add_extras(layout, v, s, extras);
 }
 
 /* Accumulators are spaced like the canonical vector, so that a run of them is rounded at once. */
@@ -566,8 +567,16 @@ atom_status gen_layout_fill(gen_layout *layout)
 {
     ATOM_TRY(fill_params(layout));
     ATOM_TRY(fill_blocks(layout));
+    uint64_t uses = 0; /* no visit has more extras than its nodes have parameters */
+    for (uint32_t i = 0; i < layout->g->n_nodes; i++)
+        uses += (uint64_t)layout->g->nodes[i].n_params;
+    layout->extras = atom_alloc(uses, sizeof *layout->extras);
+    if (uses && !layout->extras)
+        return atom_fail_memory("the parameters that sub-models share",
+                                uses * sizeof *layout->extras);
+    gen_extra *next = layout->extras;
     for (uint32_t k = 0; k < layout->n; k++)
-        ATOM_TRY(fill_visit(layout, k));
+        next = fill_visit(layout, k, next);
     place_grads(layout);
     find_late(layout);
     return ATOM_OK;

@@ -48,7 +48,6 @@ typedef struct gen_extra {
     int32_t param;        /* a shared parameter that an earlier sub-model owns */
     uint64_t slot_offset; /* bytes, relative to the slot */
 } gen_extra;
-enum { GEN_EXTRAS_MAX = 4 };
 
 typedef struct gen_visit {
     int32_t first_param, last_param;     /* owned: [first, last) of the canonical order */
@@ -58,7 +57,7 @@ typedef struct gen_visit {
     uint64_t frozen_offset;              /* the same of the frozen ones; in the slot behind */
     uint64_t frozen_bytes;
     uint32_t n_extras;
-    gen_extra extras[GEN_EXTRAS_MAX];
+    gen_extra *extras;               /* [n_extras] in gen_layout.extras */
     uint64_t slot_bytes;             /* own, frozen and extras */
     swap_range slot;                 /* where its parameters are during a visit */
     swap_range grads;                /* f32 accumulators of owned, unshared parameters */
@@ -81,6 +80,7 @@ typedef struct gen_layout {
     uint32_t most; /* micro-batches of the largest share */
     uint32_t n;    /* sub-models */
     gen_visit *visits;
+    gen_extra *extras;     /* of all visits, one after the other */
     uint64_t *grad_offset; /* per parameter: bytes into GRAD or SHARED; frozen ones have none */
     uint64_t shared_bytes, muon_bytes;
     swap_range shared, act, workspace, tokens, losses, norms;

@@ -72,6 +72,7 @@ static atom_status lower(const graph *g, const part_plan *plan, const part_profi
     low = NULL;
 cleanup:
     atom_free(layout.grad_offset);
+    atom_free(layout.extras);
     atom_free(layout.visits);
     gen_lowered_close(&low);
     return st;

@@ -83,10 +83,7 @@ def check(run, atom, seed):
             "cpu", "--preset", "sft", "--learning-rate", 5e-3, "--micro-batch-size", 2,
             "--gradient-accumulation-steps", 2, "--sequence-len", LENGTH, "--max-steps", STEPS, "--eval-steps", 0,
             "--seed", seed, "--json", "--quiet"]
-    size, out = 200_000, None  # the smallest budget that works, nearly
-    while out is None and size < 1e8:
-        size = size * 5 // 4
-        out = atom(*args, "--device-memory", size, may_fail=True)
+    out, size = atom.in_least_memory(*args)
     summary = json.loads(out)
     assert summary["bytes_copied"]["h2d"] > 0 and summary["device_peak_bytes"] <= size, summary
     with open(os.path.join(atom.work, "out", "metrics.jsonl"), encoding="utf-8") as f:

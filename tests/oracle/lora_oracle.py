@@ -175,10 +175,10 @@ def train(run, atom, out, steps, clip, adapter="start"):
             "--max-steps", steps, "--learning-rate", run.lr, "--lr-scheduler", "constant", "--warmup-steps", 0,
             "--weight-decay", run.decay, "--adam-epsilon", 1e-4, "--max-grad-norm", clip, "--dropout", 0, "--eval-steps", 0,
             "--seed", run.seed, "--execute", "interpreted", "--json", "--quiet"]
-    size, made = 1 << 16, None if run.swap else atom(*args)
-    while made is None and size < 1e9:  # the smallest budget that works, nearly
-        size = size * 3 // 2
-        made = atom(*args, "--device-memory", size, may_fail=True)
+    if run.swap:
+        atom.in_least_memory(*args, size=1 << 16)
+    else:
+        atom(*args)
     return os.path.join(atom.work, out, f"checkpoint-{steps}")
 
 

@@ -120,12 +120,20 @@ class Atom:
         self.program, self.work, self.device = os.path.abspath(program), work, device
         self.env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
 
-    def __call__(self, *args, may_fail=False):
+    def __call__(self, *args, may_fail=False, codes=(0,)):
         done = subprocess.run([self.program, *map(str, args)], cwd=self.work, env=self.env, text=True,
                               errors="replace", stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-        if done.returncode and not may_fail:
+        if done.returncode not in codes and not may_fail:
             raise SystemExit(f"atom {' '.join(map(str, args))}: exit {done.returncode}\n{done.stderr}")
         return None if done.returncode else done.stdout
+
+    def in_least_memory(self, *args, size=200_000):
+        """What it prints within nearly the smallest device memory that it takes, and that size in bytes."""
+        out = None
+        while out is None:  # 4: not enough memory, which is no answer when there is a lot
+            size = size * 5 // 4
+            out = self(*args, "--device-memory", size, codes=(0, 4) if size < 1e9 else (0,))
+        return out, size
 
 
 def train(atom, run):
@@ -146,11 +154,8 @@ def train(atom, run):
             "--optimizer", run.optimizer, "--quiet"]
     if not run.swap:
         return json.loads(atom(*args))
-    # the smallest budget that works, nearly; a card's libraries want their room
-    size, out = 20_000 if atom.device == "cpu" else 40_000_000, None
-    while out is None and size < 1e9:
-        size = size * 5 // 4
-        out = atom(*args, "--device-memory", size, may_fail=True)
+    # a card's libraries want their room
+    out, size = atom.in_least_memory(*args, size=20_000 if atom.device == "cpu" else 40_000_000)
     summary = json.loads(out)
     assert summary["bytes_copied"]["h2d"] > 0 and summary["device_peak_bytes"] <= size, summary
     return summary
