@@ -51,6 +51,15 @@ atom_status pool_run_begin(const pool_run_config *config, pool_run **out)
     return ATOM_OK;
 }
 
+/* Its last status is kept. What ended it meanwhile is logged. */
+static void end_membership(pool_run *r)
+{
+    if (r->life && r->status)
+        gsp_pool_read_status(r->life, r->status);
+    if (gsp_pool_close(&r->life) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+}
+
 void pool_run_close(pool_run **run)
 {
     pool_run *r = *run;
@@ -58,8 +67,7 @@ void pool_run_close(pool_run **run)
     if (!r)
         return;
     pool_limits_close(&r->limits);
-    if (gsp_pool_close(&r->life) != ATOM_OK)
-        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    end_membership(r);
     trainer_close(&r->t);
     pool_anchor_close(&r->anchor);
     train_config_free(&r->config);
@@ -135,6 +143,8 @@ void pool_run_read_status(pool_run *r, bool with_hash, pool_run_status *out)
     memset(out, 0, sizeof *out);
     if (r->life)
         gsp_pool_read_status(r->life, &out->pool);
+    else
+        out->pool = *r->status;
     if (r->anchor)
         pool_anchor_read_status(r->anchor, with_hash, &out->anchor);
 }
@@ -481,6 +491,7 @@ atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
         return st;
     *orderly = true;
     say_goodbye(r);
+    end_membership(r); /* from here on the anchor is what is on disk, and what is told of it */
     if (r->ended != ATOM_OK)
         return atom_fail(r->ended, "%s", r->why);
     return r->wish == GSP_POOL_STOP ? ATOM_OK : st; /* it was asked to leave, and did */

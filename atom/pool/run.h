@@ -111,7 +111,8 @@ const trainer *pool_run_trainer(const pool_run *run);
 
 /*
  * Fetches the pool's weights where this host has none, trains, and says goodbye; after a stop it is
- * only away. *orderly (may be NULL): the steps ended as they should, and *summary says how far;
+ * only away, and either way the membership has ended: its status is the last one, the ticket "".
+ * *orderly (may be NULL): the steps ended as they should, and *summary says how far;
  * also where the membership had ended with an error, which is what is returned then.
  * Errors  ATOM_E_INTERRUPTED  a hook said stop, and the run is saved; those of trainer_run, and
  *         whatever ended the membership
