@@ -165,6 +165,22 @@ static atom_status check_beside_profile(const plan_values *v, const opt_parsed *
     return ATOM_OK;
 }
 
+/* The disk of a directory that is there is measured: 'atom train' would make one, a plan does not. */
+static atom_status check_store_dir(const plan_values *v)
+{
+    if (!v->store_dir)
+        return ATOM_OK;
+    if (v->optimizer_state == PLAN_STATE_IN_MEMORY)
+        return atom_fail(ATOM_E_USAGE, "store_dir would have no effect: optimizer_state is memory, "
+                                       "so that nothing is on disk; leave it out");
+    return atom_path_is_dir(v->store_dir)
+               ? ATOM_OK
+               : atom_fail(ATOM_E_USAGE,
+                           "--store-dir %s: there is no such directory; make it, or "
+                           "name another one on the same disk",
+                           v->store_dir);
+}
+
 /* The graph and the profile that the options describe. */
 static atom_status describe(const plan_values *v, graph **g, part_profile **profile)
 {
@@ -355,6 +371,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     if (v->picture)
         return atom_fail(ATOM_E_USAGE, "--picture draws a pool; it needs --pool FILE");
     ATOM_TRY_CLEAN(check_beside_profile(v, parsed));
+    ATOM_TRY_CLEAN(check_store_dir(v));
     if (v->output)
         ATOM_TRY_CLEAN(part_plan_check_place(v->output));
     ATOM_TRY_CLEAN(describe(v, &g, &profile));
