@@ -82,7 +82,9 @@ static bool alike(const plan_pool *p, const place_candidate *c, uint32_t a, uint
 
 static const char *why_idle(const plan_pool *p, const place_candidate *c, uint32_t host)
 {
-    const place_kind *kind = &p->kinds[c->mode == PLACE_GRADIENTS ? 0 : 1][p->hosts[host].kind];
+    const place_kind *kind =
+        &p->kinds[c->mode == PLACE_GRADIENTS ? PLAN_POOL_GRADIENTS : PLAN_POOL_PARAMETERS]
+                 [p->hosts[host].kind];
     if (c->mode == PLACE_STAGES)
         return "it is left over when hosts are shared out evenly";
     return kind->whole ? "with it everybody would be slower" : kind->whole_why;
@@ -125,6 +127,25 @@ static void print_hosts(const plan_pool *p, const place_candidate *c)
         cli_print("  and %u more hosts; --json lists them all\n", left);
 }
 
+static bool delay_pays(const plan_pool *p)
+{
+    const place_candidate *sums = &p->way[PLACE_GRADIENTS];
+    double now = sums->possible ? sums->tokens_per_second : 0;
+    return p->delayed.possible && p->delayed.n_used > 1 &&
+           p->delayed.tokens_per_second >= PLACE_DELAY_PAYS * now;
+}
+
+static void print_delay(const plan_pool *p)
+{
+    const place_candidate *c = &p->delayed;
+    if (delay_pays(p))
+        cli_print(
+            "delayed_updates   true beside sync: gradients: %u hosts, %s tokens/s, a step in "
+            "%s; gradients move\n                  while the next step is computed, and learn "
+            "less at high learning rates\n",
+            c->n_used, cli_count(c->tokens_per_second), cli_seconds(c->step_seconds));
+}
+
 static void print_advice(const plan_pool *p)
 {
     const place_candidate *w = &p->way[PLACE_PARAMETERS], *s = &p->way[PLACE_STAGES];
@@ -144,6 +165,7 @@ static void print_advice(const plan_pool *p)
                   "                  the same tokens teach less than with summed gradients\n",
                   w->sync_steps, cli_seconds(w->sync_seconds),
                   w->hidden ? "hides behind the steps" : "is not hidden: a faster line would help");
+    print_delay(p);
     if (s->possible)
         cli_print("stages            atom cannot train in stages yet; this row is a prediction%s\n",
                   p->layers->tied
@@ -278,6 +300,7 @@ static json_t *plan_json(const plan_pool *p)
     for (int mode = 0; mode < PLACE_MODES; mode++)
         json_array_append_new(ways, way_json(p, &p->way[mode]));
     json_object_set_new(top, "ways", ways);
+    json_object_set_new(top, "delayed_gradients", way_json(p, &p->delayed));
     for (uint32_t i = 0; i < p->n_changes; i++) {
         json_t *row = json_object();
         json_object_set_new(row, "change", json_string(p->changes[i].change));
@@ -302,11 +325,13 @@ atom_status pool_plan_print(const graph *g, const plan_pool_file *file, const ch
                              .codec = file->codec,
                              .sync = POOL_SYNC_PARAMETERS,
                              .audits = true};
-    request.beside[PLACE_PARAMETERS] = pool_host_bytes(&facts, false);
-    request.least_beside[PLACE_PARAMETERS] = pool_host_bytes(&facts, true);
+    request.beside[PLAN_POOL_PARAMETERS] = pool_host_bytes(&facts, false);
+    request.least_beside[PLAN_POOL_PARAMETERS] = pool_host_bytes(&facts, true);
     facts.sync = POOL_SYNC_GRADIENTS;
     facts.fragments = 1;
-    request.beside[PLACE_GRADIENTS] = pool_host_bytes(&facts, false);
+    request.beside[PLAN_POOL_GRADIENTS] = pool_host_bytes(&facts, false);
+    facts.sync = POOL_SYNC_DELAYED;
+    request.beside[PLAN_POOL_DELAYED] = pool_host_bytes(&facts, false);
     if (picture)
         ATOM_TRY(pool_picture_check(picture));
     ATOM_TRY(plan_pool_open(&request, &p));

@@ -18,7 +18,7 @@ void plan_pool_close(plan_pool **plan)
     plan_pool *p = *plan;
     if (!p)
         return;
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < PLAN_POOL_COPIES; way++) {
         for (uint32_t i = 0; p->costs[way] && i < p->problem.n_kinds; i++)
             plan_host_free(&p->costs[way][i]);
         atom_free(p->costs[way]);
@@ -75,7 +75,7 @@ static atom_status profile_of(const plan_pool *p, const plan_pool_entry *e, part
     return part_profile_model(p->g, &device, out);
 }
 
-/* The costs of the kind that entry e is the first of, for both ways of whole copies. */
+/* The costs of the kind that entry e is the first of, for all ways of whole copies. */
 static atom_status price_kind(plan_pool *p, const plan_pool_request *r, const plan_pool_entry *e,
                               uint32_t kind)
 {
@@ -87,7 +87,7 @@ static atom_status price_kind(plan_pool *p, const plan_pool_request *r, const pl
                                .micro_batches = share ? share : 1};
     atom_status st = ATOM_OK;
     ATOM_TRY_CLEAN(profile_of(p, e, &profile));
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < PLAN_POOL_COPIES; way++) {
         limits.host_beside = r->beside[way];
         limits.least_beside = r->least_beside[way];
         ATOM_TRY_CLEAN(
@@ -103,8 +103,8 @@ cleanup:
 static atom_status check_holds(const plan_pool *p, const plan_pool_entry *e, uint32_t kind)
 {
     char has[32];
-    const place_kind *k = &p->kinds[1][kind];
-    if (p->kinds[0][kind].whole || k->whole)
+    const place_kind *k = &p->kinds[PLAN_POOL_PARAMETERS][kind];
+    if (p->kinds[PLAN_POOL_GRADIENTS][kind].whole || k->whole)
         return ATOM_OK;
     for (uint32_t i = 0; i < p->layers->n; i++)
         if (place_holds(&p->problem, kind, i, i + 1))
@@ -119,7 +119,7 @@ static atom_status check_holds(const plan_pool *p, const plan_pool_entry *e, uin
 static atom_status price_kinds(plan_pool *p, const plan_pool_request *r)
 {
     const plan_pool_file *f = p->file;
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < PLAN_POOL_COPIES; way++) {
         p->costs[way] = atom_alloc(f->n_entries, sizeof *p->costs[way]);
         p->kinds[way] = atom_alloc(f->n_entries, sizeof *p->kinds[way]);
         if (!p->costs[way] || !p->kinds[way])
@@ -139,7 +139,7 @@ static atom_status price_kinds(plan_pool *p, const plan_pool_request *r)
         p->kind[i] = p->problem.n_kinds++;
         ATOM_TRY(price_kind(p, r, &f->entries[i], p->kind[i]));
     }
-    p->problem.kinds = p->kinds[1];
+    p->problem.kinds = p->kinds[PLAN_POOL_PARAMETERS];
     for (uint32_t i = 0; i < f->n_entries; i++)
         ATOM_TRY(check_holds(p, &f->entries[i], p->kind[i]));
     return ATOM_OK;
@@ -188,7 +188,7 @@ static void describe_step(plan_pool *p)
 static place_problem problem_of(const plan_pool *p, const place_problem *base, place_mode mode)
 {
     place_problem out = *base;
-    out.kinds = p->kinds[mode == PLACE_GRADIENTS ? 0 : 1];
+    out.kinds = p->kinds[mode == PLACE_GRADIENTS ? PLAN_POOL_GRADIENTS : PLAN_POOL_PARAMETERS];
     return out;
 }
 
@@ -198,6 +198,10 @@ static atom_status price_ways(plan_pool *p, const place_search *search)
         place_problem problem = problem_of(p, &p->problem, (place_mode)mode);
         ATOM_TRY(place_whole(&problem, (place_mode)mode, &p->way[mode]));
     }
+    place_problem delayed = p->problem;
+    delayed.kinds = p->kinds[PLAN_POOL_DELAYED];
+    delayed.delayed = true;
+    ATOM_TRY(place_whole(&delayed, PLACE_GRADIENTS, &p->delayed));
     ATOM_TRY(place_most(&p->problem, search, &p->way[PLACE_STAGES]));
     p->recommended = place_recommend(&p->way[PLACE_GRADIENTS], &p->way[PLACE_PARAMETERS]);
     return ATOM_OK;

@@ -24,12 +24,20 @@ typedef struct plan_pool_outcome {
     double tokens_per_second;
 } plan_pool_outcome;
 
+/* Whole copies take other memory of a host in each of these. The first two are place_mode's. */
+typedef enum plan_pool_copies {
+    PLAN_POOL_GRADIENTS,
+    PLAN_POOL_PARAMETERS,
+    PLAN_POOL_DELAYED, /* gradients, with delayed updates */
+    PLAN_POOL_COPIES
+} plan_pool_copies;
+
 typedef struct plan_pool_request {
     const graph *g;
     const plan_pool_file *file;
-    /* host memory of a whole copy beside training, by place_mode; stages: ignored */
-    uint64_t beside[PLACE_MODES], least_beside[PLACE_MODES]; /* the least: as in place_costs.h */
-    uint64_t seed;                                           /* of the search for stages */
+    /* host memory of a whole copy beside training; the least: as in place_costs.h */
+    uint64_t beside[PLAN_POOL_COPIES], least_beside[PLAN_POOL_COPIES];
+    uint64_t seed; /* of the search for stages */
 } plan_pool_request;
 
 typedef struct plan_pool {
@@ -37,13 +45,14 @@ typedef struct plan_pool {
     const plan_pool_file *file;
     plan_layers *layers;
     plan_pool_net *net;
-    place_problem problem;          /* with the kinds of averaged weights */
-    place_host *hosts;              /* n */
-    uint32_t kind[PLACE_HOSTS_MAX]; /* by entry of the file */
-    plan_host_costs *costs[2];      /* n_kinds each: of summed gradients, of averaged weights */
-    place_kind *kinds[2];           /* the same, as place wants them */
+    place_problem problem;                    /* with the kinds of averaged weights */
+    place_host *hosts;                        /* n */
+    uint32_t kind[PLACE_HOSTS_MAX];           /* by entry of the file */
+    plan_host_costs *costs[PLAN_POOL_COPIES]; /* n_kinds each */
+    place_kind *kinds[PLAN_POOL_COPIES];      /* the same, as place wants them */
     place_candidate way[PLACE_MODES];
-    int32_t recommended; /* place_mode; -1: atom cannot train it here */
+    place_candidate delayed; /* way[PLACE_GRADIENTS] with delayed updates */
+    int32_t recommended;     /* place_mode; -1: atom cannot train it here */
     uint32_t n_changes;
     int32_t changes_of; /* the way that the changes are priced for; -1: none is possible */
     plan_pool_outcome changes[PLAN_POOL_CHANGES_MAX];

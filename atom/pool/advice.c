@@ -23,8 +23,6 @@ static const struct {
 static const int64_t ladder[] = {20, 50, 100, 200, 500};
 enum { RUNGS = sizeof ladder / sizeof *ladder, MEMBERS_USUAL = 8 };
 static const double DUE_SECONDS = 600;
-/* From this many times the speed on, delayed updates are spoken of. */
-static const double DELAY_PAYS = 1.1;
 
 typedef struct reckoning {
     const pool_facts *facts;
@@ -320,7 +318,7 @@ static void explain_delay(const pool_settings *s, const pool_ways *w, pool_advic
     double gain = w->sums_seconds / w->delayed_seconds;
     pool_seconds_text(w->sums_seconds, sums);
     pool_seconds_text(w->delayed_seconds, side);
-    if (s->delayed_updates || gain >= DELAY_PAYS)
+    if (s->delayed_updates || gain >= PLACE_DELAY_PAYS)
         say(a,
             "delayed_updates%s: a step in %s instead of %s (%.2g times as fast): members compute "
             "while gradients move, and each gradient is of the weights of one step before",

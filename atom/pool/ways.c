@@ -70,7 +70,7 @@ atom_status pool_ways_price(const pool_ways_facts *f, pool_ways *out)
                        .whole_micro_seconds = f->micro_seconds,
                        .whole_update_seconds = f->update_seconds};
     copies c = {0};
-    place_candidate sums, averages;
+    place_candidate sums, side, averages;
     atom_status st = ATOM_OK;
     memset(out, 0, sizeof *out);
     if (n < 2 || !f->floats || batches < 1 || batches > 1 << 24 || f->micro_seconds <= 0)
@@ -91,23 +91,19 @@ atom_status pool_ways_price(const pool_ways_facts *f, pool_ways *out)
                        .everybody = true};
     ATOM_TRY_CLEAN(price(&p, PLACE_GRADIENTS, bytes_each(f->gradients_codec, f->floats), &sums));
     ATOM_TRY_CLEAN(price(&p, PLACE_PARAMETERS, bytes_each(f->weights_codec, f->floats), &averages));
-    double together = sums.step_seconds;
-    double side = fmax(sums.compute_seconds, sums.sync_seconds) + sums.optimizer_seconds;
-    if (f->delayed) {
-        sums.tokens_per_second *= together / side;
-        sums.bound =
-            sums.sync_seconds > sums.compute_seconds ? PLACE_BOUND_SYNC : PLACE_BOUND_COMPUTE;
-    }
+    p.delayed = true;
+    ATOM_TRY_CLEAN(price(&p, PLACE_GRADIENTS, bytes_each(f->gradients_codec, f->floats), &side));
+    const place_candidate *gradients = f->delayed ? &side : &sums;
     *out = (pool_ways){.known = true,
                        .members = n,
                        .alone = averages.tokens_per_second / n,
-                       .gradients = {sums.tokens_per_second, sums.bound},
+                       .gradients = {gradients->tokens_per_second, gradients->bound},
                        .weights = {averages.tokens_per_second, averages.bound},
-                       .sums_seconds = together,
-                       .delayed_seconds = side,
+                       .sums_seconds = sums.step_seconds,
+                       .delayed_seconds = side.step_seconds,
                        .gradients_codec = f->gradients_codec,
                        .step_tokens = batches * f->micro_tokens,
-                       .recommended = place_recommend(&sums, &averages)};
+                       .recommended = place_recommend(gradients, &averages)};
 cleanup:
     close_copies(&c);
     return st;

@@ -65,7 +65,7 @@ enum {
     PLACE_STAGES_MAX = 64,
     PLACE_EXACT_HOSTS = 8,
     PLACE_NAME_BYTES = 64,
-    PLACE_WHY_BYTES = 240,
+    PLACE_WHY_BYTES = 480,
     PLACE_UNUSED = 0xffff
 };
 
@@ -113,6 +113,7 @@ typedef struct place_problem {
     double wire_bytes;       /* per element: of weights and gradients as they are computed with */
     bool paper;              /* all-reduce by eq. 2 to the letter */
     bool everybody;          /* gradients: of all hosts that can, not of the best set of them */
+    bool delayed;            /* gradients: they move while the next step is computed */
 } place_problem;
 
 /* Whole numbers are in range, times and rates are sane, every two hosts are connected. */
@@ -140,7 +141,7 @@ typedef struct place_candidate {
     uint32_t sync_steps;         /* H; 1 with gradients and stages */
     bool hidden;                 /* parameters: H steps take at least as long as averaging */
     double tokens_per_second, step_seconds;
-    /* of a step; they add up to it */
+    /* of a step; they add up to it. link: what is not hidden behind computing */
     double compute_seconds, link_seconds, optimizer_seconds, bubble_seconds;
     double sync_seconds;          /* one all-reduce; parameters: beside H steps, not in a step */
     double communication_seconds; /* DT-FM's eq. 1: groups + pipeline; 0 for whole copies */
@@ -205,6 +206,8 @@ typedef struct place_verdict {
     int32_t recommended;    /* PLACE_GRADIENTS or PLACE_PARAMETERS; -1: atom cannot train it here */
 } place_verdict;
 
+/* From this many times the pace of gradients on, delayed ones are spoken of: they teach less. */
+#define PLACE_DELAY_PAYS 1.1
 /* Of the two ways that atom trains in the one to take; -1: neither is possible. Gradients are taken
  * where they train at least PLACE_GRADIENTS_ENOUGH times as fast as parameters do: the same tokens
  * teach more when gradients are summed. */

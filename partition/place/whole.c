@@ -83,7 +83,7 @@ static step gradients_step(const place_problem *p, const place_types *types, con
         if (k->whole_micro_seconds > kind_of(p, s.slow_host)->whole_micro_seconds)
             s.slow_host = hosts[i];
     }
-    s.seconds = s.compute + s.sync + s.update;
+    s.seconds = (p->delayed ? fmax(s.compute, s.sync) : s.compute + s.sync) + s.update;
     return s;
 }
 
@@ -193,7 +193,8 @@ static void fill_gradients(const place_problem *p, const place_types *types, con
     out->sync_steps = 1;
     out->step_seconds = s.seconds;
     out->compute_seconds = s.compute;
-    out->link_seconds = out->sync_seconds = s.sync;
+    out->link_seconds = p->delayed ? fmax(s.sync - s.compute, 0) : s.sync;
+    out->sync_seconds = s.sync;
     out->optimizer_seconds = s.update;
     out->tokens_per_second = p->micro_batches * p->micro_tokens / s.seconds;
     out->bound = s.sync > s.compute ? PLACE_BOUND_SYNC : PLACE_BOUND_COMPUTE;
@@ -254,7 +255,7 @@ atom_status place_whole(const place_problem *p, place_mode mode, place_candidate
     out->binds = out->binds_to = PLACE_UNUSED;
     uint32_t n = those_that_can(p, all);
     if (n == 0) {
-        snprintf(out->why, sizeof out->why, "no host can hold the whole model; %s: %.120s",
+        snprintf(out->why, sizeof out->why, "no host can hold the whole model; %s: %.360s",
                  p->hosts[0].name, kind_of(p, 0)->whole_why);
         return ATOM_OK;
     }

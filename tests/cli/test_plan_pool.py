@@ -45,6 +45,23 @@ class PlanPool(tool.Case):
                       "2 x friends", "one more host like friends", "fibre lines twice as fast"):
             self.assertIn(words, people)
 
+    def test_delayed_updates_where_they_pay(self):
+        boxes = "step_tokens: 1048576\nhosts: [{name: box, device: rtx-4090, host_memory: 64GiB, link: %s, count: 3}]\n"
+        for link, pays in ("fibre", True), ("lan-10g", False):
+            told = self.ask(boxes % link, "--json").json()
+            sums = next(w for w in told["ways"] if w["mode"] == "gradients")
+            side = told["delayed_gradients"]
+            longer = max(side["compute_seconds"], side["sync_seconds"]) + side["optimizer_seconds"]
+            self.assertAlmostEqual(side["step_seconds"], longer, delta=1e-9 * longer)
+            parts = sum(side[part + "_seconds"] for part in ("compute", "link", "optimizer", "bubble"))
+            self.assertAlmostEqual(side["step_seconds"], parts, delta=1e-9 * parts)
+            self.assertEqual(side["tokens_per_second"] >= 1.1 * sums["tokens_per_second"], pays, link)
+            self.assertEqual("delayed_updates" in self.ask(boxes % link).out, pays, link)
+            # A member needs 8 bytes more for each parameter.
+            more = [b["memory_bytes"] - a["memory_bytes"] for a, b in zip(sums["hosts"], side["hosts"])
+                    if a["takes_part"] and b["takes_part"]]
+            self.assertTrue(more and all(x > 0.9 * 8 * 124e6 for x in more), more)
+
     def test_matrices(self):
         hosts = "delays_csv: d.csv\nmbit_csv: m.csv\nhosts: [{name: box, device: rtx-4090, count: 3}]\n"
         self.write("d.csv", ",1,20\n1,,20\n20,20,\n")

@@ -40,6 +40,13 @@ class Refusals(tool.Case):
         self.ok("plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--host-memory", "1GiB",
                 "--gradient-accumulation-steps", 1, "--optimizer-state", "disk")
 
+    def test_a_disk_that_is_not_there_or_not_used(self):
+        store = ["plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--store-dir"]
+        self.write("file", "")
+        for place in "nowhere", "file":
+            self.fails(2, *store, self.path(place), says=[place, "no such directory"])
+        self.fails(2, *store, self.dir, "--optimizer-state", "memory", says="would have no effect")
+
     def test_a_limit_that_limits_nothing_is_said(self):
         args = ["plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--device-memory"]
         self.assertIn("more than the 23.2 GiB of NVIDIA GeForce RTX 4090", self.ok(*args, "48GiB").err)
