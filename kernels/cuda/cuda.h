@@ -36,6 +36,7 @@ uint64_t krn_cuda_linear_workspace(int backward, const int64_t dim[KRN_DIM_MAX],
                                    int gelu);
 
 uint64_t krn_cuda_lora_workspace(void);
+uint64_t krn_cuda_dora_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
 
 /* gradients.cu: exactly the bits of ref. dst and x are of `wire`. */
 void krn_cuda_round(krn_ctx *cx, void *dst, const float *src, uint64_t n, atom_dtype wire);

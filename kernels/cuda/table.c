@@ -32,6 +32,8 @@ static uint64_t workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MA
         return krn_cuda_rmsnorm_workspace(backward, dim);
     if (op == ATOM_OP_headnorm)
         return krn_cuda_headnorm_workspace(backward, dim);
+    if (op == ATOM_OP_dora)
+        return krn_cuda_dora_workspace(backward, dim);
     if (op == ATOM_OP_attention && krn_cuda_attention_workspace)
         return krn_cuda_attention_workspace(backward, dim, act);
     if (op == ATOM_OP_classifier)
