@@ -390,26 +390,41 @@ static atom_status normalize(text_encoder *e, const char **text, size_t *bytes)
     for (uint32_t i = 0, turn = 0; i < r->normal_n; i++) {
         text_normal *to = turns[turn];
         bool changed = true;
-        switch (r->normal[i]) {
+        switch (r->normal[i].kind) {
         case TEXT_NORMAL_NFC:
             ATOM_TRY(text_normal_nfc(to, *text, *bytes, &changed));
             break;
         case TEXT_NORMAL_NFKC:
-            ATOM_TRY(text_normal_nfkc(to, *text, *bytes));
+            ATOM_TRY(text_normal_form(to, TEXT_NFKC, *text, *bytes));
+            break;
+        case TEXT_NORMAL_NFD:
+            ATOM_TRY(text_normal_form(to, TEXT_NFD, *text, *bytes));
+            break;
+        case TEXT_NORMAL_NFKD:
+            ATOM_TRY(text_normal_form(to, TEXT_NFKD, *text, *bytes));
+            break;
+        case TEXT_NORMAL_NO_MARKS:
+            ATOM_TRY(text_normal_no_marks(to, *text, *bytes));
+            break;
+        case TEXT_NORMAL_LOWER:
+            ATOM_TRY(text_normal_lower(to, *text, *bytes));
+            break;
+        case TEXT_NORMAL_REPLACE:
+            ATOM_TRY(text_normal_replace(to, *text, *bytes, r->normal[i].from, r->normal[i].as));
             break;
         case TEXT_NORMAL_CHARSMAP:
             ATOM_TRY(text_charsmap_apply(r->charsmap, to, *text, *bytes));
             break;
         case TEXT_NORMAL_RUNS_TO_METASPACE:
         case TEXT_NORMAL_RUNS_TO_SPACE:
-            ATOM_TRY(
-                text_normal_runs(to, *text, *bytes,
-                                 r->normal[i] == TEXT_NORMAL_RUNS_TO_SPACE ? " " : "\xe2\x96\x81"));
+            ATOM_TRY(text_normal_runs(
+                to, *text, *bytes,
+                r->normal[i].kind == TEXT_NORMAL_RUNS_TO_SPACE ? " " : "\xe2\x96\x81"));
             break;
         case TEXT_NORMAL_STRIP_LEFT:
         case TEXT_NORMAL_STRIP_RIGHT:
-            text_strip(text, bytes, r->normal[i] == TEXT_NORMAL_STRIP_LEFT,
-                       r->normal[i] == TEXT_NORMAL_STRIP_RIGHT);
+            text_strip(text, bytes, r->normal[i].kind == TEXT_NORMAL_STRIP_LEFT,
+                       r->normal[i].kind == TEXT_NORMAL_STRIP_RIGHT);
             changed = false;
             break;
         }

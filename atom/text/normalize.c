@@ -62,11 +62,11 @@ static bool is_stable(uint32_t c)
 }
 
 /* The first character from `at` that may change, or `bytes`. */
-static size_t find_unstable(bool compatible, const char *text, size_t bytes, size_t at)
+static size_t find_unstable(text_form form, const char *text, size_t bytes, size_t at)
 {
     while (at < bytes) {
         size_t n = 1;
-        if ((uint8_t)text[at] >= 0x80 && (compatible || !is_stable(decode(text + at, &n))))
+        if ((uint8_t)text[at] >= 0x80 && (form != TEXT_NFC || !is_stable(decode(text + at, &n))))
             return at;
         at += n;
     }
@@ -74,10 +74,12 @@ static size_t find_unstable(bool compatible, const char *text, size_t bytes, siz
 }
 
 /* Appends the normal form of a stretch. */
-static atom_status append_form(text_normal *n, bool compatible, const char *text, size_t bytes)
+static atom_status append_form(text_normal *n, text_form form, const char *text, size_t bytes)
 {
     const utf8proc_option_t options =
-        UTF8PROC_STABLE | UTF8PROC_COMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+        UTF8PROC_STABLE |
+        (form == TEXT_NFC || form == TEXT_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+        (form == TEXT_NFKC || form == TEXT_NFKD ? UTF8PROC_COMPAT : 0);
     for (size_t want = bytes + 16;;) {
         if (want > n->points_capacity) {
             int32_t *grown = atom_realloc(n->points, want, sizeof *grown);
@@ -103,10 +105,10 @@ static atom_status append_form(text_normal *n, bool compatible, const char *text
     }
 }
 
-static atom_status compose(text_normal *n, bool compatible, const char *text, size_t bytes,
-                           bool *changed)
+static atom_status form_all(text_normal *n, text_form form, const char *text, size_t bytes,
+                            bool *changed)
 {
-    size_t done = 0, at = find_unstable(compatible, text, bytes, 0);
+    size_t done = 0, at = find_unstable(form, text, bytes, 0);
     *changed = at < bytes;
     n->bytes = 0;
     while (at < bytes) {
@@ -116,24 +118,81 @@ static atom_status compose(text_normal *n, bool compatible, const char *text, si
         while (end < bytes && (uint8_t)text[end] >= 0x80)
             end++;
         ATOM_TRY(text_normal_append(n, text + done, at - done));
-        ATOM_TRY(append_form(n, compatible, text + at, end - at));
+        ATOM_TRY(append_form(n, form, text + at, end - at));
         done = end;
-        at = find_unstable(compatible, text, bytes, end);
+        at = find_unstable(form, text, bytes, end);
     }
-    if (*changed || compatible)
+    if (*changed || form != TEXT_NFC)
         ATOM_TRY(text_normal_append(n, text + done, bytes - done));
     return ATOM_OK;
 }
 
 atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes, bool *changed)
 {
-    return compose(n, false, text, bytes, changed);
+    return form_all(n, TEXT_NFC, text, bytes, changed);
 }
 
-atom_status text_normal_nfkc(text_normal *n, const char *text, size_t bytes)
+atom_status text_normal_form(text_normal *n, text_form form, const char *text, size_t bytes)
 {
     bool changed;
-    return compose(n, true, text, bytes, &changed);
+    ATOM_TRY(form_all(n, form, text, bytes, &changed));
+    return changed || form != TEXT_NFC ? ATOM_OK : text_normal_append(n, text, bytes);
+}
+
+/* Bytes of the character that text starts with. */
+static size_t character(const char *text, uint32_t *c)
+{
+    size_t n = 1;
+    *c = (uint8_t)*text < 0x80 ? (uint8_t)*text : decode(text, &n);
+    return n;
+}
+
+atom_status text_normal_no_marks(text_normal *n, const char *text, size_t bytes)
+{
+    uint32_t c;
+    n->bytes = 0;
+    for (size_t at = 0, each; at < bytes; at += each) {
+        each = character(text + at, &c);
+        utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+        if (category != UTF8PROC_CATEGORY_MN && category != UTF8PROC_CATEGORY_MC &&
+            category != UTF8PROC_CATEGORY_ME)
+            ATOM_TRY(text_normal_append(n, text + at, each));
+    }
+    return ATOM_OK;
+}
+
+atom_status text_normal_lower(text_normal *n, const char *text, size_t bytes)
+{
+    static const char dotted[] = "i\xcc\x87"; /* of U+0130, the only one that becomes two */
+    uint32_t c;
+    n->bytes = 0;
+    for (size_t at = 0, each; at < bytes; at += each) {
+        char lower[4];
+        each = character(text + at, &c);
+        size_t made = (size_t)utf8proc_encode_char(utf8proc_tolower((utf8proc_int32_t)c),
+                                                   (utf8proc_uint8_t *)lower);
+        if (c == 0x130)
+            ATOM_TRY(text_normal_append(n, dotted, sizeof dotted - 1));
+        else
+            ATOM_TRY(text_normal_append(n, lower, made));
+    }
+    return ATOM_OK;
+}
+
+atom_status text_normal_replace(text_normal *n, const char *text, size_t bytes, const char *from,
+                                const char *as)
+{
+    size_t each = strlen(from), end;
+    n->bytes = 0;
+    for (size_t at = 0; at < bytes; at = end + each) {
+        const char *found = memmem(text + at, bytes - at, from, each);
+        end = found ? (size_t)(found - text) : bytes;
+        ATOM_TRY(text_normal_append(n, text + at, end - at));
+        if (!found)
+            break;
+        ATOM_TRY(text_normal_append(n, as, strlen(as)));
+    }
+    return ATOM_OK;
 }
 
 atom_status text_normal_runs(text_normal *n, const char *text, size_t bytes, const char *as)

@@ -1,5 +1,5 @@
 /*
- * Unicode normal form C (UAX 15), and the spaces of metaspace tokenizers.
+ * Unicode normal forms (UAX 15), marks, cases, and the spaces of metaspace tokenizers.
  */
 #ifndef ATOM_TEXT_NORMALIZE_H
 #define ATOM_TEXT_NORMALIZE_H
@@ -26,8 +26,18 @@ void text_normal_fini(text_normal *n);
 ATOM_MUST atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes,
                                       bool *changed);
 
-/* n->text becomes the NFKC of a valid UTF-8 text. */
-ATOM_MUST atom_status text_normal_nfkc(text_normal *n, const char *text, size_t bytes);
+typedef enum text_form { TEXT_NFC, TEXT_NFKC, TEXT_NFD, TEXT_NFKD } text_form;
+/* n->text becomes that form of a valid UTF-8 text. */
+ATOM_MUST atom_status text_normal_form(text_normal *n, text_form form, const char *text,
+                                       size_t bytes);
+
+/* n->text becomes the text without its combining marks (general category M). */
+ATOM_MUST atom_status text_normal_no_marks(text_normal *n, const char *text, size_t bytes);
+/* ... in lower case, character by character: a final sigma is one like the others. */
+ATOM_MUST atom_status text_normal_lower(text_normal *n, const char *text, size_t bytes);
+/* ... with `as` for each `from`, which is not empty, from left to right. */
+ATOM_MUST atom_status text_normal_replace(text_normal *n, const char *text, size_t bytes,
+                                          const char *from, const char *as);
 
 /* n->text gets more text behind it. */
 ATOM_MUST atom_status text_normal_append(text_normal *n, const char *text, size_t bytes);

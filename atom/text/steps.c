@@ -62,11 +62,11 @@ static const json_t *step_at(const json_t *step, const char *list, size_t i)
     return i == 0 && !absent(step) ? step : NULL;
 }
 
-static atom_status add_normal(steps *s, text_normal_step kind)
+static atom_status add_normal(steps *s, text_normal_kind kind)
 {
     if (s->r->normal_n == TEXT_NORMAL_STEPS_MAX)
         return unsupported(s, "normalizer", "a sequence of too many steps");
-    s->r->normal[s->r->normal_n++] = kind;
+    s->r->normal[s->r->normal_n++] = (text_normal_step){.kind = kind};
     return ATOM_OK;
 }
 
@@ -90,17 +90,43 @@ static atom_status read_strip(steps *s, const json_t *step)
                : ATOM_OK;
 }
 
+/* One text for another. */
+static atom_status read_replace(steps *s, const char *from, const char *as)
+{
+    ATOM_TRY(add_normal(s, TEXT_NORMAL_REPLACE));
+    text_normal_step *step = &s->r->normal[s->r->normal_n - 1];
+    if (strlen(from) >= sizeof step->from || strlen(as) >= sizeof step->as)
+        return unsupported(s, "normalizer", "a Replace of a text of more than 15 bytes");
+    memcpy(step->from, from, strlen(from));
+    memcpy(step->as, as, strlen(as));
+    return ATOM_OK;
+}
+
+/* Steps of which nothing more is to be said. */
+static const struct {
+    const char *type;
+    text_normal_kind kind;
+} plain[] = {{"NFC", TEXT_NORMAL_NFC},
+             {"NFKC", TEXT_NORMAL_NFKC},
+             {"NFD", TEXT_NORMAL_NFD},
+             {"NFKD", TEXT_NORMAL_NFKD},
+             {"StripAccents", TEXT_NORMAL_NO_MARKS},
+             {"Lowercase", TEXT_NORMAL_LOWER}};
+
 /* A step of a Unigram tokenizer before spaces are replaced; *known: it is one. */
 static atom_status read_unigram_step(steps *s, const json_t *step, bool *known)
 {
     const char *content = text_of(step, "content");
     const char *regex = text_of(json_object_get(step, "pattern"), "Regex");
+    const char *from = text_of(json_object_get(step, "pattern"), "String");
     bool runs = is(step, "Replace") && strcmp(regex, " {2,}") == 0;
+    bool spaces = strcmp(from, " ") == 0 && strcmp(content, METASPACE) == 0;
     *known = true;
-    if (is(step, "NFC"))
-        return add_normal(s, TEXT_NORMAL_NFC);
-    if (is(step, "NFKC"))
-        return add_normal(s, TEXT_NORMAL_NFKC);
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (is(step, plain[i].type))
+            return add_normal(s, plain[i].kind);
+    if (is(step, "Replace") && *from && !spaces)
+        return read_replace(s, from, content);
     if (is(step, "Precompiled"))
         return read_charsmap(s, step);
     if (is(step, "Strip"))

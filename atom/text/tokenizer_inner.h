@@ -23,16 +23,26 @@ static const uint32_t TEXT_NO_RANK = UINT32_MAX;
 static const uint32_t TEXT_NO_ID = UINT32_MAX;
 
 /* What a Unigram tokenizer does to a text before it is cut, in the file's order. */
-typedef enum text_normal_step {
+typedef enum text_normal_kind {
     TEXT_NORMAL_NFC,
     TEXT_NORMAL_NFKC,
+    TEXT_NORMAL_NFD,
+    TEXT_NORMAL_NFKD,
+    TEXT_NORMAL_NO_MARKS,
+    TEXT_NORMAL_LOWER,
+    TEXT_NORMAL_REPLACE,
     TEXT_NORMAL_CHARSMAP,
     TEXT_NORMAL_STRIP_LEFT,
     TEXT_NORMAL_STRIP_RIGHT,
     TEXT_NORMAL_RUNS_TO_METASPACE, /* two and more spaces */
     TEXT_NORMAL_RUNS_TO_SPACE,
+} text_normal_kind;
+enum { TEXT_NORMAL_STEPS_MAX = 8, TEXT_REPLACE_BYTES = 16 };
+
+typedef struct text_normal_step {
+    text_normal_kind kind;
+    char from[TEXT_REPLACE_BYTES], as[TEXT_REPLACE_BYTES]; /* of a replacement */
 } text_normal_step;
-enum { TEXT_NORMAL_STEPS_MAX = 8 };
 
 /* How text becomes pieces, for tokenizers of others. Zero and GPT-2's pattern: as GPT-2. */
 typedef struct text_recipe {

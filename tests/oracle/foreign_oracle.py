@@ -64,13 +64,15 @@ EDGES = words.ADVERSARIAL + SPECIAL + [
 def same_tables():
     """The code points that the library and Python normalise alike, alone and beside marks."""
     import unicodedata
+    bare, lower = normalizers.StripAccents().normalize_str, normalizers.Lowercase().normalize_str
     nfc, nfkc, new = normalizers.NFC().normalize_str, normalizers.NFKC().normalize_str, set()
     for c in words.ASSIGNED:
         x = chr(c)
         probes = [x]
         if unicodedata.combining(x):
             probes += ["a\u0345" + x, "a" + x + "\u0334"]
-        if any(nfc(p) != unicodedata.normalize("NFC", p) for p in probes) or nfkc(x) != unicodedata.normalize("NFKC", x):
+        marks = unicodedata.category(x)[0] == "M" and bare(x) or lower(x) != x.lower()
+        if any(nfc(p) != unicodedata.normalize("NFC", p) for p in probes) or nfkc(x) != unicodedata.normalize("NFKC", x) or marks:
             new.add(c)
         parts = unicodedata.normalize("NFD", x)
         if len(parts) > 1 and nfc(parts) != unicodedata.normalize("NFC", parts):
