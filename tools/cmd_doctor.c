@@ -5,6 +5,7 @@
  */
 #include "tools/cli.h"
 
+#include "atom/text/parquet.h"
 #include "codegen/build.h"
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
@@ -178,6 +179,15 @@ static json_t *libraries_report(void)
     return all;
 }
 
+/* Who reads Parquet: pyarrow's version, or the reason why nobody does. */
+static json_t *parquet_report(void)
+{
+    char version[32];
+    if (text_parquet_version(version) == ATOM_OK)
+        return json_pack("{s:s, s:n}", "pyarrow", version, "reason");
+    return json_pack("{s:n, s:s}", "pyarrow", "reason", atom_fail_message());
+}
+
 static json_t *limit(int which)
 {
     struct rlimit r;
@@ -284,6 +294,8 @@ static json_t *report(void)
     if (r)
         json_object_set_new(r, "store", store_report());
     if (r)
+        json_object_set_new(r, "parquet", parquet_report());
+    if (r)
         json_object_set_new(r, "notes", notes_report(r));
     return r;
 }
@@ -348,6 +360,17 @@ static void print_machine(const json_t *r)
               json_object_get(cuda, "used") == json_true() ? "" : "not used: ", why);
 }
 
+static void print_parquet(const json_t *parquet)
+{
+    const char *version = json_string_value(json_object_get(parquet, "pyarrow"));
+    const char *reason = json_string_value(json_object_get(parquet, "reason"));
+    static const char prefix[] = "parquet: ";
+    if (version)
+        cli_print("parquet     read by pyarrow %s\n", version);
+    else if (reason && strncmp(reason, prefix, sizeof prefix - 1) == 0)
+        cli_print("parquet     not read: %s\n", reason + sizeof prefix - 1);
+}
+
 static void print_software(const json_t *r)
 {
     const json_t *compiler = json_object_get(r, "compiler"), *entry;
@@ -359,7 +382,9 @@ static void print_software(const json_t *r)
     cli_print("libraries  ");
     json_object_foreach(json_object_get(r, "libraries"), key, value)
         cli_print(" %s %s", key, json_is_string(value) ? json_string_value(value) : "(off)");
-    cli_print("\nlimits     ");
+    cli_print("\n");
+    print_parquet(json_object_get(r, "parquet"));
+    cli_print("limits     ");
     json_object_foreach(json_object_get(r, "limits"), key, value)
     {
         if (json_is_null(value))

@@ -208,20 +208,21 @@ static atom_status ask(void *ctx, const json_t *root, uint64_t line, bool *stop)
 atom_status text_questions_read(const char *path, uint64_t limit, text_question_fn fn, void *ctx,
                                 uint64_t *n)
 {
-    asking a = {.name = path, .fn = fn, .ctx = ctx, .limit = limit};
+    asking a = {.fn = fn, .ctx = ctx, .limit = limit};
     text_input *in = NULL;
     text_block b = {0};
     bool stop = false;
     atom_status st;
-    if (!text_input_is_jsonl(path))
+    if (!text_input_is_lines(path))
         return atom_fail(ATOM_E_USAGE,
                          "%s: questions are one JSON object per line, in a file named .jsonl (also "
-                         "as .gz or .zst); rename or convert it",
+                         "as .gz or .zst), or the rows of a .parquet; rename or convert it",
                          path);
     ATOM_TRY_CLEAN(text_input_open(&path, 1, 0, &in));
     do {
         text_block_fini(&b);
         ATOM_TRY_CLEAN(text_input_next(in, &b));
+        a.name = b.name;
         if (b.data)
             ATOM_TRY_CLEAN(text_block_objects(&b, ask, &a, &stop));
     } while (b.data && !stop);

@@ -7,6 +7,7 @@
 
 #include "atom/base/json.h"
 #include "atom/base/mem.h"
+#include "atom/text/parquet.h"
 #include "atom/text/records.h"
 #include "atom/text/split.h"
 #include "atom/text/unpack.h"
@@ -33,7 +34,8 @@ struct text_input {
     size_t block_bytes;
     text_cut cut;
     uint64_t bytes;
-    text_unpack *stream; /* of the open file; NULL: none */
+    text_unpack *stream; /* of the open file; NULL: none, or it is Parquet */
+    text_parquet *rows;  /* of the open file, if it is */
     uint64_t used;       /* of its bytes, for the blocks given out */
     char *pending;       /* read, not yet given out */
     size_t pending_n, pending_capacity;
@@ -54,9 +56,14 @@ static bool ends_with(const char *path, const char *suffix)
     return n > suffix_n && strncasecmp(path + n - suffix_n, suffix, suffix_n) == 0;
 }
 
-bool text_input_is_jsonl(const char *path)
+static bool is_parquet(const char *path)
 {
-    return ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
+    return ends_with(path, ".parquet");
+}
+
+bool text_input_is_lines(const char *path)
+{
+    return ends_with(path, ".jsonl") || ends_with(path, ".ndjson") || is_parquet(path);
 }
 
 static atom_status check_file(const char *path, uint64_t *bytes)
@@ -66,23 +73,23 @@ static atom_status check_file(const char *path, uint64_t *bytes)
         return errno == ENOENT || errno == ENOTDIR
                    ? atom_fail(ATOM_E_FORMAT, "%s: no such file", path)
                    : atom_fail_errno(errno, "cannot read %s", path);
-    if (ends_with(path, ".parquet"))
-        return atom_fail(ATOM_E_USAGE,
-                         "%s: atom does not read parquet; convert it: python3 -c \"import json, "
-                         "pyarrow.parquet as p; [print(json.dumps(r)) for r in "
-                         "p.read_table('%s').to_pylist()]\" > data.jsonl",
-                         path, path);
-    if (!text_input_is_jsonl(path) && !ends_with(path, ".txt") && !ends_with(path, ".json") &&
+    if (!text_input_is_lines(path) && !ends_with(path, ".txt") && !ends_with(path, ".json") &&
         !ends_with(path, ".csv"))
-        return atom_fail(ATOM_E_USAGE,
-                         "%s: input is .txt (one document per file), .jsonl (one object per line), "
-                         ".json (an array of them) or .csv (with a header), also as .gz or .zst; "
-                         "rename or convert it",
-                         path);
+        return atom_fail(
+            ATOM_E_USAGE,
+            "%s: input is .txt (one document per file), .jsonl (one object per line), "
+            ".json (an array of them) or .csv (with a header), also as .gz or .zst, or "
+            ".parquet; rename or convert it",
+            path);
+    if (S_ISDIR(info.st_mode))
+        return atom_fail(ATOM_E_USAGE, "%s is a directory; name the files in it", path);
     if (!S_ISREG(info.st_mode))
         return atom_fail(ATOM_E_USAGE, "%s is not a plain file; save it to one first", path);
+    if (is_parquet(path) && path[text_unpack_stem(path)])
+        return atom_fail(ATOM_E_USAGE, "%s: Parquet is packed already; unpack it to .parquet first",
+                         path);
     *bytes += (uint64_t)info.st_size;
-    return ATOM_OK;
+    return is_parquet(path) ? text_parquet_check(path, (uint64_t)info.st_size) : ATOM_OK;
 }
 
 atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_bytes,
@@ -115,6 +122,7 @@ void text_input_close(text_input **input)
     if (!in)
         return;
     text_unpack_close(&in->stream);
+    text_parquet_close(&in->rows);
     text_table_fini(&in->table);
     for (uint32_t i = 0; i < in->names_n; i++)
         atom_free(in->names[i]);
@@ -162,9 +170,10 @@ static atom_status fill(text_input *in, size_t want)
         in->pending_capacity = want;
     }
     while (in->pending_n < want && !in->end_of_file) {
-        size_t n = 0;
-        ATOM_TRY(
-            text_unpack_read(in->stream, in->pending + in->pending_n, want - in->pending_n, &n));
+        size_t n = 0, room = want - in->pending_n;
+        char *end = in->pending + in->pending_n;
+        ATOM_TRY(in->rows ? text_parquet_read(in->rows, end, room, &n)
+                          : text_unpack_read(in->stream, end, room, &n));
         in->end_of_file = n == 0;
         in->pending_n += n;
     }
@@ -254,7 +263,7 @@ static atom_status hand_out(text_input *in, size_t cut, text_block *b)
             return atom_fail_memory("a block of text", left);
         memcpy(rest, in->pending + cut, left);
     }
-    uint64_t used = text_unpack_used(in->stream);
+    uint64_t used = in->rows ? text_parquet_used(in->rows) : text_unpack_used(in->stream);
     *b = (text_block){.name = in->name,
                       .data = in->pending,
                       .bytes = cut,
@@ -279,10 +288,12 @@ static atom_status hand_out(text_input *in, size_t cut, text_block *b)
 
 static atom_status next_file(text_input *in)
 {
-    ATOM_TRY(text_unpack_open(in->paths[in->file], &in->stream));
+    const char *path = in->paths[in->file];
+    ATOM_TRY(is_parquet(path) ? text_parquet_open(path, &in->rows)
+                              : text_unpack_open(path, &in->stream));
     in->used = 0;
     in->shape = PLAIN; /* until its first bytes are here */
-    in->name = in->paths[in->file];
+    in->name = path;
     in->at_byte = 0;
     in->at_line = 1;
     in->pending_n = 0;
@@ -307,10 +318,10 @@ static atom_status find_shape(text_input *in)
     const char *path = in->name = in->paths[in->file];
     size_t i = 0;
     in->shape = ends_with(path, ".txt") ? PLAIN : LINES;
-    if (ends_with(path, ".csv")) {
+    if (ends_with(path, ".csv"))
         in->shape = TABLE;
+    if (in->shape == TABLE || in->rows)
         return name_records(in, "row");
-    }
     if (!ends_with(path, ".json"))
         return ATOM_OK;
     for (size_t want = in->block_bytes; i == in->pending_n && !in->end_of_file; want *= 2) {
@@ -343,7 +354,7 @@ static size_t find_cut(const text_input *in)
 atom_status text_input_next(text_input *in, text_block *b)
 {
     while (in->file < in->n) {
-        if (!in->stream) {
+        if (!in->stream && !in->rows) {
             ATOM_TRY(next_file(in));
             ATOM_TRY(find_shape(in));
         }
@@ -356,6 +367,7 @@ atom_status text_input_next(text_input *in, text_block *b)
                 break;
         }
         text_unpack_close(&in->stream);
+        text_parquet_close(&in->rows);
         in->file++;
     }
     *b = (text_block){0};

@@ -34,13 +34,14 @@ enum { TEXT_UNCUT_MAX = 1 << 30 };
 
 /*
  * Checks that every file is there and of a known kind: .txt, .jsonl, .ndjson, .json (an array of
- * objects, or lines), .csv (records.h), or one of these as .gz or .zst (unpack.h). block_bytes is a lower bound; 0: 1 MiB.
+ * objects, or lines), .csv (records.h), or one of these as .gz or .zst (unpack.h); or .parquet
+ * (parquet.h). block_bytes is a lower bound; 0: 1 MiB.
  */
 ATOM_MUST atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_bytes,
                                       text_input **out);
 void text_input_close(text_input **in);
-/* Is it JSONL, by its name? */
-bool text_input_is_jsonl(const char *path);
+/* Does each of its lines or rows hold an object: is it JSONL or Parquet, by its name? */
+bool text_input_is_lines(const char *path);
 bool text_input_has_records(const text_input *in); /* is any of the files no .txt? */
 uint64_t text_input_bytes(const text_input *in);   /* of all files, as they are on disk */
 /* How a .txt may be cut; at first TEXT_CUT_BEFORE_NEWLINE. TEXT_CUT_NONE: each is one block. */

@@ -253,8 +253,6 @@ class Bring(tool.Case):
         for content, says in (("text,text\na,b\n", 'two columns of the header are called "text"'),
                               ("text;id\na;1\n", 'the header is one column, "text;id"')):
             self.fails(3, "data", "prepare", "-i", self.write("bad.csv", content), "-o", "d", says=["bad.csv: ", says])
-        self.write("in.parquet", "PAR1")
-        self.fails(2, "data", "prepare", "-i", "in.parquet", "-o", "d", says=["read_table('in.parquet')", "> data.jsonl"])
         self.fails(2, "data", "prepare", "-i", self.write("in.xlsx", "x"), "-o", "d", says=[".csv (with a header)"])
 
     def test_tokenizers_that_are_none(self):
