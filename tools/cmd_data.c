@@ -41,7 +41,7 @@ static const opt_spec prepare_specs[] = {
     {.name = "input", .type = OPT_LIST, AT(input), .value = "FILE...", .letter = 'i',
      .flags = OPT_REQUIRED,
      .help = ".txt: one document each; .jsonl: one text or chat per line; .json: an array of them; "
-             ".csv: one per row, with a header; also as .gz or .zst."},
+             ".csv: one per row, with a header; also as .gz or .zst; .parquet by Python's pyarrow (ATOM_PYTHON)."},
     {.name = "tokenizer", .type = OPT_TEXT, AT(tokenizer), .fallback = "bytes",
      .value = "bytes|bpe:N|FILE",
      .help = "bytes: one token per byte. bpe:N: byte-level BPE with a vocabulary of N, trained on "

@@ -34,7 +34,7 @@ static const opt_spec specs[] = {
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
      .help = "Measures the loss: a directory made by 'atom data prepare'."},
     {.name = "choices", .type = OPT_TEXT, AT(choices), .value = "FILE",
-     .help = "Measures accuracy on questions: .jsonl, also as .gz or .zst. Known lines: HellaSwag "
+     .help = "Measures accuracy on questions: .jsonl, also as .gz or .zst, or .parquet. Known lines: HellaSwag "
              "(ctx, endings, label); question or prompt, choices, answer (from 0, or \"A\"); ARC "
              "(question, choices with text and label, answerKey); PIQA (goal, sol1, sol2, label). "
              "acc: the answer with the largest sum of log-probabilities of its tokens is right; "
