@@ -130,6 +130,34 @@ static atom_status take_llama(taking *t)
     return file_gguf_take_rope(t->f, t->arch, c);
 }
 
+/* GPT-2's files may have the tied head a second time. */
+static atom_status take_gpt2(taking *t)
+{
+    const file_gguf_in_tensor *a = file_gguf_find_tensor(t->f, "token_embd.weight");
+    const file_gguf_in_tensor *b = file_gguf_find_tensor(t->f, "output.weight");
+    float *x = NULL, *y = NULL;
+    bool same = !b || (a->rank == b->rank && a->elements == b->elements);
+    atom_status st = ATOM_OK;
+    t->c->epsilon = real(t, "attention.layer_norm_epsilon", 1e-5);
+    if (b && same) {
+        x = atom_alloc(FILE_BAND_ELEMENTS, sizeof *x);
+        y = atom_alloc(FILE_BAND_ELEMENTS, sizeof *y);
+        if (!x || !y)
+            ATOM_TRY_CLEAN(atom_fail_memory("comparing weights", 2 * FILE_BAND_ELEMENTS * 4));
+    }
+    for (uint64_t at = 0, some; b && same && at < a->elements; at += some) {
+        some = a->elements - at < FILE_BAND_ELEMENTS ? a->elements - at : FILE_BAND_ELEMENTS;
+        ATOM_TRY_CLEAN(file_gguf_read_f32(t->f, a, at, some, x));
+        ATOM_TRY_CLEAN(file_gguf_read_f32(t->f, b, at, some, y));
+        same = memcmp(x, y, some * sizeof *x) == 0;
+    }
+    t->c->untied = !same;
+cleanup:
+    atom_free(x);
+    atom_free(y);
+    return st;
+}
+
 static atom_status take_numbers(taking *t)
 {
     graph_config *c = t->c;
@@ -146,7 +174,7 @@ static atom_status take_numbers(taking *t)
     c->inner = number(t, "feed_forward_length", 0);
     c->init_std = 0.02f;
     if (c->family == GRAPH_GPT2)
-        c->epsilon = real(t, "attention.layer_norm_epsilon", 1e-5);
+        ATOM_TRY(take_gpt2(t));
     else
         ATOM_TRY(take_llama(t));
     st = graph_model_check(c);
@@ -248,37 +276,17 @@ static atom_status take_slice(const loading *l, const file_slice *s)
     return file_gguf_turned(l->c, s->name) ? take_turned(l, s, t, to) : take_plain(l, s, t, to);
 }
 
-/* A head beside a tied embedding must be the embedding. */
-static atom_status check_head(const loading *l)
-{
-    const file_gguf_in_tensor *a = file_gguf_find_tensor(l->f, "token_embd.weight");
-    const file_gguf_in_tensor *b = file_gguf_find_tensor(l->f, "output.weight");
-    uint64_t half = l->room / 2 / FILE_GGUF_Q8_BLOCK * FILE_GGUF_Q8_BLOCK;
-    bool same = a->rank == b->rank && a->elements == b->elements;
-    for (uint64_t at = 0, some; same && at < a->elements; at += some) {
-        some = a->elements - at < half ? a->elements - at : half;
-        ATOM_TRY(file_gguf_read_f32(l->f, a, at, some, l->buffer));
-        ATOM_TRY(file_gguf_read_f32(l->f, b, at, some, l->rows));
-        same = memcmp(l->buffer, l->rows, some * sizeof *l->rows) == 0;
-    }
-    return same ? ATOM_OK
-                : atom_fail(
-                      ATOM_E_UNSUPPORTED,
-                      "%s: output.weight differs from token_embd.weight; GPT-2 needs a tied head",
-                      l->f->path);
-}
-
 /* Every tensor was asked for, but for those that have another place. */
 static atom_status check_rest(const loading *l, const graph_config *c, uint32_t n)
 {
     uint32_t ropes = 0;
     for (uint32_t i = 0; i < l->f->n_tensors; i++)
         ropes += file_gguf_is_rope(l->f->tensors[i].name);
-    bool head = !c->untied && file_gguf_find_tensor(l->f, "output.weight");
+    bool head = !c->untied && file_gguf_find_tensor(l->f, "output.weight"); /* a second copy */
     if (l->f->n_tensors != n + ropes + (head ? 1 : 0))
         return atom_fail(ATOM_E_FORMAT, "%s has %u tensors, but this model has %u", l->f->path,
                          l->f->n_tensors, n);
-    return head ? check_head(l) : ATOM_OK;
+    return ATOM_OK;
 }
 
 atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_config *c, const graph *g,

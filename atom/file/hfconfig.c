@@ -126,7 +126,6 @@ static atom_status check_spelling(const char *path, const json_t *root)
 static atom_status check_mathematics(const char *path, const json_t *root)
 {
     ATOM_TRY(check_activation(path, root));
-    ATOM_TRY(file_check_flag(path, root, "tie_word_embeddings", true));
     ATOM_TRY(file_check_flag(path, root, "scale_attn_weights", true));
     ATOM_TRY(file_check_flag(path, root, "scale_attn_by_inverse_layer_idx", false));
     ATOM_TRY(file_check_flag(path, root, "reorder_and_upcast_attn", false));
@@ -143,6 +142,7 @@ static atom_status take_numbers(const char *path, const json_t *root, graph_conf
 {
     atom_status st = ATOM_OK;
     int64_t context = 1024;
+    bool tied;
     ATOM_TRY(file_take_int(path, root, "vocab_size", NULL, 50257, &c->vocab_size));
     ATOM_TRY(file_take_int(path, root, "n_ctx", NULL, 1024, &context));
     ATOM_TRY(file_take_int(path, root, "n_positions", "max_position_embeddings", context,
@@ -158,6 +158,8 @@ static atom_status take_numbers(const char *path, const json_t *root, graph_conf
     ATOM_TRY(file_take_real(path, root, "embd_pdrop", 0.1, &c->embd_pdrop));
     ATOM_TRY(file_take_real(path, root, "attn_pdrop", 0.1, &c->attn_pdrop));
     ATOM_TRY(file_take_real(path, root, "resid_pdrop", 0.1, &c->resid_pdrop));
+    ATOM_TRY(file_take_flag(path, root, "tie_word_embeddings", true, &tied));
+    c->untied = !tied;
     file_take_name(root, GRAPH_GPT2, c->name);
     st = graph_gpt2_check(c);
     if (st != ATOM_OK)
@@ -267,8 +269,8 @@ static atom_status set_keys(json_t *root, const graph_config *c, int64_t end_tok
         "gelu_new", "layer_norm_epsilon", file_neat(c->epsilon), "initializer_range",
         file_neat(c->init_std), "embd_pdrop", file_neat(c->embd_pdrop), "attn_pdrop",
         file_neat(c->attn_pdrop), "resid_pdrop", file_neat(c->resid_pdrop), "tie_word_embeddings",
-        1, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0, "reorder_and_upcast_attn",
-        0, "_name_or_path", c->name[0] ? c->name : "gpt2");
+        (int)!c->untied, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0,
+        "reorder_and_upcast_attn", 0, "_name_or_path", c->name[0] ? c->name : "gpt2");
     int failed = !ours || json_object_update(root, ours) < 0;
     json_decref(ours);
     failed = failed || set_token(root, "bos_token_id", kept ? root : NULL, end_token) < 0 ||

@@ -47,16 +47,6 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
     return ATOM_OK;
 }
 
-static atom_status take_flag(const char *path, const json_t *root, const char *key, bool fallback,
-                             bool *out)
-{
-    const json_t *value = atom_json_present(root, key);
-    if (value && !json_is_boolean(value))
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be true or false", path, key);
-    *out = value ? json_is_true(value) : fallback;
-    return ATOM_OK;
-}
-
 /* layer_types (5), or NULL: one known name for each layer, whether windows are used or not. */
 static atom_status open_layer_types(const char *path, const json_t *root, const graph_config *c,
                                     const json_t **types)
@@ -107,7 +97,7 @@ static atom_status refuse_window(const char *path, const json_t *root, const gra
 {
     int64_t window = c->positions;
     bool used = true;
-    ATOM_TRY(take_flag(path, root, "use_sliding_window", true, &used));
+    ATOM_TRY(file_take_flag(path, root, "use_sliding_window", true, &used));
     if (!used)
         return ATOM_OK;
     ATOM_TRY(file_take_int(path, root, "sliding_window", NULL, c->positions, &window));
@@ -177,7 +167,7 @@ static atom_status take_window(const char *path, const json_t *root, graph_confi
     ATOM_TRY(take_layer_types(path, root, c, &full));
     if (traits->windows == GRAPH_WINDOW_NEVER)
         return refuse_window(path, root, c, full);
-    ATOM_TRY(take_flag(path, root, "use_sliding_window", !later, &used));
+    ATOM_TRY(file_take_flag(path, root, "use_sliding_window", !later, &used));
     if (!used || json_is_null(json_object_get(root, "sliding_window")))
         return ATOM_OK;
     bool zero = json_is_integer(all) && json_integer_value(all) == 0;
@@ -196,14 +186,14 @@ static atom_status take_biases(const char *path, const json_t *root, graph_confi
 {
     const graph_traits *traits = graph_family_traits(c->family);
     bool tied = false;
-    ATOM_TRY(take_flag(path, root, "tie_word_embeddings", !c->untied, &tied));
+    ATOM_TRY(file_take_flag(path, root, "tie_word_embeddings", !c->untied, &tied));
     c->untied = !tied;
     if (traits->attention_bias) {
-        ATOM_TRY(take_flag(path, root, "attention_bias", false, &c->qkv_bias));
+        ATOM_TRY(file_take_flag(path, root, "attention_bias", false, &c->qkv_bias));
         c->o_bias = c->qkv_bias;
     }
     if (traits->mlp_bias)
-        ATOM_TRY(take_flag(path, root, "mlp_bias", false, &c->mlp_bias));
+        ATOM_TRY(file_take_flag(path, root, "mlp_bias", false, &c->mlp_bias));
     return ATOM_OK;
 }
 

@@ -38,6 +38,16 @@ atom_status file_take_real(const char *path, const json_t *root, const char *key
     return ATOM_OK;
 }
 
+atom_status file_take_flag(const char *path, const json_t *root, const char *key, bool fallback,
+                           bool *out)
+{
+    const json_t *value = atom_json_present(root, key);
+    if (value && !json_is_boolean(value))
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be true or false", path, key);
+    *out = value ? json_is_true(value) : fallback;
+    return ATOM_OK;
+}
+
 /* A switch that must be what GPT-2 has, if it is there at all. */
 atom_status file_check_flag(const char *path, const json_t *root, const char *key, bool wanted)
 {

@@ -38,6 +38,12 @@ atom_status file_llmc_check(const char *what, const graph_config *c)
     if (c->family != GRAPH_GPT2)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: llm.c's model files are for gpt2, this is %s",
                          what, graph_family_name(c->family));
+    if (c->untied)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: the head has weights of its own (tie_word_embeddings false), and "
+                         "llm.c's model files have one matrix for head and embedding; export it to "
+                         "hf or gguf",
+                         what);
     if (c->bottlenecks.n)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: the model has bottlenecks between blocks (atom_bottlenecks), which "

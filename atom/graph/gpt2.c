@@ -64,7 +64,7 @@ uint64_t graph_gpt2_params(const graph_config *c)
     uint64_t norms = 2 * 2 * C;
     uint64_t attention = 3 * C * C + 3 * C + C * C + C;
     uint64_t mlp = F * C + F + C * F + C;
-    return V * C + P * C + L * (norms + attention + mlp) + 2 * C;
+    return V * C * (c->untied ? 2 : 1) + P * C + L * (norms + attention + mlp) + 2 * C;
 }
 
 typedef struct building {
@@ -181,7 +181,11 @@ static atom_status add_head(building *b, int32_t x, int32_t targets)
 {
     graph_node head = {.name = "lm_head", .op = ATOM_OP_linear, .n_params = 1, .params = {b->wte}};
     graph_node loss = {.name = "loss", .op = ATOM_OP_cross_entropy};
+    int64_t dims[2] = {b->c->vocab_size, b->c->width};
     ATOM_TRY(add_norm(b, -1, "ln_f", x, &head.in[0]));
+    if (b->c->untied)
+        ATOM_TRY(graph_add_param(b->g, "lm_head.weight", 2, dims, GRAPH_INIT_NORMAL, b->c->init_std,
+                                 &head.params[0]));
     ATOM_TRY(graph_add_node(b->g, &head, &loss.in[0]));
     loss.in[1] = targets;
     int32_t out;

@@ -45,6 +45,8 @@ typedef struct graph_config {
     float embd_pdrop, attn_pdrop,
         resid_pdrop; /* other families have only attn: attention_dropout */
 
+    bool untied; /* the head has weights of its own */
+
     /* From here on zero for GPT-2. */
     graph_family family;
     int64_t kv_heads;      /* K: num_key_value_heads */
@@ -57,7 +59,6 @@ typedef struct graph_config {
     float query_scalar;    /* whose root divides scores (query_pre_attn_scalar); 0: D */
     float attn_cap, final_cap; /* soft caps of scores and of logits (attn_logit_softcapping,
                                   final_logit_softcapping); 0: none */
-    bool untied;               /* the head has weights of its own */
     bool qkv_bias, o_bias, mlp_bias;
     atom_rope rope; /* without divisors: those of long_rope depend on T */
     graph_long_rope long_rope;
@@ -188,7 +189,7 @@ ATOM_MUST atom_status graph_own_build(const graph_config *config, atom_dtype dty
 ATOM_MUST atom_status graph_gpt2_check(const graph_config *config);
 uint64_t graph_gpt2_params(const graph_config *config);
 /*
- * Exactly GPT-2: pre-norm, gelu_new, tied head, learned positions, biases, dropout at the four
+ * Exactly GPT-2: pre-norm, gelu_new, a head that is tied unless config says untied, learned positions, biases, dropout at the four
  * usual places (nodes left out where p = 0). Sealed, unfused. T <= positions. Node names: "embed",
  * "embed.drop", "h.0.ln_1", "h.0.attn.c_attn", "h.0.attn", "h.0.attn.c_proj", "h.0.attn.drop",
  * "h.0.add_1", "h.0.ln_2", "h.0.mlp.c_fc", "h.0.mlp.gelu", "h.0.mlp.c_proj", "h.0.mlp.drop",

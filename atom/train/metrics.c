@@ -207,9 +207,8 @@ double train_flops_per_token(const graph_config *c, int64_t sequence_len)
 {
     /* a lookup is not a product: positions, and an embedding that is not the head */
     bool gpt2 = c->family == GRAPH_GPT2;
-    double looked_up = gpt2        ? (double)c->positions * (double)c->width
-                       : c->untied ? (double)c->vocab_size * (double)c->width
-                                   : 0;
+    double rows = (gpt2 ? (double)c->positions : 0) + (c->untied ? (double)c->vocab_size : 0);
+    double looked_up = rows * (double)c->width;
     double heads = gpt2 ? (double)c->width : (double)(c->heads * c->head_dim);
     return 6 * ((double)graph_model_params(c) - looked_up) +
            12 * (double)c->layers * heads * (double)sequence_len;

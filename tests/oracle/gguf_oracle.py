@@ -45,7 +45,7 @@ class Gpt2:
     def __init__(self, seed):
         torch.manual_seed(seed)
         self.config = GPT2Config(vocab_size=320, n_positions=40, n_embd=64, n_layer=2, n_head=4, n_inner=96,
-                                 bos_token_id=0, eos_token_id=0)
+                                 bos_token_id=0, eos_token_id=0, tie_word_embeddings=seed % 4 != 0)
         self.model = GPT2LMHeadModel(self.config)
 
     def save(self, path):

@@ -74,7 +74,7 @@ class Job:
             n_inner=r.choice([None, r.randint(11, 97)]),
             initializer_range=r.choice([0.02, 0.08, 0.15] if dtype == "fp32" else [0.02, 0.05, 0.08]),
             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, layer_norm_epsilon=r.choice([1e-5, 1e-3]),
-            bos_token_id=0, eos_token_id=0)
+            bos_token_id=0, eos_token_id=0, tie_word_embeddings=random.Random(seed + 500).random() < 0.7)
         self.B, self.C = r.randint(1, 3), r.randint(1, 3)
         self.lr = r.choice([1e-3, 1e-2] if dtype == "fp32" else [1e-4, 1e-3])
         self.decay, self.clip = r.choice([0.0, 0.1]), r.choice([0.0, 0.1, 1.0])

@@ -25,6 +25,8 @@ typedef struct fixture {
 static void fixture_open(fixture *f, uint64_t seed)
 {
     f->config = random_model_make(seed).config;
+    if (f->config.family == GRAPH_GPT2)
+        f->config.untied = f->config.layers % 2;
     if (graph_family_traits(f->config.family)->nope)
         f->config.nope_every = 4; /* llama.cpp knows no other */
     if (f->config.window_layers)  /* nor windows of some layers */

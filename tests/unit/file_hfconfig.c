@@ -85,7 +85,7 @@ static void config_refused(void **state)
         {"{\"architectures\":[\"BertModel\"]}", ATOM_E_UNSUPPORTED, "architectures: 'BertModel'"},
         {GPT2("\"activation_function\":\"relu\""), ATOM_E_UNSUPPORTED,
          "activation_function: 'relu'"},
-        {GPT2("\"tie_word_embeddings\":false"), ATOM_E_UNSUPPORTED, "tie_word_embeddings: false"},
+        {GPT2("\"tie_word_embeddings\":1"), ATOM_E_FORMAT, "must be true or false"},
         {GPT2("\"scale_attn_weights\":false"), ATOM_E_UNSUPPORTED, "scale_attn_weights: false"},
         {GPT2("\"scale_attn_by_inverse_layer_idx\":true"), ATOM_E_UNSUPPORTED,
          "scale_attn_by_inverse_layer_idx: true"},
@@ -167,6 +167,7 @@ static void config_written(void **state)
     assert_int_equal(d.layers, c.layers);
     assert_int_equal(d.heads, c.heads);
     assert_int_equal(d.inner, c.inner);
+    assert_false(d.untied);
     assert_true(d.epsilon == c.epsilon && d.init_std == c.init_std &&
                 d.embd_pdrop == c.embd_pdrop && d.attn_pdrop == c.attn_pdrop &&
                 d.resid_pdrop == c.resid_pdrop);
@@ -176,6 +177,12 @@ static void config_written(void **state)
     assert_non_null(strstr(text, "\"n_inner\": null"));
     assert_non_null(strstr(text, "\"eos_token_id\": 96"));
     assert_non_null(strstr(text, "\"bos_token_id\": 96"));
+    atom_free(text);
+    c.untied = true;
+    assert_int_equal(file_config_text(&c, source, -1, &text), ATOM_OK);
+    assert_non_null(strstr(text, "\"tie_word_embeddings\": false"));
+    assert_int_equal(parse(text, &d), ATOM_OK);
+    assert_true(d.untied);
     atom_free(text);
 }
 

@@ -61,6 +61,22 @@ static void counts_of_presets(void **state)
     assert_int_equal(atom_mem_read().live_blocks, 0);
 }
 
+/* A head of its own is a parameter more, behind ln_f, and nothing is shared. */
+static void untied_head(void **state)
+{
+    graph_config c;
+    graph *g = NULL;
+    (void)state;
+    assert_int_equal(graph_preset_get("gpt2-124m", &c), ATOM_OK);
+    c.untied = true;
+    assert_int_equal(graph_gpt2_params(&c), 124439808 + 50257 * 768);
+    assert_int_equal(graph_gpt2_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    assert_int_equal(g->param_elements, graph_gpt2_params(&c));
+    assert_string_equal(g->params[g->n_params - 1].name, "lm_head.weight");
+    assert_false(g->params[0].shared || g->params[g->n_params - 1].shared);
+    graph_close(&g);
+}
+
 static void unknown_preset_suggests(void **state)
 {
     (void)state;
@@ -302,15 +318,11 @@ static void no_memory_no_leak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_of_presets),
-        cmocka_unit_test(unknown_preset_suggests),
-        cmocka_unit_test(canonical_order),
-        cmocka_unit_test(shapes_and_initialisation),
-        cmocka_unit_test(nodes_of_a_block),
-        cmocka_unit_test(random_models_are_valid),
-        cmocka_unit_test(bad_configs_name_their_key),
-        cmocka_unit_test(names_are_cleaned),
-        cmocka_unit_test(no_memory_no_leak),
+        cmocka_unit_test(counts_of_presets),         cmocka_unit_test(untied_head),
+        cmocka_unit_test(unknown_preset_suggests),   cmocka_unit_test(canonical_order),
+        cmocka_unit_test(shapes_and_initialisation), cmocka_unit_test(nodes_of_a_block),
+        cmocka_unit_test(random_models_are_valid),   cmocka_unit_test(bad_configs_name_their_key),
+        cmocka_unit_test(names_are_cleaned),         cmocka_unit_test(no_memory_no_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
