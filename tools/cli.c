@@ -65,9 +65,12 @@ atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch, 
     ATOM_TRY(file_model_resolve(model, &resolved));
     if (sequence < 0)
         sequence = graph_model_usual(&resolved.config);
-    ATOM_TRY_CLEAN(graph_model_build(&resolved.config, dtype, micro_batch, sequence, &plain));
     if (lora->r > 0) {
         ATOM_TRY_CLEAN(file_lora_make(lora, NULL, &settings));
+        ATOM_TRY_CLEAN(file_lora_untie(&settings, &resolved.config));
+    }
+    ATOM_TRY_CLEAN(graph_model_build(&resolved.config, dtype, micro_batch, sequence, &plain));
+    if (lora->r > 0) {
         ATOM_TRY_CLEAN(file_lora_graph(plain, &settings, out));
     } else {
         ATOM_TRY_CLEAN(graph_fuse(plain, out));

@@ -70,12 +70,16 @@ static atom_status source_open(const char *dir, const char *adapter, export_sour
     if (!source->model.has_weights)
         return atom_fail(ATOM_E_USAGE,
                          "model '%s' has no weights; name a directory with model.safetensors", dir);
-    ATOM_TRY(graph_model_build(&source->model.config, ATOM_F32, 1, 1, &source->g));
-    ATOM_TRY(file_weights_open(source->model.dir, source->g, &source->from, &source->weights));
     if (adapter) {
         atom_free(source->model.adapter);
         source->model.adapter = atom_strdup(adapter);
+        if (!source->model.adapter)
+            return atom_fail_memory("a path", strlen(adapter));
     }
+    ATOM_TRY(file_adapter_untie(source->model.adapter, &source->model.config));
+    ATOM_TRY(graph_model_build(&source->model.config, ATOM_F32, 1, 1, &source->g));
+    ATOM_TRY(file_weights_open(source->model.dir, source->g, &source->from, &source->weights));
+    source->model.config.tied_files = false; /* of what is written: head and embedding differ */
     if (source->model.adapter)
         ATOM_TRY(file_adapter_open(source->model.adapter, source->g, &source->adapter));
     return source->adapter ? file_adapter_measure(source->adapter, source->model.dir) : ATOM_OK;

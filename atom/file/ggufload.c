@@ -270,7 +270,8 @@ static atom_status take_slice(const loading *l, const file_slice *s)
 {
     char name[FILE_NAME_MAX + 16];
     uint64_t to = l->g->params[s->param].offset + s->first;
-    ATOM_TRY(file_gguf_name(l->c, s->name, name, sizeof name));
+    bool copy = l->g->tied_files && strcmp(s->name, "lm_head.weight") == 0;
+    ATOM_TRY(file_gguf_name(l->c, copy ? "embed_tokens.weight" : s->name, name, sizeof name));
     const file_gguf_in_tensor *t = file_gguf_find_tensor(l->f, name);
     ATOM_TRY(check_tensor(l, s, t, name));
     return file_gguf_turned(l->c, s->name) ? take_turned(l, s, t, to) : take_plain(l, s, t, to);
@@ -306,7 +307,7 @@ atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_config *c,
         ATOM_TRY_CLEAN(atom_fail_memory("reading weights", 2 * l.room * sizeof *l.buffer));
     for (uint32_t i = 0; i < n; i++)
         ATOM_TRY_CLEAN(take_slice(&l, &slices[i]));
-    ATOM_TRY_CLEAN(check_rest(&l, c, n));
+    ATOM_TRY_CLEAN(check_rest(&l, c, n - (g->tied_files ? 1 : 0)));
 cleanup:
     atom_free(slices);
     atom_free(l.buffer);

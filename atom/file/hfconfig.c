@@ -269,7 +269,7 @@ static atom_status set_keys(json_t *root, const graph_config *c, int64_t end_tok
         "gelu_new", "layer_norm_epsilon", file_neat(c->epsilon), "initializer_range",
         file_neat(c->init_std), "embd_pdrop", file_neat(c->embd_pdrop), "attn_pdrop",
         file_neat(c->attn_pdrop), "resid_pdrop", file_neat(c->resid_pdrop), "tie_word_embeddings",
-        (int)!c->untied, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0,
+        c->tied_files || !c->untied, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0,
         "reorder_and_upcast_attn", 0, "_name_or_path", c->name[0] ? c->name : "gpt2");
     int failed = !ours || json_object_update(root, ours) < 0;
     json_decref(ours);

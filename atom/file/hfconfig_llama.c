@@ -147,8 +147,8 @@ atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_toke
         "head_dim", (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->positions,
         "hidden_act", graph_family_traits(c->family)->geglu ? "gelu_pytorch_tanh" : "silu",
         "rms_norm_eps", file_neat(c->epsilon), "initializer_range", file_neat(c->init_std),
-        "attention_dropout", file_neat(c->attn_pdrop), "tie_word_embeddings", (int)!c->untied,
-        "_name_or_path", c->name[0] ? c->name : family);
+        "attention_dropout", file_neat(c->attn_pdrop), "tie_word_embeddings",
+        c->tied_files || !c->untied, "_name_or_path", c->name[0] ? c->name : family);
     int failed = !ours || json_object_update(root, ours) < 0 || file_rope_set(root, c) ||
                  file_traits_set(root, c, kept) || set_token(root, "bos_token_id", end_token) < 0 ||
                  set_token(root, "eos_token_id", end_token) < 0;

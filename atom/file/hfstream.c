@@ -52,7 +52,7 @@ static atom_status place(file_weights *w, uint32_t k, const file_tensor *t)
     if (file_is_buffer(name))
         return ATOM_OK;
     uint32_t i = find(w, name);
-    bool head = i == w->n_slices && strcmp(t->name, "lm_head.weight") == 0;
+    bool head = (i == w->n_slices || w->g->tied_files) && strcmp(t->name, "lm_head.weight") == 0;
     if (head && w->head)
         return twice(file, t);
     if (head) {
@@ -69,6 +69,17 @@ static atom_status place(file_weights *w, uint32_t k, const file_tensor *t)
     w->tensors[i] = t;
     w->where[i] = k;
     return file_check_shape(file, t, &w->slices[i]);
+}
+
+/* A head that is the embedding in the files, but not here. */
+static void copy_head(file_weights *w)
+{
+    uint32_t i = find(w, "lm_head.weight");
+    if (!w->g->tied_files)
+        return;
+    ATOM_ASSERT(i < w->n_slices);
+    w->tensors[i] = w->tensors[0];
+    w->where[i] = w->where[0];
 }
 
 /* A tied head may stand beside the embedding, or in its place. */
@@ -163,6 +174,7 @@ atom_status file_weights_open(const char *dir, const graph *g, const file_source
             ATOM_TRY_CLEAN(place(w, k, &w->files[k]->tensors[i]));
     }
     ATOM_TRY_CLEAN(check_head(w));
+    copy_head(w);
     ATOM_TRY_CLEAN(check_all(w, dir));
     *out = w;
     return ATOM_OK;

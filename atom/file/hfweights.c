@@ -58,14 +58,13 @@ static bool all_finite(const float *x, uint64_t count)
     return !bad;
 }
 
-static void warn_if_odd(weights_reader *r, const file_tensor *t, const float *x, uint64_t n,
+static void warn_if_odd(const char *path, const char *name, const float *x, uint64_t n,
                         bool *warned)
 {
     if (*warned || all_finite(x, n))
         return;
     *warned = true;
-    atom_log(ATOM_LOG_WARN, "%s: tensor '%.128s' has values that are not finite", r->file->path,
-             t->name);
+    atom_log(ATOM_LOG_WARN, "%s: tensor '%.128s' has values that are not finite", path, name);
 }
 
 /* rows x cols in the file -> cols x rows in the vector, a band of rows at a time. */
@@ -78,7 +77,7 @@ static atom_status read_transposed(weights_reader *r, const file_tensor *t, uint
         band = r->buffer_elements / cols;
         band = band < rows - row ? band : rows - row;
         ATOM_TRY(file_st_read_f32(r->file, t, row * cols, band * cols, r->buffer));
-        warn_if_odd(r, t, r->buffer, band * cols, &warned);
+        warn_if_odd(r->file->path, t->name, r->buffer, band * cols, &warned);
         for (uint64_t c = 0; c < cols; c++) {
             for (uint64_t k = 0; k < band; k++)
                 r->whole[c * rows + row + k] = r->buffer[k * cols + c];
@@ -95,7 +94,7 @@ static atom_status read_plain(weights_reader *r, const file_tensor *t, uint64_t 
         float *place = floats ? floats + to + at : r->buffer;
         some = t->elements - at < r->buffer_elements ? t->elements - at : r->buffer_elements;
         ATOM_TRY(file_st_read_f32(r->file, t, at, some, place));
-        warn_if_odd(r, t, place, some, &warned);
+        warn_if_odd(r->file->path, t->name, place, some, &warned);
         if (!floats)
             ATOM_TRY(r->vector.put(r->vector.ctx, to + at, some, place));
     }
@@ -212,6 +211,31 @@ static atom_status open_buffers(weights_reader *r)
     return ATOM_OK;
 }
 
+/* Where the files have the head in the embedding: all files are open at once, and either tensor is
+ * read where the other stands. */
+static atom_status read_tied_files(weights_reader *r, const char *dir)
+{
+    file_weights *w = NULL;
+    ATOM_TRY(file_weights_open(dir, r->g, r->vector.source, &w));
+    file_vector from = file_weights_vector(w);
+    atom_status st = ATOM_OK;
+    for (uint32_t i = 0; i < r->n_slices && st == ATOM_OK; i++) {
+        const file_slice *s = &r->slices[i];
+        uint64_t begin = r->g->params[s->param].offset + s->first;
+        bool warned = false;
+        for (uint64_t at = 0, n; at < s->elements && st == ATOM_OK; at += n) {
+            n = s->elements - at < r->buffer_elements ? s->elements - at : r->buffer_elements;
+            st = from.get(from.ctx, begin + at, n, r->buffer);
+            if (st != ATOM_OK)
+                break;
+            warn_if_odd(dir, s->name, r->buffer, n, &warned);
+            st = r->vector.put(r->vector.ctx, begin + at, n, r->buffer);
+        }
+    }
+    file_weights_close(&w);
+    return st;
+}
+
 /* The first name in the directory with this ending, in fresh memory; NULL: none. */
 static char *find_ending(const char *dir, const char *ending)
 {
@@ -270,6 +294,10 @@ atom_status file_weights_read_to(const char *dir, const graph *g, file_vector ve
     if (g->n_stored)
         return file_own_read(dir, g, vector);
     ATOM_TRY_CLEAN(open_buffers(&r));
+    if (g->tied_files) {
+        ATOM_TRY_CLEAN(read_tied_files(&r, dir));
+        goto cleanup;
+    }
     ATOM_TRY_CLEAN(file_shards_list(dir, &shards));
     for (size_t i = 0; i < shards.n; i++) {
         ATOM_TRY_CLEAN(file_shards_open_one(&shards, i, &r.file));

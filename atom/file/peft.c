@@ -88,10 +88,6 @@ static bool is_taken(const char *key)
     return i < n;
 }
 
-#define MERGE_IT                                                                                   \
-    "merge the adapter with PEFT, model.merge_and_unload().save_pretrained(dir), and name that "   \
-    "directory as the model"
-
 /* Whatever else is set changes what an adapter is. */
 static atom_status check_plain(const char *path, json_t *root)
 {
@@ -101,17 +97,17 @@ static atom_status check_plain(const char *path, json_t *root)
     json_object_foreach(root, key, value)
     {
         if (!is_taken(key) && !is_empty(value))
-            return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.64s is not supported; " MERGE_IT, path,
-                             key);
+            return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.64s is not supported; " FILE_LORA_MERGE_IT,
+                             path, key);
     }
     if (bias && strcmp(bias, "none") != 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: bias: \"%.32s\" is not supported, only none is; " MERGE_IT, path,
-                         bias);
+                         "%s: bias: \"%.32s\" is not supported, only none is; " FILE_LORA_MERGE_IT,
+                         path, bias);
     if (init && strcmp(init, "gaussian") != 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: init_lora_weights: \"%.32s\" is not supported: it changes the base "
-                         "model, too; " MERGE_IT,
+                         "model, too; " FILE_LORA_MERGE_IT,
                          path, init);
     return ATOM_OK;
 }

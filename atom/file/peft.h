@@ -60,6 +60,15 @@ ATOM_MUST atom_status file_lora_parse(const char *path, const char *text, size_t
                                       file_lora *out);
 /* dir/adapter_config.json */
 ATOM_MUST atom_status file_lora_read(const char *dir, file_lora *out);
+/*
+ * Where modules_to_save name the embedding or the head of a model in which they are one, PEFT (0.14)
+ * trains a copy of what is named and leaves the other as it is. Then the head of config gets a
+ * parameter of its own, which the model's files have in the embedding; else nothing happens. Before
+ * the graph of the model is built. ATOM_E_UNSUPPORTED: ensure_weight_tying, which later PEFT has.
+ */
+ATOM_MUST atom_status file_lora_untie(const file_lora *lora, graph_config *config);
+/* By the adapter_config.json of a directory; NULL: there is no adapter. */
+ATOM_MUST atom_status file_adapter_untie(const char *dir, graph_config *config);
 /* The targets of a model without adapters, ascending, with their ranks and scales. ATOM_E_USAGE: a
  * name that no module ends in, with those that there are. Free with atom_free. */
 ATOM_MUST atom_status file_lora_targets(const graph *base, const file_lora *lora,

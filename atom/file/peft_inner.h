@@ -11,6 +11,10 @@
 #include <jansson.h>
 
 #define FILE_LORA_ALL "all-linear"
+/* What to do about an adapter that is not supported. */
+#define FILE_LORA_MERGE_IT                                                                         \
+    "merge the adapter with PEFT, model.merge_and_unload().save_pretrained(dir), and name that "   \
+    "directory as the model"
 
 /* peft_targets.c: the patterns of an adapter_config.json whose keys have the right types. */
 ATOM_MUST atom_status file_lora_check_patterns(const char *path, const json_t *config);

@@ -362,14 +362,30 @@ static void module_name(const char *prefix, const char *slice, char out[FILE_NAM
         *dot = 0;
 }
 
-static atom_status check_saved_param(const graph *base, const file_slice *s, const char *full)
+/* Does some name mean the embedding, or the head? */
+static bool saves_either(const json_t *names, graph_family family)
 {
-    if (base->params[s->param].shared)
+    const char *embedding = family == GRAPH_GPT2 ? "transformer.wte" : "model.embed_tokens";
+    bool group, either = false;
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        either |= is_saved(embedding, name, &group) || is_saved("lm_head", name, &group);
+    }
+    return either;
+}
+
+atom_status file_lora_untie(const file_lora *lora, graph_config *config)
+{
+    const json_t *names = json_object_get(lora->config, "modules_to_save");
+    if (config->untied || config->family == GRAPH_OWN || !saves_either(names, config->family))
+        return ATOM_OK;
+    if (json_is_true(json_object_get(lora->config, "ensure_weight_tying")))
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "modules_to_save: %s is embedding and head in one here (they are tied), "
-                         "and PEFT would train a copy of one of them; leave it out, or untie the "
-                         "model first (tie_word_embeddings false, with lm_head.weight)",
-                         full);
+                         "%s: ensure_weight_tying with the embedding or the head in "
+                         "modules_to_save trains them as one matrix, which is not supported: atom "
+                         "trains a copy of what is named; " FILE_LORA_MERGE_IT,
+                         CONFIG);
+    config->untied = config->tied_files = true;
     return ATOM_OK;
 }
 
@@ -382,7 +398,11 @@ static atom_status save_one(const graph *base, const file_slice *slices, uint32_
     for (uint32_t i = 0; i < n; i++) {
         module_name(file_prefix(base), slices[i].name, full);
         if (is_saved(full, name, &group)) {
-            ATOM_TRY(check_saved_param(base, &slices[i], full));
+            if (base->params[slices[i].param].shared) /* of somebody's own model: file_lora_untie */
+                return atom_fail(ATOM_E_UNSUPPORTED,
+                                 "modules_to_save: %s is tied to another layer of this model, and "
+                                 "PEFT would train a copy of one of them; leave it out",
+                                 full);
             met = true;
             chosen[i] = 1;
         } else if (group) {
@@ -392,11 +412,6 @@ static atom_status save_one(const graph *base, const file_slice *slices, uint32_
                              name, full);
         }
     }
-    if (!met && strcmp(name, "lm_head") == 0)
-        return atom_fail(ATOM_E_UNSUPPORTED,
-                         "modules_to_save: lm_head is the embedding here (they are tied), and PEFT "
-                         "would train a copy of it; leave it out, or untie the model first "
-                         "(tie_word_embeddings false, with lm_head.weight)");
     return met ? ATOM_OK
                : atom_fail(ATOM_E_USAGE, "modules_to_save: no layer of this model is named '%.64s'",
                            name);

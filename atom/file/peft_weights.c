@@ -348,6 +348,17 @@ cleanup:
     return st;
 }
 
+atom_status file_adapter_untie(const char *dir, graph_config *config)
+{
+    file_lora lora = {0};
+    if (!dir)
+        return ATOM_OK;
+    ATOM_TRY(file_lora_read(dir, &lora));
+    atom_status st = file_lora_untie(&lora, config);
+    file_lora_free(&lora);
+    return st;
+}
+
 void file_adapter_close(file_adapter **adapter)
 {
     file_adapter *a = *adapter;

@@ -231,6 +231,7 @@ atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int6
     ATOM_TRY(check_length(c, T));
     ATOM_TRY(graph_open(c->name, dtype, B, T, &b->g));
     graph_set_packed(b->g, b->traits->packed);
+    graph_set_tied_files(b->g, c->tied_files);
     ATOM_TRY(graph_add_input(b->g, "tokens", GRAPH_I32, 2, dims, &node.in[0]));
     ATOM_TRY(graph_add_input(b->g, "targets", GRAPH_I32, 2, dims, &b->targets));
     ATOM_TRY(graph_add_param(b->g, "embed_tokens.weight", 2, table, GRAPH_INIT_NORMAL, c->init_std,

@@ -287,6 +287,7 @@ static atom_status cut_apart(cutting *c, graph **out)
     graph_set_moments(c->to, g->moments);
     graph_set_optimizer(c->to, g->optimizer);
     graph_set_packed(c->to, g->packed);
+    graph_set_tied_files(c->to, g->tied_files);
     ATOM_TRY_CLEAN(add_params(c));
     ATOM_TRY_CLEAN(copy(c));
     ATOM_TRY_CLEAN(set_stored(c));

@@ -34,6 +34,7 @@ static atom_status fusing_open(const graph *g, fusing *f)
         graph_set_moments(f->to, g->moments);
         graph_set_optimizer(f->to, g->optimizer);
         graph_set_packed(f->to, g->packed);
+        graph_set_tied_files(f->to, g->tied_files);
     }
     return st;
 }

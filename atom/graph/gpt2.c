@@ -205,6 +205,7 @@ atom_status graph_gpt2_build(const graph_config *c, atom_dtype dtype, int64_t B,
                          (long long)T, (long long)c->positions);
     b.proj_std = (float)((double)c->init_std / sqrt(2.0 * (double)c->layers));
     ATOM_TRY_CLEAN(graph_open(c->name, dtype, B, T, &b.g));
+    graph_set_tied_files(b.g, c->tied_files);
     int64_t dims[2] = {B, T};
     int32_t tokens, targets, x;
     ATOM_TRY_CLEAN(graph_add_input(b.g, "tokens", GRAPH_I32, 2, dims, &tokens));

@@ -77,6 +77,11 @@ void graph_set_packed(graph *g, bool packed)
     g->packed = packed;
 }
 
+void graph_set_tied_files(graph *g, bool tied_files)
+{
+    g->tied_files = tied_files;
+}
+
 void graph_set_moments(graph *g, atom_dtype moments)
 {
     ATOM_ASSERT(moments == ATOM_F32 || moments == ATOM_BF16);

@@ -144,6 +144,8 @@ typedef struct graph {
     atom_dtype moments; /* ATOM_F32 or ATOM_BF16: what moments are kept in */
     graph_optimizer optimizer;
     bool packed;         /* files, too, keep q, k and v in one tensor, and gate and up */
+    bool tied_files;     /* the head is a parameter of its own, but files have it in the embedding
+                            (graph_config.tied_files); not in the text form */
     int64_t micro_batch; /* B */
     int64_t sequence;    /* T */
     uint32_t n_tensors, n_params, n_nodes;
@@ -207,6 +209,8 @@ void graph_set_moments(graph *g, atom_dtype moments);
 void graph_set_optimizer(graph *g, graph_optimizer optimizer);
 /* The same; a new graph is not. */
 void graph_set_packed(graph *g, bool packed);
+/* The same. */
+void graph_set_tied_files(graph *g, bool tied_files);
 
 /*
  * Rewrites to a new sealed graph (fuse.c): linear+gelu -> linear_gelu, dropout+add or add ->

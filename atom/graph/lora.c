@@ -224,6 +224,7 @@ atom_status graph_lora(const graph *g, const graph_lora_config *config, const gr
     graph_set_moments(a.to, g->moments);
     graph_set_optimizer(a.to, g->optimizer);
     graph_set_packed(a.to, g->packed);
+    graph_set_tied_files(a.to, g->tied_files);
     ATOM_TRY_CLEAN(adapt(&a, targets, n));
     ATOM_TRY_CLEAN(graph_seal(a.to));
     *out = a.to;

@@ -45,7 +45,8 @@ typedef struct graph_config {
     float embd_pdrop, attn_pdrop,
         resid_pdrop; /* other families have only attn: attention_dropout */
 
-    bool untied; /* the head has weights of its own */
+    bool untied;     /* the head has weights of its own */
+    bool tied_files; /* only here, for an adapter: the model's files have it in the embedding */
 
     /* From here on zero for GPT-2. */
     graph_family family;

@@ -169,6 +169,13 @@ static atom_status choose_lora(plan_workbench *bench)
     return ATOM_OK;
 }
 
+static atom_status untie(plan_workbench *bench)
+{
+    graph_config *config = &bench->model.config;
+    return bench->lora.rank ? file_lora_untie(&bench->lora, config)
+                            : file_adapter_untie(bench->model.adapter, config);
+}
+
 static atom_status choose_boundaries(plan_workbench *bench)
 {
     ATOM_TRY(plan_boundaries_choose(&bench->config, &bench->model.config, &bench->boundaries));
@@ -204,6 +211,7 @@ atom_status plan_workbench_open(const plan_workbench_config *config, plan_workbe
     ATOM_TRY_CLEAN(file_model_resolve(config->model, &bench->model));
     apply_overrides(config, &bench->model);
     ATOM_TRY_CLEAN(choose_lora(bench));
+    ATOM_TRY_CLEAN(untie(bench));
     ATOM_TRY_CLEAN(choose_boundaries(bench));
     ATOM_TRY_CLEAN(build_graph(bench));
     ATOM_TRY_CLEAN(plan_device_table(bench->card, bench->g->dtype, &bench->table));

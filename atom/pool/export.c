@@ -202,8 +202,9 @@ static atom_status open_adapters(job *j)
         goto cleanup;
     ATOM_TRY_CLEAN(read_run(j->home, "local.yml", &c, &parsed)); /* where this host has the model */
     ATOM_TRY_CLEAN(file_lora_make(&c.lora, c.model, &j->lora));
-    j->base = j->g;
-    j->g = NULL;
+    ATOM_TRY_CLEAN(file_lora_untie(&j->lora, &j->model.config));
+    graph_close(&j->g);
+    ATOM_TRY_CLEAN(graph_model_build(&j->model.config, ATOM_F32, 1, 1, &j->base));
     ATOM_TRY_CLEAN(file_lora_graph(j->base, &j->lora, &j->g));
 cleanup:
     opt_free(&train_command, &c);

@@ -141,13 +141,78 @@ class Lora(tool.Case):
         self.assertIn("without lora_r", self.fails(2, "train", "--model", self.base, "--data", self.data, "-o", "none",
                                                    "--lora-modules-to-save", "norm", says="lora_modules_to_save").err)
 
+    def tensors(self, *parts):
+        """Name -> bytes of a file of safetensors."""
+        with open(self.path(*parts), "rb") as f:
+            data = f.read()
+        size = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:size])
+        header.pop("__metadata__", None)
+        return {name: data[size + t["data_offsets"][0]:size + t["data_offsets"][1]] for name, t in header.items()}
+
+    def test_copies_of_tied_layers(self):
+        """Of an embedding that is the head, too, what is named is trained as a copy, and the other stays as it was."""
+        small = {"model_type": "gpt2", "vocab_size": 320, "n_positions": 64, "n_embd": 48, "n_layer": 2, "n_head": 4, "attn_pdrop": 0,
+                 "embd_pdrop": 0, "resid_pdrop": 0}
+        self.train(self.write("gpt2.json", json.dumps(small)), "gpt2", "--max-steps", 3)
+        self.copies(self.base, "embed_tokens", "model.embed_tokens.weight", ["q_proj", "up_proj"], ["embed_tokens"])
+        self.copies(self.base, "embed_tokens", "model.embed_tokens.weight", ["q_proj", "up_proj"], ["embed_tokens", "lm_head"])
+        self.copies(self.path("gpt2", "checkpoint-3"), "wte", "transformer.wte.weight", ["c_attn", "c_fc"], ["lm_head"])
+        self.fails(2, "export", "--model", self.path("whole-lm_head", "checkpoint-6"), "--to", "llmc", "-o", "none.bin",
+                   says=("tie_word_embeddings", "llm.c"))
+
+    def copies(self, base, embedding, tensor, targets, save):
+        kind, run = "-".join(save), ["--lora-r", 4, "--lora-target-modules", ",".join(targets), "--lora-dropout", 0.1,
+                                     "--lora-modules-to-save", ",".join(save), "--max-steps", 6]
+        first = self.train(base, f"whole-{kind}", *run, "--save-steps", 3).json()
+        made, half = (self.path(f"whole-{kind}", f"checkpoint-{n}") for n in (6, 3))
+        full = {embedding: tensor, "lm_head": "lm_head.weight"}
+        in_file = self.tensors(made, "adapter_model.safetensors")
+        self.assertEqual(sorted(name for name in in_file if "lora_" not in name),
+                         sorted("base_model.model." + full[name] for name in save))
+        # resumed, and swapped, to the same bits
+        little = self.train(base, "none", *run, "--device-memory", "64KiB", run=self.run_atom)
+        least = int(re.search(r"needs at least .*?\((\d+) bytes\)", little.err).group(1))
+        for way, more in ("resumed", ["--resume-from-checkpoint", half]), ("swapped", ["--device-memory", least]):
+            done = self.train(base, f"{way}-{kind}", *run, *more).json()
+            self.same(made, self.path(f"{way}-{kind}", "checkpoint-6"), "adapter_model.safetensors")
+        self.assertGreater(done["sub_models"], first["sub_models"])
+        # merged: a model with two matrices, of which the one that was not named is the model's
+        merged, gguf, back = (self.path(name + kind) for name in ("merged-", "gguf-", "back-"))
+        self.ok("export", "--model", made, "--to", "hf", "-o", merged)
+        with open(os.path.join(merged, "config.json"), encoding="utf-8") as f:
+            self.assertIs(json.load(f)["tie_word_embeddings"], False)
+        old, new = (self.tensors(d, "model.safetensors") for d in (base, merged))
+        self.assertEqual(set(new) - set(old), {"lm_head.weight"})
+        for name, whole in full.items():
+            self.assertEqual(new[whole] == old[tensor], name not in save, whole)
+            self.assertEqual(new[whole], in_file["base_model.model." + whole] if name in save else old[tensor])
+        self.ok("export", "--model", base, "--adapter", made, "--to", "gguf", "--type", "f32", "-o", gguf)
+        self.ok("export", "--model", gguf, "--to", "hf", "-o", back)
+        self.assertEqual(self.tensors(back, "model.safetensors"), new)
+        # and they say the same
+        models = [["--model", made], ["--model", base, "--adapter", made], ["--model", merged], ["--model", gguf]]
+        losses = [self.evaluate(*m[1:]) for m in models]
+        self.assertLess(max(losses) - min(losses), 1e-6)
+        self.assertLess(losses[0], self.evaluate(base) - 0.01)
+        texts = {self.ok("generate", *m, "--prompt", "The ", "--max-tokens", 12, "--temperature", 0, "--dtype", "fp32").out
+                 for m in models}
+        self.assertEqual(len(texts), 1, texts)
+        # training goes on from it, also with a base that is a GGUF file
+        tied = self.path("tied-" + kind)
+        self.ok("export", "--model", base, "--to", "gguf", "--type", "f32", "-o", tied)
+        for number, model in enumerate((base, tied)):
+            more = self.train(model, f"more-{kind}-{number}", "--adapter", made, "--max-steps", 2).json()
+            self.assertLess(more["first_loss"], first["first_loss"] - 0.01)
+        self.same(f"more-{kind}-0/checkpoint-2", f"more-{kind}-1/checkpoint-2", "adapter_model.safetensors")
+
     def test_in_a_pool(self):
         """Adapters are averaged; the model under them is everybody's own, and must be the same."""
         alone = ["--no-lan", "--no-directory", "--json", "--quiet", "--listen", "127.0.0.1:0"]
         run = self.write("run.yml", "micro_batch_size: 2\ngradient_accumulation_steps: 1\nsequence_len: 32\n"
                          "max_steps: 1000000\nlearning_rate: 1e-2\nlr_scheduler: constant\nwarmup_steps: 2\ndtype: fp32\n"
                          "threads: 1\neval_steps: 0\nsave_steps: 0\nlora_r: 4\nlora_target_modules: q_proj,up_proj\n"
-                         "lora_modules_to_save: norm\n"
+                         "lora_modules_to_save: norm,embed_tokens\n"
                          "pool:\n  sync_steps: 8\n  fragments: 2\n  heartbeat_seconds: 0.1\n")
 
         def start(*args):
@@ -276,8 +341,11 @@ class Lora(tool.Case):
             self.assertIn(done.code, (2, 3), done)
             for word in [*words, key if "exclusions" not in words and "chooses no" not in words and value != [7] else "o_proj"]:
                 self.assertIn(word, done.err)
-        for name, words in (("lm_head", ["tied", "tie_word_embeddings"]), ("embed_tokens", ["tied"]), ("q_proj", ["k_proj"]),
-                            ("mlp", ["group"]), ("w_norm", ["w_norm"]), ("o_proj", ["o_proj", "whole"])):
+        changed(modules_to_save=["embed_tokens"])
+        refused(3, ["embed_tokens.weight is missing (modules_to_save)"], "--adapter", small)
+        changed(modules_to_save=["lm_head"], ensure_weight_tying=True)
+        refused(2, ["ensure_weight_tying", "merge_and_unload"], "--adapter", small)
+        for name, words in (("q_proj", ["k_proj"]), ("mlp", ["group"]), ("w_norm", ["w_norm"]), ("o_proj", ["o_proj", "whole"])):
             changed(modules_to_save=[name])
             refused(2, words, "--adapter", small)
         with open(path, "w", encoding="utf-8") as f:

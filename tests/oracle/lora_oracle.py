@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """LoRA of the program `atom` against its definition in float64, and against PEFT.
 
-  lora_oracle.py ATOM [--first S] [--seeds N] [--canary]     ATOM: the program
+  lora_oracle.py ATOM [--first S] [--seeds N] [--canary] [--tied]     ATOM: the program
   --canary    our scale is 0.1 % larger; succeeds if that is noticed
 
 Random small GPT-2, Llama, Mistral, Qwen2 and Phi-3 models with random adapters on some or all of their linear layers,
@@ -10,7 +10,8 @@ does. atom trains the adapter, swapping in half the runs: every gradient of its 
 and norms of STEPS steps, the adapter that it leaves, `atom eval` of that and the merged model of `atom export` must
 be those of y = W x + s B A x (Hu et al. 2021) in float64. Where PEFT is installed, it must read both adapters,
 ours and atom's, and its merged model must be atom's; and a DoRA
-adapter is trained beside PEFT's own in float64, step by step. fp32. Exit 77: torch or transformers is not installed.
+adapter is trained beside PEFT's own in float64, step by step. With --tied, adapters of PEFT that train a tied embedding, the head or
+both whole are trained beside it in the same way, of a GPT-2 and a Llama. fp32. Exit 77: torch or transformers is not installed.
 """
 import argparse
 import copy
@@ -38,6 +39,7 @@ STEPS, BETA1 = 8, 0.9
 LIMITS = {"gradient": 1e-5, "loss": 1e-5, "norm": 1e-4, "adapter": 1e-5, "eval": 1e-5, "merged": 1e-6, "PEFT reads": 1e-6,
           "PEFT merges": 1e-6}
 GPT2 = ["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj", "c_proj"]
+EMBEDDING = ["model.embed_tokens.weight", "transformer.wte.weight"]
 KINDS = ["gpt2", "llama", "mistral", "qwen2", "phi3"]
 PHI3 = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -57,11 +59,12 @@ class Adapted(torch.nn.Module):
 
 
 class Run:
-    def __init__(self, seed, canary=False):
+    def __init__(self, seed, canary=False, kind=None):
+        """kind: of a tied model without an adapter of ours; else a random model with one."""
         r = random.Random(seed)
         torch.manual_seed(seed)
         self.seed, self.T, self.B, self.C = seed, r.randint(5, 25), r.randint(1, 3), r.randint(1, 3)
-        self.kind = KINDS[seed % len(KINDS)]
+        self.kind = kind or KINDS[seed % len(KINDS)]
         if self.kind == "gpt2":
             self.config = GPT2Config(vocab_size=257, n_positions=40, n_embd=3 * r.randint(7, 17), n_layer=r.randint(1, 3),
                                      n_head=3, initializer_range=0.1, bos_token_id=256, eos_token_id=256)
@@ -72,6 +75,7 @@ class Run:
             job.config.vocab_size, job.config.max_position_embeddings = 257, 64
             if getattr(job.config, "sliding_window", None):
                 job.config.sliding_window = 48
+            job.config.tie_word_embeddings |= kind is not None
             self.config, names = job.config, PHI3 if self.kind == "phi3" else LLAMA
             self.base = type(job.model)(self.config)
         self.rank, self.alpha, self.rslora = r.randint(1, 4), r.choice([1, 8, 24.5]), r.random() < 0.3
@@ -83,7 +87,9 @@ class Run:
         self.model = copy.deepcopy(self.base).double()
         self.model.config._attn_implementation = "eager"
         self.choose(random.Random(seed + 1000), names)
-        self.adapt(canary)
+        self.adapted, self.whole = {}, {}
+        if not kind:
+            self.adapt(canary)
 
     def choose(self, r, names):
         """More keys of adapter_config.json than names and one rank."""
@@ -97,8 +103,7 @@ class Run:
             self.keys["rank_pattern"] = {r.choice(names): r.randint(1, 4)}
         if r.random() < 0.5:
             self.keys["alpha_pattern"] = {r.choice([".*0.*", r.choice(names)]): r.choice([2, 3.5])}
-        tied = self.config.tie_word_embeddings
-        whole = ["ln_f", "ln_2"] if self.kind == "gpt2" else ["norm"] if tied else ["norm", "embed_tokens", "lm_head"]
+        whole = ["ln_f", "ln_2", "wte", "lm_head"] if self.kind == "gpt2" else ["norm", "embed_tokens", "lm_head"]
         if r.random() < 0.6:
             self.keys["modules_to_save"] = r.sample(whole, r.randint(1, len(whole)))
 
@@ -116,7 +121,7 @@ class Run:
 
     def adapt(self, canary):
         draw = np.random.default_rng(self.seed)
-        self.adapted, self.whole = {}, {}
+        self.model.lm_head.weight = torch.nn.Parameter(self.model.lm_head.weight.clone())  # PEFT copies what it trains whole
         for p in self.model.parameters():
             p.requires_grad_(False)
         for name, module in list(self.model.named_modules()):
@@ -184,7 +189,8 @@ def train(run, atom, out, steps, clip, adapter="start"):
 
 def prepare(run, atom):
     run.base.save_pretrained(os.path.join(atom.work, "source"))
-    run.save(os.path.join(atom.work, "start"))
+    if run.adapted:
+        run.save(os.path.join(atom.work, "start"))
     with open(os.path.join(atom.work, "a.txt"), "w", encoding="ascii") as f:
         f.write("some text for a tokenizer " * 100)
     atom("data", "prepare", "--input", "a.txt", "--tokenizer", "bytes", "--output", "data")
@@ -218,7 +224,10 @@ def compare(run, atom):
     yield "eval", "loss", error([seen["loss"]], [run.loss().item()])
     atom("export", "--model", made, "--to", "hf", "-o", "merged")
     before = load_file(os.path.join(source, "model.safetensors"))
+    if {"lm_head.weight", EMBEDDING[run.kind == "gpt2"]} & set(run.whole):
+        before.setdefault("lm_head.weight", before[EMBEDDING[run.kind == "gpt2"]])
     after = load_file(os.path.join(atom.work, "merged", "model.safetensors"))
+    assert set(after) == set(before), (set(after) ^ set(before))
     for name, x in before.items():
         module = name[:-len(".weight")]
         x = run.whole[name].detach().numpy() if name in run.whole else x
@@ -284,12 +293,32 @@ def compare_new_dora(run, atom, source):
 
 
 def compare_dora(run, atom):
-    """An adapter that PEFT makes with use_dora: what atom says of it, and merges, is what PEFT does."""
+    """An adapter that PEFT makes with use_dora."""
     prepare(run, atom)
-    source, start = (os.path.join(atom.work, x) for x in ("source", "dora"))
-    torch.manual_seed(run.seed)
     keys = {k: v for k, v in run.keys.items() if k != "modules_to_save"}
-    config = peft.LoraConfig(r=run.rank, lora_alpha=run.alpha, target_modules=run.targets, use_rslora=run.rslora, use_dora=True,
+    yield from compare_peft(run, atom, "DoRA", run.targets, use_dora=True, **keys)
+    yield from compare_new_dora(run, atom, os.path.join(atom.work, "source"))
+
+
+def compare_tied(run, atom, save, head):
+    """One that trains a tied embedding or head whole, of which PEFT makes copies; head: with an adapter of the frozen one."""
+    prepare(run, atom)
+    keys = {k: v for k, v in run.keys.items() if k != "modules_to_save"}
+    names = ["c_attn", "mlp.c_proj"] if run.kind == "gpt2" else ["q_proj", "down_proj"]
+    keys.pop("layers_to_transform", None)
+    run.lr, run.alpha = 1e-3, min(run.alpha, 8)  # wilder, eight steps make more of fp32's last digits than the limits
+    yield from compare_peft(run, atom, "+".join(save), names + ["lm_head"] * head, modules_to_save=save, **keys)
+    with open(os.path.join(atom.work, "merged-peft", "config.json"), encoding="utf-8") as f:
+        assert json.load(f)["tie_word_embeddings"] is False
+    merged = load_file(os.path.join(atom.work, "merged-peft", "model.safetensors"))
+    assert not np.array_equal(merged["lm_head.weight"], merged[EMBEDDING[run.kind == "gpt2"]])
+
+
+def compare_peft(run, atom, what, targets, **keys):
+    """An adapter that PEFT makes: what atom says of it, trains and merges, is what PEFT does."""
+    source, start = (os.path.join(atom.work, x) for x in ("source", "peft"))
+    torch.manual_seed(run.seed)
+    config = peft.LoraConfig(r=run.rank, lora_alpha=run.alpha, target_modules=targets, use_rslora=run.rslora,
                              fan_in_fan_out=run.kind == "gpt2", task_type="CAUSAL_LM", **keys)
     model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(source, attn_implementation="eager"), config)
     with torch.no_grad():
@@ -298,23 +327,35 @@ def compare_dora(run, atom):
                 p.normal_(0, 0.1)
             if "lora_magnitude" in name:
                 p.mul_(torch.empty_like(p).uniform_(0.8, 1.3))
-    model.save_pretrained(start)
+            if "modules_to_save" in name:
+                p.add_(torch.empty_like(p).normal_(0, 0.01))
+    model.save_pretrained(start, save_embedding_layers=False)  # what it does not train is in the model
     model = model.double().eval()
     tokens = torch.from_numpy(run.stream[:-1].reshape(-1, run.T))
     with torch.no_grad():
         theirs = model(tokens).logits
     loss = torch.nn.functional.cross_entropy(theirs.reshape(-1, 257), torch.from_numpy(run.stream[1:])).item()
-    seen = json.loads(atom("eval", "--model", "source", "--adapter", "dora", "--data", "data", "--sequence-len", run.T,
+    seen = json.loads(atom("eval", "--model", "source", "--adapter", "peft", "--data", "data", "--sequence-len", run.T,
                            "--dtype", "fp32", "--json"))
-    yield "eval", "DoRA", error([seen["loss"]], [loss])
-    atom("export", "--model", "source", "--adapter", "dora", "--to", "hf", "-o", "merged-dora")
-    ours = AutoModelForCausalLM.from_pretrained(os.path.join(atom.work, "merged-dora"), attn_implementation="eager").double()
-    yield "PEFT merges", "DoRA", error(run.logits(ours).numpy(), theirs.numpy())
+    yield "eval", what, error([seen["loss"]], [loss])
+    atom("export", "--model", "source", "--adapter", "peft", "--to", "hf", "-o", "merged-peft")
+    # Not beside what PEFT saves of its merged model: that keeps tie_word_embeddings, and reading it ties a copy again.
+    ours = AutoModelForCausalLM.from_pretrained(os.path.join(atom.work, "merged-peft"), attn_implementation="eager").double()
+    yield "PEFT merges", what, error(run.logits(ours).numpy(), theirs.numpy())
     loss_of = lambda: torch.nn.functional.cross_entropy(model(tokens).logits.reshape(-1, 257), torch.from_numpy(run.stream[1:]))
-    yield from compare_training(run, atom, loss_of, dict(peft_tensors(model)), "dora")
+    yield from compare_training(run, atom, loss_of, dict(peft_tensors(model)), "peft")
     made = os.path.join(atom.work, "out", f"checkpoint-{STEPS}")
-    yield "PEFT reads", "atom's DoRA", error(run.logits(by_peft(run, made, source)).numpy(), run.logits(model).numpy())
-    yield from compare_new_dora(run, atom, source)
+    again = by_peft(run, made, source)
+    trained = run.logits(model).numpy()
+    yield "PEFT reads", f"atom's {what}", error(run.logits(again).numpy(), trained)
+    yield "PEFT merges", f"{what}, unloaded", error(run.logits(again.merge_and_unload()).numpy(), trained)
+
+
+def tied_cases():
+    """(name, pairs as compare_peft has them): both families, the embedding, the head, both."""
+    for n, (kind, embedding) in enumerate((("gpt2", "wte"), ("llama", "embed_tokens"))):
+        for k, (save, head) in enumerate((([embedding], 0), (["lm_head"], 0), ([embedding, "lm_head"], 0), ([embedding], 1))):
+            yield 100 + 10 * n + k, kind, save, head
 
 
 def main():
@@ -323,14 +364,19 @@ def main():
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--canary", action="store_true")
+    parser.add_argument("--tied", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if args.tied and not peft:
+        print("skipped: PEFT is not installed")
+        return 77
     worst, failed = {}, 0
-    for seed in range(args.first, args.first + args.seeds):
-        run = Run(seed, args.canary)
+    cases = list(tied_cases()) if args.tied else [(s, None) for s in range(args.first, args.first + args.seeds)]
+    for seed, kind, *how in cases:
+        run = Run(seed, args.canary, kind)
         with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as other:
-            pairs = compare(run, Atom(args.atom, work))
-            if peft and not args.canary:
+            pairs = compare_tied(run, Atom(args.atom, other), *how) if kind else compare(run, Atom(args.atom, work))
+            if peft and not kind and not args.canary:
                 pairs = itertools.chain(pairs, compare_dora(run, Atom(args.atom, other)))
             for what, name, e in pairs:
                 if not e <= worst.get(what, (-1,))[0]:
@@ -338,10 +384,10 @@ def main():
                 if not e <= LIMITS[what]:
                     failed += 1
                     if not args.canary:
-                        print(f"FAIL --first {seed} --seeds 1: {what} of {name} is off by {e:.3g}, more than {LIMITS[what]:.3g}")
+                        print(f"FAIL {'--tied, ' if kind else ''}--first {seed} --seeds 1: {what} of {name} is off by {e:.3g}, more than {LIMITS[what]:.3g}")
     for what, (e, where) in worst.items():
         print(f"{what:13s} {e:.2e} of {LIMITS[what]:.0e}  ({where})")
-    print(f"LoRA: {args.seeds} models, {failed} failures; PEFT {peft.__version__ if peft else 'is not installed: not compared'}")
+    print(f"LoRA: {len(cases)} models, {failed} failures; PEFT {peft.__version__ if peft else 'is not installed: not compared'}")
     return (failed == 0) if args.canary else failed != 0
 
 
