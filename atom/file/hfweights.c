@@ -58,13 +58,14 @@ static bool all_finite(const float *x, uint64_t count)
     return !bad;
 }
 
-static void warn_if_odd(const char *path, const char *name, const float *x, uint64_t n,
+static void warn_if_odd(weights_reader *r, const file_tensor *t, const float *x, uint64_t n,
                         bool *warned)
 {
     if (*warned || all_finite(x, n))
         return;
     *warned = true;
-    atom_log(ATOM_LOG_WARN, "%s: tensor '%.128s' has values that are not finite", path, name);
+    atom_log(ATOM_LOG_WARN, "%s: tensor '%.128s' has values that are not finite", r->file->path,
+             t->name);
 }
 
 /* rows x cols in the file -> cols x rows in the vector, a band of rows at a time. */
@@ -77,7 +78,7 @@ static atom_status read_transposed(weights_reader *r, const file_tensor *t, uint
         band = r->buffer_elements / cols;
         band = band < rows - row ? band : rows - row;
         ATOM_TRY(file_st_read_f32(r->file, t, row * cols, band * cols, r->buffer));
-        warn_if_odd(r->file->path, t->name, r->buffer, band * cols, &warned);
+        warn_if_odd(r, t, r->buffer, band * cols, &warned);
         for (uint64_t c = 0; c < cols; c++) {
             for (uint64_t k = 0; k < band; k++)
                 r->whole[c * rows + row + k] = r->buffer[k * cols + c];
@@ -94,31 +95,53 @@ static atom_status read_plain(weights_reader *r, const file_tensor *t, uint64_t 
         float *place = floats ? floats + to + at : r->buffer;
         some = t->elements - at < r->buffer_elements ? t->elements - at : r->buffer_elements;
         ATOM_TRY(file_st_read_f32(r->file, t, at, some, place));
-        warn_if_odd(r->file->path, t->name, place, some, &warned);
+        warn_if_odd(r, t, place, some, &warned);
         if (!floats)
             ATOM_TRY(r->vector.put(r->vector.ctx, to + at, some, place));
     }
     return ATOM_OK;
 }
 
-/* The second of the embedding and lm_head.weight must equal the first, which is in the vector. */
-static atom_status check_tied(weights_reader *r, const file_tensor *t, const char *embedding,
-                              uint64_t first)
+/* The second of the embedding and lm_head.weight must equal the first, whose file is opened again:
+ * what was put into the vector need not be what was read (peft.h). */
+static atom_status check_tied(weights_reader *r, const file_tensor *t, const char *embedding)
 {
     uint64_t band = r->buffer_elements / 2;
     float *other = r->buffer + band;
+    file_safetensors *file = NULL;
+    atom_status st;
+    ATOM_TRY_CLEAN(file_shards_open_one(&r->shards, r->met_in, &file));
+    const file_tensor *met = file_st_find(file, r->met_as);
+    if (!met || met->elements != t->elements)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s changed while it was read", file->path));
     for (uint64_t at = 0, some; at < t->elements; at += some) {
         some = t->elements - at < band ? t->elements - at : band;
-        ATOM_TRY(file_st_read_f32(r->file, t, at, some, r->buffer));
-        ATOM_TRY(r->vector.get(r->vector.ctx, first + at, some, other));
+        ATOM_TRY_CLEAN(file_st_read_f32(r->file, t, at, some, r->buffer));
+        ATOM_TRY_CLEAN(file_st_read_f32(file, met, at, some, other));
         if (memcmp(r->buffer, other, (size_t)some * sizeof *other) != 0)
-            return atom_fail(
-                ATOM_E_UNSUPPORTED,
-                "%s: lm_head.weight differs from %s; only tied heads are supported where "
-                "config.json has tie_word_embeddings true (the default of GPT-2)",
-                r->file->path, embedding);
+            ATOM_TRY_CLEAN(
+                atom_fail(ATOM_E_UNSUPPORTED,
+                          "%s: lm_head.weight differs from %s; only tied heads are supported where "
+                          "config.json has tie_word_embeddings true (the default of GPT-2)",
+                          r->file->path, embedding));
     }
-    return ATOM_OK;
+cleanup:
+    file_st_close(&file);
+    return st;
+}
+
+/* The embedding, met for the first time under either name; a head that files have in it is a copy. */
+static atom_status read_embedding(weights_reader *r, const file_tensor *t)
+{
+    const graph *g = r->g;
+    int32_t head = g->tied_files ? find_slice(r, "lm_head.weight") : -1;
+    r->met_in = r->at;
+    snprintf(r->met_as, sizeof r->met_as, "%s", t->name);
+    ATOM_TRY(read_plain(r, t, g->params[r->slices[0].param].offset));
+    if (head < 0)
+        return ATOM_OK;
+    r->seen[head] = SEEN;
+    return read_plain(r, t, g->params[r->slices[head].param].offset);
 }
 
 /* head: the tensor is lm_head.weight, another name of slice i, the embedding. */
@@ -133,9 +156,11 @@ static atom_status read_slice(weights_reader *r, const file_tensor *t, uint32_t 
                          r->file->path, t->name);
     if (r->seen[i]) {
         r->seen[i] |= as;
-        return check_tied(r, t, slice->name, to);
+        return check_tied(r, t, slice->name);
     }
     r->seen[i] = as;
+    if (i == 0)
+        return read_embedding(r, t);
     return slice->transposed ? read_transposed(r, t, to) : read_plain(r, t, to);
 }
 
@@ -146,7 +171,8 @@ static atom_status read_tensor(weights_reader *r, const file_tensor *t)
         name += strlen(prefix);
     if (file_is_buffer(name))
         return ATOM_OK;
-    bool head = strcmp(t->name, "lm_head.weight") == 0 && find_slice(r, name) < 0;
+    bool head =
+        strcmp(t->name, "lm_head.weight") == 0 && (r->g->tied_files || find_slice(r, name) < 0);
     int32_t i = find_slice(r, head ? r->g->params[0].name : name);
     if (i >= 0)
         return read_slice(r, t, (uint32_t)i, head);
@@ -211,31 +237,6 @@ static atom_status open_buffers(weights_reader *r)
     return ATOM_OK;
 }
 
-/* Where the files have the head in the embedding: all files are open at once, and either tensor is
- * read where the other stands. */
-static atom_status read_tied_files(weights_reader *r, const char *dir)
-{
-    file_weights *w = NULL;
-    ATOM_TRY(file_weights_open(dir, r->g, r->vector.source, &w));
-    file_vector from = file_weights_vector(w);
-    atom_status st = ATOM_OK;
-    for (uint32_t i = 0; i < r->n_slices && st == ATOM_OK; i++) {
-        const file_slice *s = &r->slices[i];
-        uint64_t begin = r->g->params[s->param].offset + s->first;
-        bool warned = false;
-        for (uint64_t at = 0, n; at < s->elements && st == ATOM_OK; at += n) {
-            n = s->elements - at < r->buffer_elements ? s->elements - at : r->buffer_elements;
-            st = from.get(from.ctx, begin + at, n, r->buffer);
-            if (st != ATOM_OK)
-                break;
-            warn_if_odd(dir, s->name, r->buffer, n, &warned);
-            st = r->vector.put(r->vector.ctx, begin + at, n, r->buffer);
-        }
-    }
-    file_weights_close(&w);
-    return st;
-}
-
 /* The first name in the directory with this ending, in fresh memory; NULL: none. */
 static char *find_ending(const char *dir, const char *ending)
 {
@@ -285,7 +286,6 @@ atom_status file_weights_read(const char *dir, const graph *g, float *vector)
 atom_status file_weights_read_to(const char *dir, const graph *g, file_vector vector)
 {
     weights_reader r = {.g = g, .vector = vector};
-    file_shards shards = {0};
     atom_status st = ATOM_OK;
     if (file_pt2_is_file(dir))
         return file_pt2_read_weights(dir, g, vector);
@@ -294,20 +294,16 @@ atom_status file_weights_read_to(const char *dir, const graph *g, file_vector ve
     if (g->n_stored)
         return file_own_read(dir, g, vector);
     ATOM_TRY_CLEAN(open_buffers(&r));
-    if (g->tied_files) {
-        ATOM_TRY_CLEAN(read_tied_files(&r, dir));
-        goto cleanup;
-    }
-    ATOM_TRY_CLEAN(file_shards_list(dir, &shards));
-    for (size_t i = 0; i < shards.n; i++) {
-        ATOM_TRY_CLEAN(file_shards_open_one(&shards, i, &r.file));
+    ATOM_TRY_CLEAN(file_shards_list(dir, &r.shards));
+    for (; r.at < r.shards.n; r.at++) {
+        ATOM_TRY_CLEAN(file_shards_open_one(&r.shards, r.at, &r.file));
         ATOM_TRY_CLEAN(take_file(&r));
         file_st_close(&r.file);
     }
     ATOM_TRY_CLEAN(check_all_seen(&r, dir));
 cleanup:
     file_st_close(&r.file);
-    file_shards_free(&shards);
+    file_shards_free(&r.shards);
     atom_free(r.buffer);
     atom_free(r.whole);
     atom_free(r.slices);

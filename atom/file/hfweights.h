@@ -49,6 +49,14 @@ ATOM_MUST atom_status file_buffer_declare(file_st_writer *w, const graph_buffer 
 /* No weights: name is without prefix. */
 bool file_is_buffer(const char *name);
 
+/* hfshards.c: the files of a directory by name, as hfdir.h has it for file_weights_read. */
+typedef struct file_shards {
+    const char *dir;      /* the caller's */
+    struct json_t *index; /* NULL: there is one file and no index */
+    const char **names;
+    size_t n;
+} file_shards;
+
 /* How a tensor was met so far. */
 enum { SEEN = 1, SEEN_AS_HEAD = 2 };
 
@@ -62,15 +70,10 @@ typedef struct weights_reader {
     file_slice *slices;
     uint32_t n_slices;
     uint8_t *seen; /* by slice */
+    file_shards shards;
+    size_t at, met_in;               /* the shard that is open; where the embedding was met */
+    char met_as[FILE_NAME_MAX + 16]; /* its name there */
 } weights_reader;
-
-/* hfshards.c: the files of a directory by name, as hfdir.h has it for file_weights_read. */
-typedef struct file_shards {
-    const char *dir;      /* the caller's */
-    struct json_t *index; /* NULL: there is one file and no index */
-    const char **names;
-    size_t n;
-} file_shards;
 
 /* Opens none of them: a model may have more than a process may have open. Free it, also after a
  * failure. */

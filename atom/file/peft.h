@@ -115,8 +115,6 @@ void file_lora_base_close(file_lora_base *b);
 /* Elements [first, first + n) of base's vector. */
 ATOM_MUST atom_status file_lora_base_put(const file_lora_base *b, uint64_t first, uint64_t n,
                                          const float *from);
-ATOM_MUST atom_status file_lora_base_get(const file_lora_base *b, uint64_t first, uint64_t n,
-                                         float *to);
 
 /* Where the model's tokenizer is: beside its adapter, if that has one; else beside the model. */
 const char *file_lora_tokenizer_dir(const file_model *model);

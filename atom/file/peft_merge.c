@@ -277,11 +277,3 @@ atom_status file_lora_base_put(const file_lora_base *b, uint64_t first, uint64_t
     ATOM_ASSERT(in + n <= b->base->params[p].elements);
     return b->place[p] == UINT64_MAX ? ATOM_OK : b->to.put(b->to.ctx, b->place[p] + in, n, from);
 }
-
-atom_status file_lora_base_get(const file_lora_base *b, uint64_t first, uint64_t n, float *to)
-{
-    uint32_t p = param_at(b->base, first);
-    uint64_t in = first - b->base->params[p].offset;
-    ATOM_ASSERT(in + n <= b->base->params[p].elements && b->place[p] != UINT64_MAX);
-    return b->to.get(b->to.ctx, b->place[p] + in, n, to);
-}

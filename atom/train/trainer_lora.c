@@ -42,12 +42,6 @@ static atom_status beside_put(void *ctx, uint64_t first, uint64_t n, const float
     return file_lora_base_put(&b->weights, first, n, from);
 }
 
-static atom_status beside_get(void *ctx, uint64_t first, uint64_t n, float *to)
-{
-    const beside *b = ctx;
-    return file_lora_base_get(&b->weights, first, n, to);
-}
-
 atom_status trainer_lora_check(const trainer *t)
 {
     const train_config *c = t->config;
@@ -75,7 +69,7 @@ atom_status trainer_lora_base(trainer *t, bool fresh)
 {
     beside b = {.sum = t->base_hash};
     file_vector all = train_engine_weights(t->engine);
-    file_vector to = {.ctx = &b, .put = beside_put, .get = beside_get, .source = all.source};
+    file_vector to = {.ctx = &b, .put = beside_put, .source = all.source};
     if (!t->bench->base || !t->bench->model.has_weights)
         return ATOM_OK;
     fresh =

@@ -269,6 +269,52 @@ static void weights_as_others_write_them(void **state)
     scratch_close(&s);
 }
 
+/* A graph with a head of its own, of a model whose files have it in the embedding, beside it or in its
+ * place: read at once, and piece by piece. */
+static void weights_of_tied_files(void **state)
+{
+    static const unsigned ways[] = {0,    NO_PREFIX | BUFFERS, HEAD,   HEAD_ONLY,
+                                    HALF, OTHER_HEAD,          LACKING};
+    scratch s;
+    model m;
+    graph *g = NULL;
+    (void)state;
+    scratch_open(&s);
+    model_open(&m);
+    m.config.untied = m.config.tied_files = true;
+    assert_int_equal(graph_gpt2_build(&m.config, ATOM_F32, 1, 4, &g), ATOM_OK);
+    assert_true(g->tied_files && g->n_params == m.g->n_params + 1);
+    float *got = atom_alloc(g->param_extent, sizeof *got);
+    for (uint64_t i = 0; i < m.g->param_extent; i++)
+        m.vector[i] = atom_bf16_to_f32(atom_f32_to_bf16(m.vector[i]));
+    for (size_t i = 0; i < 2 * sizeof ways / sizeof ways[0]; i++) {
+        unsigned how = ways[i / 2];
+        file_weights *w = NULL;
+        put_file(scratch_path(&s, "model.safetensors"), &m, 0, m.g->n_params, how);
+        memset(got, 0, g->param_extent * 4);
+        atom_status st =
+            i % 2 ? file_weights_open(s.dir, g, NULL, &w) : file_weights_read(s.dir, g, got);
+        assert_int_equal(st, how == OTHER_HEAD ? ATOM_E_UNSUPPORTED
+                             : how == LACKING  ? ATOM_E_FORMAT
+                                               : ATOM_OK);
+        for (uint32_t p = 0; p < g->n_params && st == ATOM_OK; p++) {
+            const graph_param *q = &g->params[p];
+            const graph_param *from = &m.g->params[p < m.g->n_params ? p : 0];
+            file_vector v = w ? file_weights_vector(w) : file_vector_memory(got);
+            float x[256];
+            assert_true(q->elements == from->elements && q->elements <= 256);
+            assert_int_equal(v.get(v.ctx, q->offset, q->elements, x), ATOM_OK);
+            if (memcmp(x, m.vector + from->offset, q->elements * sizeof *x) != 0)
+                fail_msg("way %u: %s", how, q->name);
+        }
+        file_weights_close(&w);
+    }
+    atom_free(got);
+    graph_close(&g);
+    model_close(&m);
+    scratch_close(&s);
+}
+
 static void weights_refused(void **state)
 {
     static const struct {
@@ -492,6 +538,7 @@ int main(void)
         cmocka_unit_test(weights_round_trip),
         cmocka_unit_test(weights_in_bands),
         cmocka_unit_test(weights_as_others_write_them),
+        cmocka_unit_test(weights_of_tied_files),
         cmocka_unit_test(weights_refused),
         cmocka_unit_test(shards),
         cmocka_unit_test(more_shards_than_descriptors),
