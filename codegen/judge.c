@@ -58,8 +58,8 @@ bool gen_judge_runs(const graph *g, const part_plan *plan)
 {
     const part_plan p = coarse(g, plan);
     /* Of a micro-batch in a sub-model: forward and backward, what they stash and bring back. Of a
-     * sub-model on a device: fetches, sums, rounding. */
-    enum { EACH_VISIT = 6, EACH_SUB_MODEL = 12, EACH_BLOCK = 4 };
+     * sub-model on a device: fetches, sums, rounding, and pieces of fetches and updates. */
+    enum { EACH_VISIT = 6, EACH_SUB_MODEL = 28, EACH_BLOCK = 4 };
     uint64_t n = (uint64_t)p.n_sub_models *
                  ((uint64_t)EACH_VISIT * p.micro_batches + (uint64_t)EACH_SUB_MODEL * p.devices);
     return n + (p.disk ? EACH_BLOCK * blocks_of(g, &p) : 0) <= GEN_INSTRS_MAX;

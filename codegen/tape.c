@@ -159,58 +159,6 @@ static atom_status emit_rounds(gen_writer *w, uint32_t k)
     return ATOM_OK;
 }
 
-/* An UPDATE of what sub-model k owns. */
-static swap_instr update_instr(const gen_writer *w, dev_stream_kind stream, uint32_t k)
-{
-    const gen_visit *v = &w->layout->visits[k];
-    swap_instr in = gen_instr(SWAP_UPDATE, stream, (int32_t)k, -1);
-    in.first_param = v->first_trained;
-    in.last_param = v->last_trained;
-    in.first_element = v->own_offset;
-    in.last_element = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
-    return in;
-}
-
-static void host_state_ranges(const gen_writer *w, swap_instr *in, uint32_t k)
-{
-    const gen_visit *v = &w->layout->visits[k];
-    const swap_host_layout *h = &w->layout->out->layout;
-    const gen_lowered *out = w->layout->out;
-    uint64_t past = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
-    uint32_t moment = atom_dtype_bytes(h->moments);
-    const struct {
-        uint64_t at, first, past;
-        uint32_t each;
-    } parts[SWAP_STATE_N] = {{h->master, v->own_offset, past, 4},
-                             {h->m, v->own_offset, past, moment},
-                             {h->v, swap_second_at(out->params, out->n_params, v->own_offset),
-                              swap_second_at(out->params, out->n_params, past), moment}};
-    swap_instr_writes(in, gen_wire_range(w->layout, v->own_offset, v->own_bytes));
-    for (int s = 0; s < SWAP_STATE_N; s++)
-        swap_instr_writes(in, (swap_range){SWAP_HOST, parts[s].at + parts[s].first * parts[s].each,
-                                           (parts[s].past - parts[s].first) * parts[s].each});
-}
-
-static atom_status emit_update(gen_writer *w, uint32_t k)
-{
-    const gen_visit *v = &w->layout->visits[k];
-    if (v->first_trained == v->last_trained)
-        return ATOM_OK;
-    if (w->layout->plan->disk) {
-        /* what begins in this sub-model or behind it; forward nothing waits, so all at once */
-        const swap_blocks b = w->layout->out->layout.blocks;
-        return gen_write_blocks(w, w->layout->plan->clip ? 0 : swap_block_from(b, v->own_offset));
-    }
-    swap_instr in = update_instr(w, DEV_HOST, k);
-    host_state_ranges(w, &in, k);
-    if (w->layout->muon_bytes)
-        swap_instr_writes(
-            &in, (swap_range){SWAP_HOST, w->layout->out->layout.muon, w->layout->muon_bytes});
-    if (!w->layout->plan->clip)
-        swap_instr_reads(&in, gen_norm_range(w, v->first_trained, v->last_trained, SWAP_HOST));
-    return gen_write(w, &in);
-}
-
 /* --- the state on the device ------------------------------------------------------------------ */
 
 /* Master, m or v: on the device, or in the slab. */
@@ -228,7 +176,7 @@ static atom_status emit_device_state(gen_writer *w, bool updates)
 {
     const gen_visit *v = &w->layout->visits[0];
     if (updates) {
-        swap_instr in = update_instr(w, DEV_COMPUTE, 0);
+        swap_instr in = gen_update_instr(w, DEV_COMPUTE, 0);
         in.src = w->layout->state;
         in.base[SWAP_BASE_PARAM] = v->slot;
         in.base[SWAP_BASE_GRAD] = v->spill;
@@ -287,13 +235,16 @@ static atom_status spill_continue(gen_writer *w, uint32_t upto, uint32_t n)
     return w->ahead ? gen_write_ahead(w, k) : ATOM_OK;
 }
 
-/* Whole at once, or while the next visit runs: only there is something to queue behind it. */
+/* At once, or while the next visit runs: only there is something to queue behind it. Where an update
+ * follows, in pieces, so that its first ones need not wait for the last of these. */
 static atom_status spill_begin(gen_writer *w, uint32_t k)
 {
+    const part_plan *plan = w->layout->plan;
+    uint32_t pieces = plan->clip ? 1 : gen_pieces(w, k);
     w->spilling = (int32_t)k;
     w->spilled = 0;
-    bool later = k > 0 && w->layout->plan->clip && w->layout->plan->boundaries == PART_ON_HOST;
-    return later ? ATOM_OK : spill_continue(w, 1, 1);
+    bool later = k > 0 && plan->clip && plan->boundaries == PART_ON_HOST;
+    return later ? ATOM_OK : spill_continue(w, pieces, pieces);
 }
 
 static atom_status emit_gradients(gen_writer *w, uint32_t k)
@@ -303,17 +254,15 @@ static atom_status emit_gradients(gen_writer *w, uint32_t k)
         return ATOM_OK;
     ATOM_TRY(gen_sums_end(w, k));
     ATOM_TRY(emit_rounds(w, k));
+    if (!w->layout->plan->clip)
+        ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1,
+                                gen_norm_range(w, v->first_trained, v->last_trained, SWAP_HOST),
+                                gen_norm_range(w, v->first_trained, v->last_trained, SWAP_DEVICE)));
     if (!w->layout->plan->in_place && !w->layout->plan->update_on_device)
         ATOM_TRY(spill_begin(w, k));
     else if (w->ahead)
         ATOM_TRY(gen_write_ahead(w, k));
-    if (!w->layout->plan->clip) {
-        ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1,
-                                gen_norm_range(w, v->first_trained, v->last_trained, SWAP_HOST),
-                                gen_norm_range(w, v->first_trained, v->last_trained, SWAP_DEVICE)));
-        ATOM_TRY(emit_update(w, k));
-    }
-    return ATOM_OK;
+    return w->layout->plan->clip ? ATOM_OK : gen_write_updates(w, k);
 }
 
 /* --- visits ---------------------------------------------------------------------------------- */
@@ -475,7 +424,7 @@ static atom_status write_train(gen_writer *w, bool updates)
         ATOM_TRY(emit_device_state(w, updates));
     bool here = updates && !w->ahead && !w->layout->plan->update_on_device;
     for (uint32_t k = 0; here && k < n; k++)
-        ATOM_TRY(emit_update(w, k));
+        ATOM_TRY(gen_write_updates(w, k));
     ATOM_TRY(emit_first_fetches(w));
     gen_sums_begin(w);
     for (uint32_t k = 0; k + 1 < n; k++)
@@ -501,7 +450,7 @@ static atom_status write_drain(gen_writer *w)
     if (w->ahead)
         return gen_write_rest(w);
     for (uint32_t k = 0; w->layout->plan->clip && k < w->layout->n; k++)
-        ATOM_TRY(emit_update(w, k));
+        ATOM_TRY(gen_write_updates(w, k));
     return ATOM_OK;
 }
 

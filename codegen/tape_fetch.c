@@ -1,6 +1,6 @@
 /*
  * Owns what brings parameters to a device. One idea: each device fetches for itself, one visit
- * ahead, in as many pieces as the visit before it has micro-batches; what is still in its slot is
+ * ahead, in as many pieces as the visit before it has micro-batches, or more where few are large; what is still in its slot is
  * not fetched again. Refuses to know when a slot is free: ranges say that.
  */
 #include "codegen/tape_inner.h"
@@ -66,9 +66,12 @@ void gen_fetch_begin(gen_writer *w, int32_t k)
 atom_status gen_fetch_continue(gen_writer *w, uint32_t upto, uint32_t n)
 {
     gen_fetches *f = &w->fetches[w->device];
-    while (f->pending >= 0 && f->fetched < upto)
-        ATOM_TRY(fetch_piece(w, (uint32_t)f->pending, f->fetched++, n));
-    if (f->pending >= 0 && f->fetched >= n) {
+    if (f->pending < 0)
+        return ATOM_OK;
+    uint32_t each = (gen_pieces(w, (uint32_t)f->pending) + n - 1) / n;
+    while (f->fetched < upto * each)
+        ATOM_TRY(fetch_piece(w, (uint32_t)f->pending, f->fetched++, n * each));
+    if (f->fetched >= n * each) {
         gen_fetch_done(w, (uint32_t)f->pending);
         f->pending = -1;
     }

@@ -1,8 +1,8 @@
 /*
- * What the files that write tapes share: tape.c orders a step, tape_fetch.c
- * brings parameters to a device, tape_sums.c brings accumulators from
- * one device to the next, tape_disk.c moves the blocks of a state that is on disk, and tape_write.c
- * appends what all of them decide. Internal to codegen.
+ * What the files that write tapes share: tape.c orders a step, tape_fetch.c brings parameters to a
+ * device, tape_sums.c brings accumulators from one device to the next, tape_update.c updates a state
+ * in memory, tape_disk.c moves the blocks of a state that is on disk, and tape_write.c appends what
+ * all of them decide. Internal to codegen.
  */
 #ifndef CODEGEN_TAPE_INNER_H
 #define CODEGEN_TAPE_INNER_H
@@ -55,12 +55,22 @@ swap_range gen_norm_range(const gen_writer *w, int32_t first, int32_t last, swap
 
 /* Sub-model k (there may be none) is what the device fetches next, if it has not got it. */
 void gen_fetch_begin(gen_writer *w, int32_t k);
-/* Pieces [.., upto) of n of it. */
+/* Of n parts of it those [.., upto); a part may be several pieces. */
 ATOM_MUST atom_status gen_fetch_continue(gen_writer *w, uint32_t upto, uint32_t n);
 /* All of it at once. */
 ATOM_MUST atom_status gen_fetch_now(gen_writer *w, uint32_t k);
 /* Its slot holds its current parameters, and whatever the slot meets no longer does. */
 void gen_fetch_done(gen_writer *w, uint32_t k);
+
+/* --- tape_update.c --------------------------------------------------------------------------- */
+
+/* How many pieces of sub-model k's parameters are worth an instruction each. */
+enum { GEN_PIECES_MAX = 8 };
+uint32_t gen_pieces(const gen_writer *w, uint32_t k);
+/* An UPDATE of all that sub-model k owns; it reads and writes nothing yet. */
+swap_instr gen_update_instr(const gen_writer *w, dev_stream_kind stream, uint32_t k);
+/* Updates on the host of what sub-model k owns; with the state on disk, of its blocks. */
+ATOM_MUST atom_status gen_write_updates(gen_writer *w, uint32_t k);
 
 /* --- tape_sums.c ----------------------------------------------------------------------------- */
 

@@ -159,8 +159,18 @@ static double visit(clocks *c, double ready, int64_t compute, int64_t in, int64_
     return c->compute;
 }
 
+/* A sub-model is loaded behind its update piece by piece, the last of PIECES when all is updated. */
+static double load_behind(clocks *c, double updated, double update, double freed, double load)
+{
+    enum { PIECES = 8 };
+    double first = updated - update * (PIECES - 1) / PIECES;
+    double end = run(&c->h2d, &c->h2d_busy, max_f64(first, freed), load);
+    c->h2d = max_f64(end, updated + load / PIECES);
+    return c->h2d;
+}
+
 /* Forward of all but the last, each loaded while the one before computes: into the place of the one
- * before that, after its own update. */
+ * before that, if it has none of its own, and after its own update. */
 static void forward(const part_model *m, const part_plan *plan, clocks *c, double *loaded)
 {
     const int64_t C = plan->micro_batches;
@@ -169,12 +179,13 @@ static void forward(const part_model *m, const part_plan *plan, clocks *c, doubl
     for (uint32_t k = 0; k < plan->n_sub_models; k++) {
         part_range r;
         part_times t = times_of(m, plan, k, &r);
+        double update = plan->clip ? (double)t.update * PS * (m->ahead && k ? rest : 1) : 0;
         if (plan->clip)
-            updated =
-                run(&c->host, &c->host_busy, 0, (double)t.update * PS * (m->ahead && k ? rest : 1));
+            updated = run(&c->host, &c->host_busy, 0, update);
         *loaded = updated;
         if (!plan->in_place)
-            *loaded = run(&c->h2d, &c->h2d_busy, max_f64(updated, freed), (double)t.load * PS);
+            *loaded = load_behind(c, updated, update, plan->sub_models[k].resident ? 0 : freed,
+                                  (double)t.load * PS);
         freed = c->compute;
         if (k + 1 < plan->n_sub_models)
             visit(c, *loaded, t.fwd, t.x_in, t.y_out, (t.x_in + t.x_out) / C);

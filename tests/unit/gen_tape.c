@@ -3,85 +3,12 @@
  */
 #include "atom/base/mem.h"
 #include "codegen/build.h"
-#include "codegen/lower.h"
 #include "tests/lib/random_gpt2.h"
+#include "tests/lib/strided_plan.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 enum { BLOCK = STORE_ALIGN / 4 }; /* the least elements of a block */
-
-static graph *fused(const graph_config *config, int64_t B, int64_t T)
-{
-    graph *plain = NULL, *g = NULL;
-    assert_int_equal(graph_gpt2_build(config, ATOM_BF16, B, T, &plain), ATOM_OK);
-    assert_int_equal(graph_fuse(plain, &g), ATOM_OK);
-    graph_close(&plain);
-    return g;
-}
-
-static uint64_t wire_bytes_of(const graph *g, int32_t first, int32_t last)
-{
-    uint64_t bytes = 0;
-    for (uint32_t p = 0; p < g->n_params; p++) {
-        bool used = false;
-        for (int32_t i = first; i < last; i++) {
-            for (int j = 0; j < g->nodes[i].n_params; j++)
-                used |= g->nodes[i].params[j] == (int32_t)p;
-        }
-        uint64_t room = (g->params[p].elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN;
-        bytes += used ? room * GRAPH_PARAM_ALIGN * atom_dtype_bytes(g->dtype) : 0;
-    }
-    return bytes;
-}
-
-/* Cuts in front of every `stride`-th node that may be cut at. */
-static part_plan *strided_plan(const graph *g, const part_profile *profile, int stride, uint32_t C)
-{
-    int32_t cuts[256];
-    uint32_t n = 0;
-    int seen = 0;
-    for (int32_t c = 1; c < (int32_t)g->n_nodes && n < 256; c++) {
-        if (graph_can_cut(g, c) && ++seen % stride == 0)
-            cuts[n++] = c;
-    }
-    part_plan *plan = NULL;
-    assert_int_equal(part_plan_open(g, profile, n + 1, &plan), ATOM_OK);
-    plan->micro_batches = C;
-    plan->clip = true;
-    plan->cut_bytes = 0;
-    for (uint32_t k = 0; k <= n; k++) {
-        part_sub_model *s = &plan->sub_models[k];
-        s->first_node = k ? cuts[k - 1] : 0;
-        s->last_node = k < n ? cuts[k] : (int32_t)g->n_nodes;
-        s->param_bytes = wire_bytes_of(g, s->first_node, s->last_node);
-        plan->cut_bytes += k ? graph_boundary_bytes(g, s->first_node) : 0;
-    }
-    return plan;
-}
-
-static part_device card(double flops, double link)
-{
-    return (part_device){.name = "a card",
-                         .isa = "none",
-                         .modelled = true,
-                         .cores = 8,
-                         .device_bytes = 1ull << 34,
-                         .host_bytes = 1ull << 40,
-                         .flops_fp32 = flops,
-                         .flops_bf16 = flops,
-                         .device_bytes_per_second = 1e12,
-                         .h2d_bytes_per_second = link,
-                         .d2h_bytes_per_second = link,
-                         .h2d_both_bytes_per_second = link,
-                         .d2h_both_bytes_per_second = link,
-                         .host_bytes_per_second = 1e12,
-                         .adamw_params_per_second = 1e11};
-}
 
 /* Without any one of its waits a tape is not safe, and the checker says so: no wait is idle, and
  * the alarm rings. */
@@ -168,14 +95,6 @@ static void a_gradient_takes_the_place_of_its_boundary(void **state)
     graph_close(&g);
 }
 
-static part_verdict judge(const graph *g, const part_profile *profile, const part_plan *plan)
-{
-    gen_judge j = {.g = g, .profile = profile};
-    part_verdict v;
-    assert_int_equal(gen_judge_plan(&j, plan, &v), ATOM_OK);
-    return v;
-}
-
 /* When compute is the bound, the link hides under it; when the link is, compute hides under the
  * link: the step takes hardly more than the busier of the two, not their sum. */
 static void compute_and_copies_overlap(void **state)
@@ -189,7 +108,7 @@ static void compute_and_copies_overlap(void **state)
         part_profile *profile = NULL;
         assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
         part_plan *plan = strided_plan(g, profile, 14, 8);
-        part_verdict v = judge(g, profile, plan);
+        part_verdict v = judge(g, profile, plan, 1);
         double busiest = v.compute_seconds > v.h2d_seconds ? v.compute_seconds : v.h2d_seconds;
         if (slow)
             assert_true(v.h2d_seconds > v.compute_seconds);
@@ -217,7 +136,7 @@ static void each_stall_has_an_owner(void **state)
         part_profile *profile = NULL;
         assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
         part_plan *plan = strided_plan(g, profile, 14, 4);
-        part_verdict v = judge(g, profile, plan);
+        part_verdict v = judge(g, profile, plan, 1);
         const part_bound bounds[3] = {PART_BOUND_COMPUTE, PART_BOUND_LINK, PART_BOUND_OPTIMIZER};
         assert_int_equal(v.bound, bounds[which]);
         part_plan_close(&plan);
@@ -336,7 +255,7 @@ static void held_blocks_are_not_read(void **state)
         assert_int_equal(train.stores, n);
         assert_int_equal(drain.stores, n);
         gen_lowered_close(&low);
-        double seconds = judge(g, profile, plan).step_seconds;
+        double seconds = judge(g, profile, plan, 1).step_seconds;
         assert_true(seconds <= before * 1.0001);
         before = seconds;
     }
@@ -419,78 +338,6 @@ static void each_block_is_updated_ahead_or_later(void **state)
     graph_close(&g);
 }
 
-static bool covers(const swap_range *declared, uint8_t n, swap_space space, uint64_t offset,
-                   uint64_t bytes)
-{
-    for (uint8_t i = 0; i < n; i++) {
-        const swap_range *r = &declared[i];
-        if (r->space == space && r->offset <= offset && offset + bytes <= r->offset + r->bytes)
-            return true;
-    }
-    return false;
-}
-
-/* What the executor touches when it runs this UPDATE on the host: the hazard check proves the order
- * of what is declared, so what is not declared here nobody would miss. */
-static void expect_declared(const gen_lowered *low, const swap_instr *in, bool clip)
-{
-    const swap_host_layout *h = &low->layout;
-    const uint64_t first = in->first_element, n = in->last_element - first;
-    const uint64_t wire = atom_dtype_bytes(ATOM_BF16);
-    assert_true(n > 0);
-    assert_true(covers(in->writes, in->n_writes, SWAP_HOST, h->wire + first * wire, n * wire));
-    if (in->src.bytes) {
-        assert_true(covers(in->writes, in->n_writes, in->src.space, in->src.offset, in->src.bytes));
-    } else {
-        const uint64_t moment = atom_dtype_bytes(h->moments);
-        assert_true(covers(in->writes, in->n_writes, SWAP_HOST, h->master + first * 4, n * 4));
-        assert_true(covers(in->writes, in->n_writes, SWAP_HOST, h->m + first * moment, n * moment));
-        assert_true(covers(in->writes, in->n_writes, SWAP_HOST, h->v + first * moment, n * moment));
-    }
-    for (uint32_t p = 0; p < low->n_params; p++) {
-        const swap_param *param = &low->params[p];
-        bool used = param->offset < in->last_element && first < param->offset + param->elements;
-        uint64_t chunks = krn_norm_chunks(param->elements);
-        /* without clipping an update refuses gradients that are not finite, by their norms */
-        if (used && !clip)
-            assert_true(covers(in->reads, in->n_reads, SWAP_HOST, h->norms + param->norm_chunk * 8,
-                               chunks * 8));
-    }
-}
-
-static void updates_declare_what_they_touch(void **state)
-{
-    (void)state;
-    uint32_t seen[2][2] = {{0}}; /* by clip and disk */
-    for (uint64_t seed = 1; seed <= 16; seed++) {
-        random_gpt2 r = random_gpt2_make(seed);
-        graph *g = fused(&r.config, r.B, r.T);
-        part_device device = card(1e12, 1e10);
-        part_profile *profile = NULL;
-        gen_lowered *low = NULL;
-        assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
-        part_plan *plan = strided_plan(g, profile, 1 + (int)(seed % 4), 2);
-        plan->clip = seed % 2;
-        plan->disk = seed % 4 >= 2;
-        plan->ring_blocks = plan->disk ? 3 : 0;
-        plan->block_elements = plan->disk ? BLOCK : 0;
-        assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
-        for (int t = 0; t < SWAP_TAPE_N; t++) {
-            for (uint32_t i = 0; low->tapes[t] && i < low->tapes[t]->n; i++) {
-                if (low->tapes[t]->instrs[i].code != SWAP_UPDATE)
-                    continue;
-                expect_declared(low, &low->tapes[t]->instrs[i], plan->clip);
-                seen[plan->clip][plan->disk]++;
-            }
-        }
-        gen_lowered_close(&low);
-        part_plan_close(&plan);
-        part_profile_close(&profile);
-        graph_close(&g);
-    }
-    assert_true(seen[0][0] && seen[0][1] && seen[1][0] && seen[1][1]);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,7 +349,6 @@ int main(void)
         cmocka_unit_test(survives_want_of_memory),
         cmocka_unit_test(held_blocks_are_not_read),
         cmocka_unit_test(each_block_is_updated_ahead_or_later),
-        cmocka_unit_test(updates_declare_what_they_touch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,116 @@
+/*
+ * Owns the updates of a state in host memory. One idea: a large sub-model is updated in pieces, each
+ * an instruction of its own, so that the fetch of the first ones need not wait for the last ones.
+ * Refuses to say when: tape.c does, and blocks of a state on disk are tape_disk.c's.
+ */
+#include "codegen/tape_inner.h"
+
+#include "atom/base/mem.h"
+
+/* A copy of a piece takes at least this many times what it takes to begin. */
+static const double LATENCIES = 16;
+
+uint32_t gen_pieces(const gen_writer *w, uint32_t k)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    uint64_t least = ATOM_ALIGN_BYTES;
+    if (w->layout->plan->in_place)
+        return 1;
+    if (w->profile) {
+        const part_device *d = &w->profile->device;
+        double bytes = LATENCIES * d->copy_latency_seconds * d->h2d_bytes_per_second;
+        least += bytes < 1e18 ? (uint64_t)bytes : (uint64_t)1e18;
+    }
+    uint64_t n = (v->own_bytes + v->frozen_bytes) / least;
+    return n < 1 ? 1 : n < GEN_PIECES_MAX ? (uint32_t)n : GEN_PIECES_MAX;
+}
+
+static uint64_t past_own(const gen_writer *w, const gen_visit *v)
+{
+    return v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
+}
+
+swap_instr gen_update_instr(const gen_writer *w, dev_stream_kind stream, uint32_t k)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    swap_instr in = gen_instr(SWAP_UPDATE, stream, (int32_t)k, -1);
+    in.first_param = v->first_trained;
+    in.last_param = v->last_trained;
+    in.first_element = v->own_offset;
+    in.last_element = past_own(w, v);
+    return in;
+}
+
+/* Wire copy, master and moments of what the instruction updates. */
+static void state_ranges(const gen_writer *w, swap_instr *in)
+{
+    const swap_host_layout *h = &w->layout->out->layout;
+    const gen_lowered *out = w->layout->out;
+    uint64_t first = in->first_element, past = in->last_element;
+    uint32_t moment = atom_dtype_bytes(h->moments);
+    const struct {
+        uint64_t at, first, past;
+        uint32_t each;
+    } parts[SWAP_STATE_N] = {{h->master, first, past, 4},
+                             {h->m, first, past, moment},
+                             {h->v, swap_second_at(out->params, out->n_params, first),
+                              swap_second_at(out->params, out->n_params, past), moment}};
+    uint64_t bytes = (past - first) * w->layout->wire_bytes_each;
+    swap_instr_writes(in, gen_wire_range(w->layout, first, bytes));
+    for (int s = 0; s < SWAP_STATE_N; s++)
+        swap_instr_writes(in, (swap_range){SWAP_HOST, parts[s].at + parts[s].first * parts[s].each,
+                                           (parts[s].past - parts[s].first) * parts[s].each});
+}
+
+/* Leaves the first `least` elements of the update, and what must be updated with them: a parameter
+ * of matrices is not divided. */
+static void shorten(const gen_writer *w, swap_instr *in, uint64_t least)
+{
+    const swap_param *params = w->layout->out->params;
+    uint64_t past = in->first_element + least;
+    int32_t p = in->first_param;
+    while (p < in->last_param && params[p].offset < past)
+        p++;
+    if (params[p - 1].n_matrices)
+        past = p < in->last_param ? params[p].offset : in->last_element;
+    in->last_param = p;
+    in->last_element = past < in->last_element ? past : in->last_element;
+}
+
+static atom_status write_piece(gen_writer *w, swap_instr *in)
+{
+    state_ranges(w, in);
+    if (w->layout->muon_bytes)
+        swap_instr_writes(
+            in, (swap_range){SWAP_HOST, w->layout->out->layout.muon, w->layout->muon_bytes});
+    if (!w->layout->plan->clip)
+        swap_instr_reads(in, gen_norm_range(w, in->first_param, in->last_param, SWAP_HOST));
+    return gen_write(w, in);
+}
+
+atom_status gen_write_updates(gen_writer *w, uint32_t k)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    const swap_param *params = w->layout->out->params;
+    if (v->first_trained == v->last_trained)
+        return ATOM_OK;
+    if (w->layout->plan->disk) {
+        /* what begins in this sub-model or behind it; forward nothing waits, so all at once */
+        const swap_blocks b = w->layout->out->layout.blocks;
+        return gen_write_blocks(w, w->layout->plan->clip ? 0 : swap_block_from(b, v->own_offset));
+    }
+    const uint64_t past = past_own(w, v);
+    const uint64_t least = atom_align((past - v->own_offset) / gen_pieces(w, k));
+    int32_t p = v->first_trained;
+    for (uint64_t at = v->own_offset; at < past;) {
+        swap_instr in = gen_update_instr(w, DEV_HOST, k);
+        while (p + 1 < v->last_trained && params[p + 1].offset <= at)
+            p++;
+        in.first_param = p;
+        in.first_element = at;
+        shorten(w, &in, least);
+        ATOM_TRY(write_piece(w, &in));
+        at = in.last_element;
+    }
+    return ATOM_OK;
+}
