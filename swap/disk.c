@@ -30,7 +30,9 @@ struct swap_disk {
     store_lane *load, *save;
     uint32_t present, next;
     uint64_t step;
-    page page; /* for get() and put() */
+    page page;                  /* for get() and put() */
+    bool renew, anew;           /* the next put() begins a new state; all of it is being put */
+    uint64_t put[SWAP_STATE_N]; /* then: elements that were, of each part */
     swap_snapshot *snapshot;
     _Atomic(uint32_t) busy; /* blocks of the tape that move now */
 };
@@ -117,7 +119,8 @@ static atom_status page_turn(const swap_disk *d, page *p, uint32_t generation, u
     }
     if (p->here & part)
         return ATOM_OK;
-    ATOM_TRY(page_move(d, p, part, false));
+    if (!(d->anew && p == &d->page))
+        ATOM_TRY(page_move(d, p, part, false));
     p->here |= part;
     return ATOM_OK;
 }
@@ -271,7 +274,27 @@ atom_status swap_disk_forget(swap_disk *d)
 
 atom_status swap_disk_flush(swap_disk *d)
 {
+    d->anew = false;
     return page_flush(d, &d->page);
+}
+
+void swap_disk_renew(swap_disk *d)
+{
+    ATOM_ASSERT(d->step == 0);
+    d->renew = true;
+}
+
+/* The first piece of a new state. */
+static void begin_anew(swap_disk *d)
+{
+    d->renew = false;
+    d->anew = true;
+    d->page.here = d->page.dirty = 0;
+    memset(d->put, 0, sizeof d->put);
+    if (d->snapshot && d->snapshot->generation == d->present) {
+        d->present = d->next;
+        choose_next(d);
+    }
 }
 
 atom_status swap_disk_get(swap_disk *d, swap_state part, uint64_t first, uint64_t n, float *to)
@@ -283,6 +306,10 @@ atom_status swap_disk_put(swap_disk *d, swap_state part, uint64_t first, uint64_
                           const float *from)
 {
     ATOM_ASSERT(first + n <= d->blocks.extent);
+    if (d->renew)
+        begin_anew(d);
+    ATOM_ASSERT(!d->anew || d->put[part] == first);
+    d->put[part] = first + n;
     for (uint64_t some; n > 0; first += some, from += some, n -= some) {
         void *at;
         ATOM_TRY(page_piece(d, &d->page, d->present, part, first, n, &at, &some));

@@ -70,6 +70,11 @@ ATOM_MUST atom_status swap_disk_put(swap_disk *disk, swap_state part, uint64_t f
                                     const float *from);
 ATOM_MUST atom_status swap_disk_flush(swap_disk *disk);
 
+/* All that will be read of a state of which no step is committed is put anew, from the next put() to
+ * the next flush(), each part from its first element to its last: in another generation where a snapshot
+ * keeps the present one. Nothing that was there is read for it. */
+void swap_disk_renew(swap_disk *disk);
+
 /* Keeps the present generation as it is until closed; one at a time; between runs. get() is as
  * above, from one thread of its own. Close between runs too. */
 ATOM_MUST atom_status swap_snapshot_open(swap_disk *disk, swap_snapshot **out);

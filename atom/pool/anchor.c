@@ -79,6 +79,8 @@ static atom_status take_rooms(pool_anchor *p)
 {
     const pool_anchor_config *c = &p->c;
     uint64_t piece = c->piece_floats ? c->piece_floats : POOL_PIECE_FLOATS;
+    if (c->update && c->on_disk)
+        piece = pool_gradients_room(c->update, piece);
     const struct {
         float **at;
         uint64_t floats;
@@ -125,7 +127,7 @@ atom_status pool_anchor_open(const pool_anchor_config *config, pool_anchor **out
     atom_status st;
     if (config->n_floats == 0 || config->n_fragments == 0 ||
         config->n_fragments != pool_fragments(config->n_floats, config->n_fragments) ||
-        config->batch == 0 || ((config->slices || config->on_disk) && config->update) ||
+        config->batch == 0 || (config->slices && config->update) ||
         (config->dense_samples && !config->update))
         return atom_fail(ATOM_E_USAGE, "a pool of %llu floats cannot have %u fragments",
                          (unsigned long long)config->n_floats, config->n_fragments);
@@ -199,7 +201,7 @@ static atom_status begin_in_memory(pool_anchor *p, uint32_t i, file_vector weigh
     ATOM_TRY(weights.get(weights.ctx, f->first, f->n, f->anchor));
     memset(f->momentum, 0, p->store.outer[i] * sizeof *f->momentum);
     if (p->g)
-        pool_gradients_begin(p);
+        ATOM_TRY(pool_gradients_begin(p));
     return pool_file_write(&p->store, i, 0, header, f->anchor, f->momentum);
 }
 
@@ -215,6 +217,8 @@ static atom_status begin_on_disk(pool_anchor *p, uint32_t i, file_vector weights
         ATOM_TRY(weights.get(weights.ctx, f->first + at, some, p->room.at));
         ATOM_TRY(pool_floats_put(&anchor, at, some, p->room.at));
     }
+    if (p->g)
+        ATOM_TRY(pool_gradients_begin(p));
     return pool_next_end(&p->store, i, 0, f->file, header, p->room.at, p->room.floats);
 }
 

@@ -115,7 +115,7 @@ typedef struct pool_anchor_config {
      * averaged (docs/design/pool.md#dense-steps). 0: gradients to the end. */
     uint64_t dense_samples;
     bool slices;  /* parameters' averages are written over live; outer_* are of no meaning */
-    bool on_disk; /* anchor and momentum are not held in memory; not with update */
+    bool on_disk; /* anchor and momentum are not held in memory; not with dense_samples */
     uint64_t piece_floats; /* that are read from it at once; 0: POOL_PIECE_FLOATS */
 } pool_anchor_config;
 

@@ -45,14 +45,16 @@ uint64_t pool_anchor_host_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sy
                                 bool on_disk)
 {
     uint64_t fragment = pool_longest(n_floats, n_fragments);
+    /* Rooms for pieces, the trainer's among them; a contribution, and with a sum a second one. */
+    uint64_t pieces = 4 * (POOL_ROOMS + 1) * (uint64_t)POOL_PIECE_FLOATS;
+    if (on_disk && sync != POOL_SYNC_DENSE_FIRST)
+        return pieces + 4 * fragment * (sync == POOL_SYNC_DELAYED ? 2 : 1);
     if (sync == POOL_SYNC_GRADIENTS) /* anchor, m, v, sum; contribution, average */
         return 4 * 6 * n_floats;
     if (sync == POOL_SYNC_DELAYED) /* that, the weights before, a second contribution */
         return 4 * (6 + 2) * n_floats;
     if (sync == POOL_SYNC_DENSE_FIRST) /* that, and for averages the version being made, a merge */
         return 4 * (6 + 2 + 1) * n_floats;
-    if (on_disk) /* the delta; rooms for pieces, the trainer's among them */
-        return 4 * (fragment + (POOL_ROOMS + 1) * (uint64_t)POOL_PIECE_FLOATS);
     if (sync == POOL_SYNC_SLICES) /* anchor; delta, the version being made, a merge */
         return 4 * (n_floats + (1 + 1 + 1) * fragment);
     /* anchor, momentum; delta and copy-out, the version being made, a merge */
@@ -76,7 +78,8 @@ uint64_t pool_anchor_disk_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sy
     /* Two of everything; and a third of what is being fetched (the member's state.F), or kept as it
      * was for a member that fetches (its lease.F). */
     uint64_t bytes = 3 * state + 4096 * 2 * (uint64_t)n_fragments;
-    /* The version being made; copy-out and two merges. */
-    uint64_t made = state / n_floats + 4 * (1 + 2);
+    /* The version being made; copy-out and two merges, or with a sum what comes of it. */
+    bool sums = sync == POOL_SYNC_GRADIENTS || sync == POOL_SYNC_DELAYED;
+    uint64_t made = state / n_floats + (sums ? 4 : 12);
     return on_disk ? bytes + made * pool_longest(n_floats, n_fragments) : bytes;
 }

@@ -1,20 +1,24 @@
 /*
  * Owns gradients mode of a pool (docs/design/pool.md#what-is-averaged, #agreement): the sum of what
  * came, the step when it is whole, and the lease that this member works on. One idea: everything is
- * made in place, so whoever reads weights waits while a version is applied. Refuses, as batch.c
- * does, what does not count each sample once.
+ * made in place, so whoever reads weights waits while a version is applied; on disk it is made beside them.
+ * Refuses, as batch.c does, what does not count each sample once.
  */
 #include "atom/pool/gradients.h"
 
 #include "atom/pool/anchor_inner.h"
 #include "atom/pool/batch.h"
-#include "atom/pool/step.h"
+#include "atom/pool/sums.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
+#include "gossip/sum/reduce.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { WAIT_NS = 50000000 };
 
@@ -36,6 +40,7 @@ typedef struct pool_gradients {
     pool_batch batch;        /* as the state says */
     pool_batch next;         /* being made: the member's thread alone, as the two after it */
     double next_norm, next_rate;
+    float *words;             /* room for those of the batch */
     uint64_t counted_version; /* the newest that was applied, and who counted in it: its thread's */
     uint32_t counted;
     void *space; /* for a step's matrices; NULL: they need none */
@@ -44,6 +49,8 @@ typedef struct pool_gradients {
     share_of_batch work[2]; /* by number of the batch; only delayed updates need the second */
     bool own;               /* the trainer makes steps of its own */
     double grad_norm, rate; /* of the newest step */
+    uint64_t taken_steps;   /* and these, as they were when the trainer took its weights */
+    double taken_norm, taken_rate;
 } pool_gradients;
 
 /* ---- the state ---- */
@@ -54,27 +61,32 @@ uint64_t pool_gradients_outer(const pool_anchor *p, uint64_t n)
     return (u->delayed ? 4 : 3) * n + pool_batch_words(u->micro_batches, u->delayed);
 }
 
-static float *sum_of(const pool_anchor *p)
+static uint64_t n_words(const pool_gradients *g)
 {
-    return p->fragment[0].momentum + 2 * p->fragment[0].n;
+    return pool_batch_words(g->u.micro_batches, g->u.delayed);
 }
 
-/* Delayed: the weights before the newest step, where the gradients of the batch are taken. */
-static float *before_of(const pool_anchor *p)
+static pool_floats part_of(const pool_anchor *p, int fd, pool_sums_part part)
 {
-    return sum_of(p) + p->fragment[0].n;
+    return pool_sums_at(p, p->g->u.delayed, fd, part);
 }
 
-static float *words_of(const pool_anchor *p)
+/* The batch, into memory or the file fd. */
+static atom_status write_batch(const pool_anchor *p, const pool_batch *b, int fd)
 {
-    return before_of(p) + (p->g->u.delayed ? p->fragment[0].n : 0);
+    const pool_floats words = part_of(p, fd, POOL_SUMS_WORDS);
+    pool_batch_write(b, p->g->words);
+    return pool_floats_put(&words, 0, n_words(p->g), p->g->words);
 }
 
 atom_status pool_gradients_read(pool_anchor *p)
 {
     pool_gradients *g = p->g;
+    const pool_floats words = part_of(p, p->fragment[0].file, POOL_SUMS_WORDS);
+    const float *is;
+    ATOM_TRY(pool_floats_look(&words, 0, n_words(g), g->words, &is));
     pthread_mutex_lock(&p->lock);
-    bool same = pool_batch_read(&g->batch, words_of(p));
+    bool same = pool_batch_read(&g->batch, is);
     if (same) {
         g->work[0].n_mine = g->work[1].n_mine = 0;
         g->changes += 2; /* the trainer has neither of these weights */
@@ -89,14 +101,20 @@ atom_status pool_gradients_read(pool_anchor *p)
     return ATOM_OK;
 }
 
-void pool_gradients_begin(pool_anchor *p)
+atom_status pool_gradients_begin(pool_anchor *p)
 {
     const pool_fragment *f = &p->fragment[0];
+    const pool_floats weights = part_of(p, f->file, POOL_SUMS_WEIGHTS);
+    const pool_floats before = part_of(p, f->file, POOL_SUMS_BEFORE);
+    const float *x;
     pool_batch_begin(&p->g->batch);
     p->g->changes += 2;
-    if (p->g->u.delayed)
-        memcpy(before_of(p), f->anchor, f->n * sizeof(float));
-    pool_batch_write(&p->g->batch, words_of(p));
+    for (uint64_t at = 0, some; p->g->u.delayed && at < f->n; at += some) {
+        some = p->room.at && f->n - at > p->room.floats ? p->room.floats : f->n - at;
+        ATOM_TRY(pool_floats_look(&weights, at, some, p->room.at, &x));
+        ATOM_TRY(pool_floats_put(&before, at, some, x));
+    }
+    return write_batch(p, &p->g->batch, f->file);
 }
 
 atom_status pool_gradients_open(pool_anchor *p)
@@ -104,7 +122,7 @@ atom_status pool_gradients_open(pool_anchor *p)
     const pool_update *u = p->c.update;
     pthread_condattr_t clock;
     if (u->micro_batches == 0 || u->micro_batches > POOL_MICRO_BATCHES_MAX || u->micro_batch == 0 ||
-        p->c.n_fragments != 1 || (u->delayed && p->c.dense_samples))
+        p->c.n_fragments != 1 || ((u->delayed || p->c.on_disk) && p->c.dense_samples))
         return atom_fail(ATOM_E_USAGE, "gradients: 1 to %d micro-batches a step, and one fragment",
                          POOL_MICRO_BATCHES_MAX);
     pool_gradients *g = atom_alloc(1, sizeof *g);
@@ -121,6 +139,8 @@ atom_status pool_gradients_open(pool_anchor *p)
     pthread_cond_init(&g->moved, &clock);
     pthread_condattr_destroy(&clock);
     g->list = atom_alloc(u->micro_batches, sizeof *g->list);
+    if (!(g->words = atom_alloc(n_words(g), sizeof *g->words)))
+        return atom_fail_memory("a batch", n_words(g) * sizeof *g->words);
     for (int k = 0; k < (u->delayed ? 2 : 1); k++)
         if (!(g->work[k].mine = atom_alloc(u->micro_batches, sizeof *g->list)))
             return atom_fail_memory("a lease", u->micro_batches * sizeof *g->list);
@@ -141,6 +161,7 @@ void pool_gradients_close(pool_anchor *p)
     if (g->space)
         atom_pages_give(g->space, g->space_bytes);
     atom_free(g->list);
+    atom_free(g->words);
     for (int k = 0; k < 2; k++)
         atom_free(g->work[k].mine);
     atom_free(g->work[1].x);
@@ -152,9 +173,15 @@ uint64_t pool_gradients_samples(const pool_anchor *p)
     return pool_batch_samples(&p->g->batch);
 }
 
+uint64_t pool_gradients_room(const pool_update *u, uint64_t wanted)
+{
+    uint64_t matrix = pool_step_matrix_floats(u), least = wanted > matrix ? wanted : matrix;
+    return (least + GSP_NORM_CHUNK - 1) / GSP_NORM_CHUNK * GSP_NORM_CHUNK;
+}
+
 float *pool_gradients_momentum(const pool_anchor *p)
 {
-    return sum_of(p);
+    return part_of(p, -1, POOL_SUMS_SUM).at;
 }
 
 bool pool_gradients_delayed(const pool_anchor *p)
@@ -265,29 +292,12 @@ gsp_freeze pool_gradients_freeze(pool_anchor *p, uint64_t version, const float *
     return answer;
 }
 
-void pool_gradients_part(pool_anchor *p, uint64_t first, const float *x, uint64_t n)
+atom_status pool_gradients_part(pool_anchor *p, uint64_t first, const float *x, uint64_t n)
 {
     if (x)
-        memcpy(p->sent->at + first, x, n * sizeof *x);
+        ATOM_TRY(pool_floats_put(p->sent, first, n, x));
     pool_ranges_set(&p->ranges, first, n, x != NULL);
-}
-
-static atom_status step(pool_anchor *p)
-{
-    pool_gradients *g = p->g;
-    const pool_fragment *f = &p->fragment[0];
-    pool_batch *b = &g->next;
-    float *sum = sum_of(p), one = (float)(1.0 / (double)b->tokens);
-    for (uint64_t i = 0; i < f->n; i++)
-        sum[i] *= one;
-    if (g->u.delayed)
-        memcpy(before_of(p), f->anchor, f->n * sizeof *sum);
-    atom_status st = pool_step_make(&g->u, b->steps + 1, f->n, sum, f->anchor, f->momentum,
-                                    f->momentum + f->n, g->space, &g->next_norm, &g->next_rate);
-    memset(sum, 0, f->n * sizeof *sum);
-    pool_batch_begin(b);
-    b->steps++;
-    return st;
+    return ATOM_OK;
 }
 
 /* The sum grows; when nothing is open any more it becomes a step. */
@@ -295,20 +305,31 @@ static atom_status add(pool_anchor *p, const gsp_proposal *c, const pool_verdict
 {
     pool_gradients *g = p->g;
     pool_batch *b = &g->next;
-    float *sum = sum_of(p), share = (float)v->tokens;
     pool_batch_shares(b, &p->roster, c, v);
-    if (!v->whole)
+    if (v->whole)
+        pool_batch_add(b, v);
+    pool_sums_next next = {.u = &g->u,
+                           .whole = v->whole,
+                           .steps = v->whole && !b->n_open,
+                           .share = (float)v->tokens,
+                           .step = b->steps + 1,
+                           .space = g->space};
+    if (next.steps)
+        next.one = (float)(1.0 / (double)b->tokens);
+    ATOM_TRY(pool_sums_make(p, &next));
+    if (!next.steps)
         return ATOM_OK;
-    for (uint64_t i = 0; i < p->fragment[0].n; i++)
-        sum[i] += share * p->sent->at[i];
-    pool_batch_add(b, v);
-    return b->n_open ? ATOM_OK : step(p);
+    pool_batch_begin(b);
+    b->steps++;
+    g->next_norm = next.norm;
+    g->next_rate = next.rate;
+    return ATOM_OK;
 }
 
 /* No more sums: a batch that void versions left unfinished is no step, and momentum begins at zero. */
 static void give_up_rest(pool_anchor *p)
 {
-    memset(sum_of(p), 0, p->fragment[0].n * sizeof(float));
+    memset(pool_gradients_momentum(p), 0, p->fragment[0].n * sizeof(float));
     pool_batch_begin(&p->g->next);
 }
 
@@ -330,10 +351,14 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
             p->status.included++;
     p->status.void_versions += v->anywhere && !v->whole;
     g->batch = g->next;
-    f->version = c->version;
+    if (p->c.on_disk) {
+        pool_anchor_turn(p, f, header);
+    } else { /* it was made in place */
+        f->version = c->version;
+        f->hash = header->anchor;
+        f->slot ^= 1;
+    }
     f->merged = c->version;
-    f->hash = header->anchor;
-    f->slot ^= 1;
     p->applied = c->version;
     p->certified_samples = c->samples;
     p->lineage = c->lineage;
@@ -341,6 +366,15 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
     g->applying = false;
     pthread_cond_broadcast(&g->moved);
     pthread_mutex_unlock(&p->lock);
+}
+
+static atom_status write_version(const pool_anchor *p, pool_header *header)
+{
+    const pool_fragment *f = &p->fragment[0];
+    if (p->c.on_disk)
+        return pool_next_end(&p->store, 0, f->slot ^ 1, p->next, header, p->room.at,
+                             p->room.floats);
+    return pool_file_write(&p->store, 0, f->slot ^ 1, header, f->anchor, f->momentum);
 }
 
 atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
@@ -355,13 +389,17 @@ atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
     pthread_mutex_unlock(&p->lock);
     pool_gradients_hold(p, true);
     p->g->next = p->g->batch;
+    if (p->c.on_disk) {
+        pool_anchor_drop_next(p);
+        ATOM_TRY(pool_next_open(&p->store, 0, &p->next));
+    }
     atom_status st = add(p, c, &v);
     p->ranges.n = 0;
     ATOM_TRY(st);
     if (p->c.dense_samples && c->samples >= p->c.dense_samples)
         give_up_rest(p);
-    pool_batch_write(&p->g->next, words_of(p));
-    ATOM_TRY(pool_file_write(&p->store, 0, f->slot ^ 1, &header, f->anchor, f->momentum));
+    ATOM_TRY(write_batch(p, &p->g->next, p->next));
+    ATOM_TRY(write_version(p, &header));
     commit(p, c, &header, &v);
     p->g->counted_version = c->version;
     p->g->counted = v.whole ? v.everywhere : 0;
@@ -408,17 +446,50 @@ static uint64_t wanted(const pool_anchor *p)
     return g->changes - back;
 }
 
-/* The lock is held: those weights, and with the newest ones their moments, into the trainer's memory. */
+/* Floats of the version that lies in memory or in fd to where the trainer has its state: its moments
+ * with the newest weights. One part after the other, as its disk wants them (swap_disk_renew). */
+static atom_status put_pieces(const pool_anchor *p, int fd, bool behind, const file_vector state[3])
+{
+    const float *x;
+    for (int k = 0; k < (behind ? 1 : 3); k++) {
+        const pool_floats from = part_of(p, fd, behind ? POOL_SUMS_BEFORE : (pool_sums_part)k);
+        for (uint64_t at = 0, some, n = p->fragment[0].n; at < n; at += some) {
+            some = p->pass_room && n - at > p->room.floats ? p->room.floats : n - at;
+            ATOM_TRY(pool_floats_look(&from, at, some, p->pass_room, &x));
+            ATOM_TRY(state[k].put(state[k].ctx, at, some, x));
+        }
+    }
+    return ATOM_OK;
+}
+
+/* The lock is held, and given away while a file is read, which stays as it is whatever comes. */
+static atom_status put_from_disk(pool_anchor *p, const file_vector state[3])
+{
+    bool behind = p->g->behind;
+    int fd = fcntl(p->fragment[0].file, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return atom_fail_errno(errno, "cannot read the pool's anchor");
+    pthread_mutex_unlock(&p->lock);
+    atom_status st = put_pieces(p, fd, behind, state);
+    close(fd);
+    pthread_mutex_lock(&p->lock);
+    return st;
+}
+
+/* The lock is held: the weights that are wanted, into the trainer's memory or onto its disk. */
 static atom_status put_state(pool_anchor *p, const file_vector state[3])
 {
     pool_fragment *f = &p->fragment[0];
-    const float *from[3] = {f->anchor, f->momentum, f->momentum + f->n};
-    p->g->taken = wanted(p);
-    p->g->behind = p->g->taken != p->g->changes;
-    if (p->g->behind)
-        return state[0].put(state[0].ctx, 0, f->n, before_of(p));
-    for (int k = 0; k < 3; k++)
-        ATOM_TRY(state[k].put(state[k].ctx, 0, f->n, from[k]));
+    uint64_t version = f->version;
+    pool_gradients *g = p->g;
+    g->taken = wanted(p);
+    g->behind = g->taken != g->changes;
+    g->taken_steps = g->batch.steps;
+    g->taken_norm = g->grad_norm;
+    g->taken_rate = g->rate;
+    ATOM_TRY(p->c.on_disk ? put_from_disk(p, state) : put_pieces(p, -1, g->behind, state));
+    if (g->behind || f->version != version) /* another one that came meanwhile is taken next */
+        return ATOM_OK;
     pool_fragment_forget(f); /* live is the anchor */
     f->merged = f->version;
     p->status.merged++;
@@ -444,7 +515,7 @@ static bool new_lease(pool_anchor *p, train_lease *out)
     uint64_t batch = g->batch.steps;
     if (g->u.delayed && !is_new(p, batch))
         batch++;
-    if (!is_new(p, batch))
+    if (!is_new(p, batch) || g->taken != wanted(p))
         return false;
     share_of_batch *w = work_of(p, batch);
     *w = (share_of_batch){.x = w->x, .mine = w->mine, .batch = batch};
@@ -495,12 +566,12 @@ static atom_status take(void *context, const file_vector state[3], const train_r
             wait_a_little(p);
     }
     uint64_t each = g->u.micro_batches * g->u.micro_batch;
-    out->steps = g->batch.steps;
+    out->steps = g->taken_steps;
     out->behind = g->behind;
-    out->samples = g->batch.steps * each;
+    out->samples = g->taken_steps * each;
     out->first_sample = out->batch * each;
-    out->grad_norm = g->grad_norm;
-    out->rate = g->rate;
+    out->grad_norm = g->taken_norm;
+    out->rate = g->taken_rate;
     pthread_mutex_unlock(&p->lock);
     return st;
 }

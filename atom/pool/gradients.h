@@ -12,8 +12,10 @@ ATOM_MUST atom_status pool_gradients_open(pool_anchor *p);
 void pool_gradients_close(pool_anchor *p);
 /* Floats behind the n of the anchor. */
 uint64_t pool_gradients_outer(const pool_anchor *p, uint64_t n);
+/* Floats of a room for the pieces that a version on disk is made in, `wanted` or more. */
+uint64_t pool_gradients_room(const pool_update *u, uint64_t wanted);
 /* What the state of step 0 has there. */
-void pool_gradients_begin(pool_anchor *p);
+ATOM_MUST atom_status pool_gradients_begin(pool_anchor *p);
 /* The state was replaced: reads the batch from it. ATOM_E_FORMAT where that is of another run. */
 ATOM_MUST atom_status pool_gradients_read(pool_anchor *p);
 uint64_t pool_gradients_samples(const pool_anchor *p);
@@ -32,7 +34,8 @@ uint64_t pool_gradients_ready(void *context, uint64_t version);
 uint64_t pool_gradients_lease(void *context, uint64_t version, uint32_t n, uint32_t i);
 gsp_freeze pool_gradients_freeze(pool_anchor *p, uint64_t version, const float **x,
                                  uint64_t *tokens, uint64_t *samples);
-void pool_gradients_part(pool_anchor *p, uint64_t first, const float *x, uint64_t n);
+ATOM_MUST atom_status pool_gradients_part(pool_anchor *p, uint64_t first, const float *x,
+                                          uint64_t n);
 ATOM_MUST atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c);
 /* While the state is replaced nobody takes it. */
 void pool_gradients_hold(pool_anchor *p, bool hold);

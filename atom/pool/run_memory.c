@@ -47,6 +47,12 @@ uint64_t pool_run_disk_bytes(const pool_run *r, uint64_t n_floats, bool on_disk)
            gsp_member_disk_bytes(&member);
 }
 
+/* After sums come steps that each makes alone: all of it stays in memory. */
+static bool stays(const pool_run *r)
+{
+    return pool_settings_sync(&r->settings) == POOL_SYNC_DENSE_FIRST;
+}
+
 void pool_run_seam(const pool_run *r, train_seam *seam)
 {
     /* Who makes a pool does not know yet how long the vector is. Short ones have little to hold. */
@@ -59,17 +65,16 @@ void pool_run_seam(const pool_run *r, train_seam *seam)
     bool sums = pool_settings_sums(&r->settings);
     seam->host_bytes_per_float = (double)pool_run_host_bytes(r, floats, false) / (double)floats;
     seam->least_bytes_per_float =
-        sums ? 0 : (double)pool_run_host_bytes(r, floats, true) / (double)floats;
+        stays(r) ? 0 : (double)pool_run_host_bytes(r, floats, true) / (double)floats;
     seam->shared = sums;
 }
 
 void pool_run_read_room(const pool_run *r, pool_run_room *out)
 {
     uint64_t n = trainer_floats(r->t);
-    bool sums = pool_settings_sums(&r->settings);
     out->on_disk = trainer_seam_on_disk(r->t);
     out->host_bytes = pool_run_host_bytes(r, n, false);
-    out->least_host_bytes = sums ? out->host_bytes : pool_run_host_bytes(r, n, true);
+    out->least_host_bytes = stays(r) ? out->host_bytes : pool_run_host_bytes(r, n, true);
     out->disk_bytes = pool_run_disk_bytes(r, n, out->on_disk);
     out->joiner_bytes = pool_anchor_state_bytes(n, pool_settings_sync(&r->settings));
 }
@@ -81,7 +86,7 @@ void pool_run_say_memory(const pool_run *r, uint64_t n_floats)
     atom_size_text(pool_run_host_bytes(r, n_floats, false), host);
     atom_size_text(pool_run_disk_bytes(r, n_floats, false), disk);
     atom_size_text(joins, state);
-    if (pool_settings_sums(&r->settings))
+    if (stays(r))
         pool_note(
             &r->hooks,
             "the pool takes %s of this host's memory beside the trainer, and %s of its disk; a "
@@ -102,8 +107,8 @@ void pool_run_say_tier(const pool_run *r)
     if (trainer_seam_on_disk(r->t))
         pool_note(
             &r->hooks,
-            "anchor: on disk in %s/pool, and with it the outer momentum; the pool takes %s of "
-            "memory instead of %s",
-            r->dir, atom_size_text(pool_run_host_bytes(r, n, true), least),
+            "anchor: on disk in %s/pool, and with it %s; the pool takes %s of memory instead of %s",
+            r->dir, pool_settings_sums(&r->settings) ? "moments and sum" : "the outer momentum",
+            atom_size_text(pool_run_host_bytes(r, n, true), least),
             atom_size_text(pool_run_host_bytes(r, n, false), host));
 }

@@ -2,13 +2,13 @@
  * Owns the step that members of a pool make of their summed gradient
  * (docs/design/pool.md#agreement, gradients mode). One idea: every member computes it for itself,
  * so every operation is one whose result IEEE 754 fixes: no function of a mathematical library,
- * sums in a fixed order. Refuses gradients that are not finite before anything was changed.
+ * sums in a fixed order, and it goes in pieces, whose length moves no bit. Refuses gradients that are
+ * not finite before anything was changed.
  */
 #include "atom/pool/step.h"
 
-#include "gossip/sum/reduce.h"
-
 #include <math.h>
+#include <string.h>
 
 /* base^n by squaring. */
 static double power(double base, uint64_t n)
@@ -49,48 +49,118 @@ uint64_t pool_step_space(const pool_update *u)
     return most;
 }
 
-/* One parameter's matrices, one after the other. Its gradient lies where the kernel looks for the
- * wire copy, in fp32. */
-static void step_matrices(const pool_update *u, const swap_param *p, const krn_adamw_step *all,
-                          double rate, float *x, float *weights, float *m, void *space)
+uint64_t pool_step_matrix_floats(const pool_update *u)
 {
-    const krn_muon_step step = {.scale = all->scale,
-                                .momentum = (float)u->muon_momentum,
-                                .lr = rate,
-                                .decay = p->decay ? u->weight_decay : 0,
-                                .moments = ATOM_F32};
-    uint64_t at = p->offset;
-    for (uint8_t i = 0; i < p->n_matrices; i++) {
-        u->host->muon(u->threads, &step, ATOM_F32, x + at, weights + at, m + at, p->rows[i],
-                      p->cols, space);
-        at += (uint64_t)(p->rows[i] * p->cols);
-    }
+    uint64_t most = 0;
+    for (uint32_t k = 0; k < u->n_params; k++)
+        for (uint8_t i = 0; i < u->params[k].n_matrices; i++) {
+            uint64_t n = (uint64_t)(u->params[k].rows[i] * u->params[k].cols);
+            most = n > most ? n : most;
+        }
+    return most;
 }
 
-atom_status pool_step_make(const pool_update *u, uint64_t step, uint64_t n, float *x,
-                           float *weights, float *m, float *v, void *space, double *grad_norm,
-                           double *rate)
+/* A step under way. */
+typedef struct stepping {
+    const pool_update *u;
+    const pool_floats *x, *before;
+    const pool_step_vectors *from, *to;
+    pool_room room;
+    void *space;
+    krn_adamw_step adamw;
+    krn_muon_step muon;
+} stepping;
+
+/* Floats [at, at + n) of a vector, where the next version of them is made. */
+static atom_status lift(const stepping *s, const pool_floats *from, const pool_floats *to, int k,
+                        uint64_t at, uint64_t n, float **out)
 {
-    uint64_t of = u->schedule_batch ? u->schedule_batch : 1;
+    float *room = s->room.at ? s->room.at + (uint64_t)k * s->room.floats : NULL;
+    const float *is;
+    *out = pool_floats_place(to, at, room);
+    ATOM_TRY(pool_floats_look(from, at, n, room, &is));
+    if (is != *out)
+        memcpy(*out, is, n * sizeof **out);
+    return ATOM_OK;
+}
+
+/* What is made of a piece: nothing between parameters, where param is NULL; rows 0: by AdamW. */
+static atom_status step_piece(const stepping *s, const swap_param *param, int64_t rows, uint64_t at,
+                              uint64_t n)
+{
+    float *x = NULL, *weights, *m, *v;
+    ATOM_TRY(lift(s, &s->from->weights, &s->to->weights, 1, at, n, &weights));
+    ATOM_TRY(lift(s, &s->from->m, &s->to->m, 2, at, n, &m));
+    ATOM_TRY(lift(s, &s->from->v, &s->to->v, 3, at, n, &v));
+    if (param)
+        ATOM_TRY(lift(s, s->x, s->x, 0, at, n, &x));
+    if (s->before)
+        ATOM_TRY(pool_floats_put(s->before, at, n, weights));
+    if (rows)
+        s->u->host->muon(s->u->threads, &s->muon, ATOM_F32, x, weights, m, rows, param->cols,
+                         s->space);
+    else if (param)
+        s->u->host->adamw(s->u->threads, &s->adamw, ATOM_F32, x, weights, m, v, n);
+    ATOM_TRY(pool_floats_put(&s->to->weights, at, n, weights));
+    ATOM_TRY(pool_floats_put(&s->to->m, at, n, m));
+    return pool_floats_put(&s->to->v, at, n, v);
+}
+
+/* As many of them as there is room for at once. */
+static atom_status step_pieces(const stepping *s, const swap_param *param, uint64_t at, uint64_t n)
+{
+    for (uint64_t some; n > 0; at += some, n -= some) {
+        some = s->room.at && n > s->room.floats ? s->room.floats : n;
+        ATOM_TRY(step_piece(s, param, 0, at, some));
+    }
+    return ATOM_OK;
+}
+
+static atom_status step_param(stepping *s, const swap_param *param)
+{
+    uint64_t at = param->offset;
+    s->adamw.decay = param->decay ? (float)s->u->weight_decay : 0;
+    s->muon.decay = param->decay ? s->u->weight_decay : 0;
+    if (!param->n_matrices)
+        return step_pieces(s, param, at, param->elements);
+    for (uint8_t i = 0; i < param->n_matrices; i++) {
+        uint64_t n = (uint64_t)(param->rows[i] * param->cols);
+        ATOM_TRY(step_piece(s, param, param->rows[i], at, n));
+        at += n;
+    }
+    return ATOM_OK;
+}
+
+atom_status pool_step_make(const pool_update *u, uint64_t step, double norm, uint64_t n,
+                           const pool_floats *x, const pool_step_vectors *from,
+                           const pool_step_vectors *to, const pool_floats *before, pool_room room,
+                           void *space, double *rate)
+{
+    uint64_t of = u->schedule_batch ? u->schedule_batch : 1, done = 0;
     uint64_t each = u->schedule_batch ? u->micro_batches * u->micro_batch : 1;
-    double norm = gsp_norm(x, n);
     double lr = train_schedule_rate(&u->schedule, (int64_t)((step - 1) * each / of) + 1);
     if (!isfinite(norm))
         return atom_fail(ATOM_E_DIVERGED,
                          "step %llu: the pool's gradient is not finite; nothing was updated. "
                          "Restart the pool from a checkpoint with a lower learning_rate",
                          (unsigned long long)step);
-    krn_adamw_step s = scalars(u, step, norm, lr);
+    stepping s = {.u = u,
+                  .x = x,
+                  .before = before,
+                  .from = from,
+                  .to = to,
+                  .room = room,
+                  .space = space,
+                  .adamw = scalars(u, step, norm, lr),
+                  .muon = {.momentum = (float)u->muon_momentum, .lr = lr, .moments = ATOM_F32}};
+    s.muon.scale = s.adamw.scale;
     for (uint32_t k = 0; k < u->n_params; k++) {
         const swap_param *p = &u->params[k];
-        s.decay = p->decay ? (float)u->weight_decay : 0;
-        if (p->n_matrices)
-            step_matrices(u, p, &s, lr, x, weights, m, space);
-        else
-            u->host->adamw(u->threads, &s, ATOM_F32, x + p->offset, weights + p->offset,
-                           m + p->offset, v + p->offset, p->elements);
+        ATOM_TRY(step_pieces(&s, NULL, done, p->offset - done));
+        ATOM_TRY(step_param(&s, p));
+        done = p->offset + p->elements;
     }
-    *grad_norm = norm;
+    ATOM_TRY(step_pieces(&s, NULL, done, n - done));
     *rate = lr;
     return ATOM_OK;
 }

@@ -102,7 +102,9 @@ static void part(void *context, uint64_t version, uint64_t first, const float *x
     pool_anchor *p = context;
     const pool_fragment *f = &p->fragment[fragment_of(p, version)];
     if (pool_anchor_sums(p)) {
-        pool_gradients_part(p, first, x, n);
+        atom_status put = pool_gradients_part(p, first, x, n);
+        if (put != ATOM_OK)
+            (void)broken(p, put); /* `apply` tells it */
         return;
     }
     if (!x && p->staged == version)
@@ -192,8 +194,10 @@ static atom_status apply(void *context, const gsp_certificate *certificate, cons
         .epoch = p->epoch, .version = c->version, .n = f->n, .lineage = c->lineage};
     pool_floats *merge = NULL;
     (void)result;
-    if (pool_anchor_sums(p))
+    if (pool_anchor_sums(p)) {
+        ATOM_TRY(broken(p, ATOM_OK));
         return pool_gradients_apply(p, c);
+    }
     ATOM_TRY(broken(p, stage(p, c->version)));
     ATOM_TRY(pool_outer_gaps(p, f));
     ATOM_TRY(write_version(p, number, &header));

@@ -175,7 +175,7 @@ atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first
                       .starts_n = train_engine_starts_n(e)};
     int64_t targets = count_targets(e);
     double begin = atom_clock_seconds();
-    ATOM_ASSERT(e->c.plan->clip && e->pending_step == 0 && !e->c.plan->disk);
+    ATOM_ASSERT(e->c.plan->clip && e->pending_step == 0);
     atom_status st = ATOM_OK;
     ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], &args, &run));
     *result = (train_step_result){.loss = targets ? sum_losses(e) / (double)targets : 0,

@@ -86,7 +86,8 @@ bool trainer_disk_resume(trainer *t, const char *checkpoint)
     if (t->engine->disk)
         facts = swap_disk_about(t->engine->disk);
     uint64_t committed = facts.step;
-    bool newer = committed > 0 && resumes_automatically(t);
+    /* Shared: what was put there is worth nothing without those who made it. */
+    bool newer = committed > 0 && resumes_automatically(t) && !trainer_is_shared(t);
     if (path && train_state_read(path, &saved) == ATOM_OK)
         newer = newer && (int64_t)committed > saved.step;
     atom_free(path);

@@ -129,6 +129,8 @@ char *trainer_seam_marks(const trainer *t);
 ATOM_MUST atom_status trainer_seam_resume(trainer *t, const char *checkpoint);
 /* least: where it keeps on disk what it can. */
 uint64_t trainer_seam_host_bytes(const trainer *t, bool least);
+/* Shared steps of somebody who can keep nothing on disk: then the trainer's state stays in memory, too. */
+bool trainer_stays_in_memory(const trainer *t);
 
 /* --- trainer_boundaries.c: runs as if the model were spread over hosts ------------------------- */
 

@@ -89,8 +89,7 @@ static void note_idle(trainer *t)
                                                             : NULL;
     if (key && !t->plan->disk)
         trainer_note(t, "note: %s is not used, because the optimizer's state fits in memory%s", key,
-                     trainer_is_shared(t) || c->plan ? ""
-                                                     : "; optimizer_state: disk puts it on disk");
+                     c->plan ? "" : "; optimizer_state: disk puts it on disk");
     char *models = atom_path_join(t->bench->model.dir ? t->bench->model.dir : "", "tokenizer.json");
     if (!t->vocab.tokens && models && !(t->bench->model.dir && atom_path_exists(models)))
         trainer_note(t,
@@ -306,12 +305,11 @@ static atom_status check_seam(const trainer *t)
     if ((t->hooks.seam || t->hooks.plans) && c->devices > 1)
         return atom_fail(ATOM_E_USAGE, "devices: a member of a pool trains on one device for now; "
                                        "leave the key out");
-    if (trainer_is_shared(t) && c->optimizer_state == PLAN_STATE_ON_DISK)
+    if (trainer_stays_in_memory(t) && c->optimizer_state == PLAN_STATE_ON_DISK)
         return atom_fail(
             ATOM_E_USAGE,
-            "optimizer_state: in a pool with sync: gradients or dense_steps it stays in "
-            "memory; leave the key out, or make a pool with sync: parameters alone, "
-            "where it may be on disk");
+            "optimizer_state: in a pool with dense_steps it stays in memory; leave the "
+            "key out, or make a pool without dense_steps, where it may be on disk");
     if (t->hooks.seam && c->update_ahead == TRAIN_AHEAD_ALWAYS)
         return atom_fail(ATOM_E_USAGE, "update_ahead: in a pool no update runs ahead of the clip "
                                        "factor; leave the key out");

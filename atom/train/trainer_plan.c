@@ -2,7 +2,7 @@
  * Owns where a run's profile and plan come from: a plan the user names, what this host measured
  * before, fresh work, or a plan of another host of the same kind. One idea: this host's own
  * measurement judges them all. Refuses, in a pool, plans that
- * keep the state anywhere but in memory.
+ * keep the state on the device, or on disk where it has to be in memory.
  */
 #include "atom/train/trainer_inner.h"
 
@@ -39,7 +39,8 @@ static atom_status leave_seam(trainer *t, uint64_t all, bool on_disk, plan_reque
 {
     uint64_t taken = trainer_seam_host_bytes(t, on_disk);
     char takes[24], has[24];
-    const char *help = on_disk || may_spare(t) || trainer_is_shared(t)
+    const char *help = trainer_is_shared(t) ? "a pool with codec: int8 takes less"
+                       : on_disk || may_spare(t)
                            ? "a pool with more fragments takes less"
                            : "--optimizer-state auto keeps most of it on disk";
     if (taken && taken >= all)
@@ -74,7 +75,8 @@ static atom_status search_on_disk(trainer *t, const char *dir, plan_request *req
     ATOM_TRY(plan_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
     request->disk = 1;
     /* a user who sends the state to disk wants the memory for something else */
-    request->host_hold = c->host_memory                             ? request->host_memory
+    request->host_hold = trainer_is_shared(t) ? 0 /* no block is updated here */
+                         : c->host_memory     ? request->host_memory
                          : c->optimizer_state == PLAN_STATE_ON_DISK ? 0
                                                                     : request->host_memory / 4 * 3;
     return search(t, request);
@@ -85,7 +87,7 @@ static atom_status search_on_disk(trainer *t, const char *dir, plan_request *req
 static atom_status search_plan(trainer *t, plan_request *request)
 {
     const train_config *c = t->config;
-    const char *dir = trainer_is_shared(t) ? NULL : trainer_store_dir(t); /* shared: in memory */
+    const char *dir = trainer_stays_in_memory(t) ? NULL : trainer_store_dir(t);
     bool disk = c->optimizer_state == PLAN_STATE_ON_DISK, spare = may_spare(t);
     uint64_t all = c->host_memory ? c->host_memory : free_host_bytes(t);
     atom_status st = ATOM_E_RESOURCE;
@@ -132,12 +134,11 @@ static atom_status read_plan(trainer *t)
             "%s keeps the optimizer's state on the device; in a pool it stays with the "
             "host: plan again",
             c->plan);
-    if (trainer_is_shared(t) && t->plan->disk)
-        return atom_fail(
-            ATOM_E_USAGE,
-            "%s keeps the optimizer's state on disk; in a pool with sync: gradients it "
-            "stays in host memory: plan again",
-            c->plan);
+    if (trainer_stays_in_memory(t) && t->plan->disk)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s keeps the optimizer's state on disk; in a pool with dense_steps it "
+                         "stays in host memory: plan again",
+                         c->plan);
     if (c->device_memory)
         t->plan->device_budget_bytes = c->device_memory;
     t->seam_on_disk = t->plan->disk && may_spare(t);

@@ -76,6 +76,12 @@ uint64_t trainer_seam_host_bytes(const trainer *t, bool least)
     return (uint64_t)(each * (double)t->bench->g->trained_extent);
 }
 
+bool trainer_stays_in_memory(const trainer *t)
+{
+    const train_seam *s = seam_of(t);
+    return s && s->shared && s->least_bytes_per_float <= 0;
+}
+
 bool trainer_seam_on_disk(const trainer *t)
 {
     return t->seam_on_disk;

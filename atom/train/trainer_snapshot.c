@@ -224,7 +224,9 @@ atom_status trainer_snapshot_poll(trainer *t)
     trainer_snapshot *s = t->snapshot;
     if (!s)
         return ATOM_OK;
-    if (s->disk && !s->kept && (int64_t)swap_disk_about(t->engine->disk).step == s->c.state.step)
+    bool stands = s->disk && (trainer_is_shared(t) || /* nobody here updates it */
+                              (int64_t)swap_disk_about(t->engine->disk).step == s->c.state.step);
+    if (stands && !s->kept)
         return keep_generation(t, s);
     return read_flag(s, &s->done) ? end(t) : ATOM_OK;
 }
@@ -251,14 +253,19 @@ static void snapshot_after_updates(const trainer *t, uint32_t step)
         keep_ranges(s);
 }
 
+/* On disk everything is put anew, beside a generation that is kept. */
 static void leave(void *ctx, uint64_t first, uint64_t n)
 {
-    swap_cow_leave(ctx, first, n);
+    const train_engine *e = ctx;
+    if (e->disk)
+        swap_disk_renew(e->disk);
+    else
+        swap_cow_leave(e->cow, first, n);
 }
 
 train_reader trainer_snapshot_reader(trainer *t)
 {
-    return (train_reader){t->engine->cow, leave};
+    return (train_reader){t->engine, leave};
 }
 
 /* A pool changes weights before a step's updates do; its marks are of what stands after them. */

@@ -47,16 +47,21 @@ bool gsp_reduce_add(gsp_codec codec, const void *in, uint64_t bytes, uint64_t we
     return true;
 }
 
-double gsp_norm(const float *x, uint64_t n)
+double gsp_squares(double before, const float *x, uint64_t n)
 {
-    double total = 0.0;
-    for (uint64_t at = 0; at < n; at += 4096) {
+    double total = before;
+    for (uint64_t at = 0; at < n; at += GSP_NORM_CHUNK) {
         double sum = 0.0;
-        for (uint64_t i = at; i < n && i < at + 4096; i++)
+        for (uint64_t i = at; i < n && i < at + GSP_NORM_CHUNK; i++)
             sum += (double)x[i] * (double)x[i];
         total += sum;
     }
-    return sqrt(total);
+    return total;
+}
+
+double gsp_norm(const float *x, uint64_t n)
+{
+    return sqrt(gsp_squares(0.0, x, n));
 }
 
 bool gsp_reduce_finish(gsp_codec codec, float *sum, uint64_t n, void *out, double *norm)

@@ -24,8 +24,11 @@ ATOM_MUST bool gsp_reduce_add(gsp_codec codec, const void *in, uint64_t bytes, u
 /* sum[n] += weight * x[n]. */
 void gsp_sum_add(float *restrict sum, const float *restrict x, float weight, uint64_t n);
 
-/* The Euclidean norm in f64, summed in chunks of 4096 from the start. */
+/* The Euclidean norm in f64, summed in chunks of 4096 from the start. A vector that comes in pieces of
+ * whole chunks, the last one shorter, has the root of what gsp_squares makes of them, from 0. */
 double gsp_norm(const float *x, uint64_t n);
+double gsp_squares(double before, const float *x, uint64_t n);
+enum { GSP_NORM_CHUNK = 4096 };
 
 /* What an owner sends out: encodes sum[n] to out, and makes sum[n] what everybody will decode.
  * False if a value is not finite. */

@@ -60,6 +60,7 @@ typedef struct peer {
 
 struct world {
     unsigned n, n_dies; /* n_dies: this many die half way */
+    unsigned on_disk; /* every second member has its state there, from the second on: so many */
     bool muon, delayed;
     scratch place;
     char data[600], model[600];
@@ -143,6 +144,11 @@ static bool stop(void *context)
     return p->w->stop || p->dead;
 }
 
+static bool keeps_on_disk(const peer *p)
+{
+    return p->i < p->w->n && p->i % 2 == 1 && p->i / 2 < p->w->on_disk;
+}
+
 static void configure(peer *p, int64_t accumulation)
 {
     world *w = p->w;
@@ -170,7 +176,8 @@ static void configure(peer *p, int64_t accumulation)
     c->execute = TRAIN_EXECUTE_INTERPRETED;
     c->threads = 1;
     c->eval_steps = 0;
-    c->save_steps = 0;
+    c->save_steps = keeps_on_disk(p) ? 3 : 0;
+    c->optimizer_state = keeps_on_disk(p) ? PLAN_STATE_ON_DISK : PLAN_STATE_IN_MEMORY;
     atom_free(c->device);
     c->device = atom_strdup("cpu");
     c->seed = 5;
@@ -182,8 +189,11 @@ static void open_trainer(peer *p, bool in_pool, int64_t accumulation)
     configure(p, accumulation);
     p->seam.shared = true;
     p->seam.host_bytes_per_float = 24;
+    p->seam.least_bytes_per_float = 4;
     p->hooks.seam = in_pool ? &p->seam : NULL;
     must(trainer_open(&p->config, &p->hooks, &p->t));
+    assert_int_equal(trainer_plan(p->t)->disk, keeps_on_disk(p));
+    assert_int_equal(trainer_seam_on_disk(p->t), keeps_on_disk(p));
 }
 
 /* Weights and moments only change once who reads them has left. */
@@ -227,7 +237,9 @@ static void open_pool(peer *p)
                             .n_fragments = 1,
                             .batch = B * C,
                             .max_samples = STEPS * B * C,
-                            .update = &u};
+                            .update = &u,
+                            .on_disk = keeps_on_disk(p),
+                            .piece_floats = 5000};
     memcpy(c.self.byte, w->keys.member[p->i].public_key, GSP_KEY_BYTES);
     must(pool_anchor_open(&c, &p->pool));
     p->seam = pool_anchor_seam(p->pool);
@@ -476,6 +488,7 @@ static void train_by(const world *like, unsigned n, unsigned n_dies, gsp_codec c
     w->n_dies = n_dies;
     w->muon = like->muon;
     w->delayed = like->delayed;
+    w->on_disk = like->on_disk;
     w->codec = codec;
     n_ahead = n_behind = 0;
     float *alone = w->delayed ? train_delayed(w, 1) : train_alone(w), *first = NULL;

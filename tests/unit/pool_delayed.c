@@ -73,6 +73,14 @@ static void with_int8_they_are_equal_among_themselves(void **unused)
     train_behind(3, 1, GSP_CODEC_INT8, 0.05);
 }
 
+/* The weights before the newest step are there, too. */
+static void the_disk_changes_no_bit(void **unused)
+{
+    (void)unused;
+    const world disk = {.delayed = true, .on_disk = 2};
+    train_by(&disk, 4, 1, GSP_CODEC_FP32, 1e-5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -82,6 +90,7 @@ int main(void)
         cmocka_unit_test(eight_are_too),
         cmocka_unit_test(a_death_changes_nothing),
         cmocka_unit_test(with_int8_they_are_equal_among_themselves),
+        cmocka_unit_test(the_disk_changes_no_bit),
     };
     return cmocka_run_group_tests(tests, set_cache, drop_cache);
 }

@@ -65,6 +65,30 @@ static void with_muon_they_are_one_too(void **unused)
     train_by(&muon, 3, 1, GSP_CODEC_FP32, 2e-3);
 }
 
+/* Two of four have masters, moments and anchor on disk: with the bits of the others. */
+static void the_disk_changes_no_bit(void **unused)
+{
+    (void)unused;
+    const world disk = {.on_disk = 2};
+    train_by(&disk, 4, 0, GSP_CODEC_FP32, 1e-5);
+}
+
+/* A lease that died makes versions that are no step, whose vectors are all kept as they were. */
+static void nor_where_one_dies(void **unused)
+{
+    (void)unused;
+    const world disk = {.on_disk = 1};
+    train_by(&disk, 3, 1, GSP_CODEC_INT8, 0.05);
+}
+
+/* Matrices are made whole, whatever pieces are. */
+static void nor_with_muon(void **unused)
+{
+    (void)unused;
+    const world disk = {.on_disk = 1, .muon = true};
+    train_by(&disk, 3, 1, GSP_CODEC_FP32, 2e-3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -75,6 +99,9 @@ int main(void)
         cmocka_unit_test(a_death_changes_nothing),
         cmocka_unit_test(with_int8_they_are_equal_among_themselves),
         cmocka_unit_test(with_muon_they_are_one_too),
+        cmocka_unit_test(the_disk_changes_no_bit),
+        cmocka_unit_test(nor_where_one_dies),
+        cmocka_unit_test(nor_with_muon),
     };
     return cmocka_run_group_tests(tests, set_cache, drop_cache);
 }

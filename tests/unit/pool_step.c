@@ -5,6 +5,7 @@
  */
 #include "atom/base/mem.h"
 #include "atom/pool/step.h"
+#include "gossip/sum/reduce.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,10 +42,14 @@ static atom_status make(double max_norm, float gradient, double *norm)
                            .params = &param,
                            .n_params = 1,
                            .host = &host};
-    float x[N] = {gradient}, weights[N], m[N], v[N];
+    float x[N] = {gradient}, weights[N] = {0}, m[N] = {0}, v[N] = {0};
+    const pool_floats gradients = {.at = x};
+    const pool_step_vectors state = {{.at = weights}, {.at = m}, {.at = v}};
+    const pool_room room = {0};
     double rate;
     calls = 0;
-    return pool_step_make(&u, 1, N, x, weights, m, v, NULL, norm, &rate);
+    *norm = gsp_norm(x, N);
+    return pool_step_make(&u, 1, *norm, N, &gradients, &state, &state, NULL, room, NULL, &rate);
 }
 
 typedef struct muon_call {
@@ -85,11 +90,16 @@ static void muon_makes_the_matrices(void **unused)
     static float x[2 * N] = {2}, weights[2 * N], m[2 * N], v[2 * N];
     static const uint64_t at[] = {N, N + 48, N + 72};
     char space[8];
-    double norm, rate;
+    const pool_floats gradients = {.at = x};
+    const pool_step_vectors state = {{.at = weights}, {.at = m}, {.at = v}};
+    const pool_room room = {0};
+    double rate;
     (void)unused;
     calls = n_matrices = 0;
+    assert_int_equal(pool_step_matrix_floats(&u), 48);
     assert_int_equal(pool_step_space(&u), krn_muon_space(4, 12));
-    assert_int_equal(pool_step_make(&u, 3, (uint64_t)2 * N, x, weights, m, v, space, &norm, &rate),
+    assert_int_equal(pool_step_make(&u, 3, 2, (uint64_t)2 * N, &gradients, &state, &state, NULL,
+                                    room, space, &rate),
                      ATOM_OK);
     assert_int_equal(calls, 1);
     assert_int_equal(n_matrices, 3);
