@@ -60,7 +60,7 @@ typedef struct peer {
 
 struct world {
     unsigned n, n_dies; /* n_dies: this many die half way */
-    unsigned on_disk; /* every second member has its state there, from the second on: so many */
+    unsigned on_disk;   /* every second member has its state there, from the second on: so many */
     bool muon, delayed;
     scratch place;
     char data[600], model[600];
@@ -176,7 +176,7 @@ static void configure(peer *p, int64_t accumulation)
     c->execute = TRAIN_EXECUTE_INTERPRETED;
     c->threads = 1;
     c->eval_steps = 0;
-    c->save_steps = keeps_on_disk(p) ? 3 : 0;
+    c->save_steps = p->w->on_disk ? 3 : 0;
     c->optimizer_state = keeps_on_disk(p) ? PLAN_STATE_ON_DISK : PLAN_STATE_IN_MEMORY;
     atom_free(c->device);
     c->device = atom_strdup("cpu");
@@ -481,6 +481,34 @@ static void check_anchors(const world *w)
     assert_true(w->n == 1 || compared >= STEPS / 2);
 }
 
+/* Checkpoints of a member whose state is on disk are those of one that has it in memory, also where they
+ * were written while the next steps were made. */
+static void check_checkpoints(world *w)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    unsigned compared = 0;
+    for (unsigned step = 3; w->on_disk && step <= STEPS; step++)
+        for (int k = 0; k < 2; k++) {
+            char *a = NULL, *b = NULL, name[2][64];
+            uint64_t n = 0, m = 0;
+            for (unsigned i = 0; i < 2; i++)
+                snprintf(name[i], sizeof name[i], "out%u/checkpoint-%u/%s", i, step, files[k]);
+            if (atom_path_exists(scratch_path(&w->peer[0].place, name[0])) &&
+                atom_path_exists(scratch_path(&w->peer[1].place, name[1]))) {
+                must(atom_file_read(scratch_path(&w->peer[0].place, name[0]), 1 << 26, &a, &n));
+                must(atom_file_read(scratch_path(&w->peer[1].place, name[1]), 1 << 26, &b, &m));
+                assert_int_equal(n, m);
+                assert_memory_equal(a, b, n);
+                compared++;
+            }
+            atom_free(a);
+            atom_free(b);
+        }
+    assert_true(!w->on_disk || compared >= 2);
+    if (w->on_disk)
+        print_message("%u files of checkpoints are equal\n", compared);
+}
+
 static void train_by(const world *like, unsigned n, unsigned n_dies, gsp_codec codec, double limit)
 {
     world *w = atom_alloc(1, sizeof *w);
@@ -494,6 +522,7 @@ static void train_by(const world *like, unsigned n, unsigned n_dies, gsp_codec c
     float *alone = w->delayed ? train_delayed(w, 1) : train_alone(w), *first = NULL;
     run(w);
     check_anchors(w);
+    check_checkpoints(w);
     for (unsigned i = 0; i < n; i++) {
         peer *p = &w->peer[i];
         pool_anchor_status s;

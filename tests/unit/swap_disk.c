@@ -273,6 +273,35 @@ static void a_snapshot_stays_as_it_was(void **state)
     swap_disk_close(&disk);
 }
 
+/* A state that comes from outside, again and again, with its parts one after the other in pieces that
+ * cross blocks: the snapshot keeps the one it was opened on, and nothing is a step. */
+static void a_state_put_anew_leaves_a_snapshot_alone(void **state)
+{
+    static float x[EXTENT];
+    (void)state;
+    swap_disk *disk = disk_open(7, ATOM_OK);
+    put_all(disk, 1);
+    reader r = {.step = 1};
+    assert_int_equal(swap_snapshot_open(disk, &r.snapshot), ATOM_OK);
+    for (uint64_t step = 2; step < 6; step++) {
+        swap_disk_renew(disk);
+        expect_all(disk, step - 1); /* until something is put */
+        for (int part = 0; part < SWAP_STATE_N; part++)
+            for (uint64_t at = 0, some; at < EXTENT; at += some) {
+                some = EXTENT - at < EACH - 7 ? EXTENT - at : EACH - 7;
+                fill(x, step, part, at, some);
+                assert_int_equal(swap_disk_put(disk, (swap_state)part, at, some, x), ATOM_OK);
+            }
+        assert_int_equal(swap_disk_flush(disk), ATOM_OK);
+        expect_all(disk, step);
+        (void)read_snapshot(&r);
+        assert_false(r.wrong);
+    }
+    swap_snapshot_close(&r.snapshot);
+    assert_int_equal(swap_disk_about(disk).step, 0);
+    swap_disk_close(&disk);
+}
+
 /* An engine that counts what is read. */
 static _Atomic uint64_t bytes_read;
 static void count_submit(store_queue *q, store_io *io)
@@ -382,6 +411,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_stands_where_it_was_committed, make, clean),
         cmocka_unit_test_setup_teardown(power_that_goes_leaves_a_whole_step, make, clean),
         cmocka_unit_test_setup_teardown(a_snapshot_stays_as_it_was, make, clean),
+        cmocka_unit_test_setup_teardown(a_state_put_anew_leaves_a_snapshot_alone, make, clean),
         cmocka_unit_test_setup_teardown(who_reads_a_part_reads_no_other, make, clean),
         cmocka_unit_test_setup_teardown(parts_of_a_block_are_kept_apart, make, clean),
         cmocka_unit_test_setup_teardown(bf16_moments_take_half, make, clean),
