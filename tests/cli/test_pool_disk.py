@@ -54,9 +54,9 @@ class PoolDisk(test_pool_train.Members):
         self.assertLess(abs(losses[0] - losses[1]), 0.5)
 
     def test_what_stays_in_memory(self):
-        sums = RUN[:RUN.index("pool:")].format(steps=20) + "optimizer_state: disk\npool:\n  sync: gradients\n"
+        dense = RUN[:RUN.index("pool:")].format(steps=20) + "optimizer_state: disk\npool:\n  dense_steps: 50%\n"
         create = ["pool", "create", "--model", self.config, "--data", self.data, "-o", "a", "--listen", "127.0.0.1:0", *ALONE]
-        self.fails(2, *create, "--config", self.write("sums.yml", sums), says=["optimizer_state", "sync: gradients"])
+        self.fails(2, *create, "--config", self.write("dense.yml", dense), says=["optimizer_state", "dense_steps"])
         ahead = "optimizer_state: disk\nupdate_ahead: always\n" + RUN.format(steps=20, codec="fp32")
         self.fails(2, *create, "--config", self.write("ahead.yml", ahead), says=["update_ahead", "in a pool"])
         self.assertFalse(os.path.exists(self.path("a")))

@@ -53,7 +53,9 @@ def distance(a, b):
     return math.sqrt(square / sum(y * y for y in b))
 
 
-class PoolGradients(tool.DataCase):
+class Members(tool.DataCase):
+    """Members of a pool that sums gradients, as processes."""
+
     MODEL = CONFIG
 
     @classmethod
@@ -67,11 +69,11 @@ class PoolGradients(tool.DataCase):
         self.addCleanup(process.kill)
         return process
 
-    def until(self, what):
-        """Waits until the status of the first member satisfies `what`."""
+    def until(self, what, member="p0"):
+        """Waits until the status of that member satisfies `what`."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
-            status = self.run_atom("pool", "status", "p0", "--json")
+            status = self.run_atom("pool", "status", member, "--json")
             if status.code == 0 and what(status.json()):
                 return
             time.sleep(0.02)
@@ -101,6 +103,8 @@ class PoolGradients(tool.DataCase):
     def weights(self, i, steps):
         return self.path(f"p{i}", f"checkpoint-{steps}", "model.safetensors")
 
+
+class PoolGradients(Members):
     def test_two_adapt_as_one(self):
         # LoRA: what is summed are the adapters' gradients, over a model that everybody has.
         self.alone(5)
