@@ -7,6 +7,7 @@
 #include "atom/pool/anchor_inner.h"
 #include "atom/pool/gradients.h"
 #include "atom/pool/pool_json.h"
+#include "atom/pool/sums.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -80,7 +81,7 @@ static atom_status take_rooms(pool_anchor *p)
     const pool_anchor_config *c = &p->c;
     uint64_t piece = c->piece_floats ? c->piece_floats : POOL_PIECE_FLOATS;
     if (c->update && c->on_disk)
-        piece = pool_gradients_room(c->update, piece);
+        piece = pool_sums_room(c->update, piece);
     const struct {
         float **at;
         uint64_t floats;

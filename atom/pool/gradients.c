@@ -12,7 +12,6 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
-#include "gossip/sum/reduce.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -104,16 +103,10 @@ atom_status pool_gradients_read(pool_anchor *p)
 atom_status pool_gradients_begin(pool_anchor *p)
 {
     const pool_fragment *f = &p->fragment[0];
-    const pool_floats weights = part_of(p, f->file, POOL_SUMS_WEIGHTS);
-    const pool_floats before = part_of(p, f->file, POOL_SUMS_BEFORE);
-    const float *x;
     pool_batch_begin(&p->g->batch);
     p->g->changes += 2;
-    for (uint64_t at = 0, some; p->g->u.delayed && at < f->n; at += some) {
-        some = p->room.at && f->n - at > p->room.floats ? p->room.floats : f->n - at;
-        ATOM_TRY(pool_floats_look(&weights, at, some, p->room.at, &x));
-        ATOM_TRY(pool_floats_put(&before, at, some, x));
-    }
+    if (p->g->u.delayed)
+        ATOM_TRY(pool_sums_begin(p, f->file));
     return write_batch(p, &p->g->batch, f->file);
 }
 
@@ -171,12 +164,6 @@ void pool_gradients_close(pool_anchor *p)
 uint64_t pool_gradients_samples(const pool_anchor *p)
 {
     return pool_batch_samples(&p->g->batch);
-}
-
-uint64_t pool_gradients_room(const pool_update *u, uint64_t wanted)
-{
-    uint64_t matrix = pool_step_matrix_floats(u), least = wanted > matrix ? wanted : matrix;
-    return (least + GSP_NORM_CHUNK - 1) / GSP_NORM_CHUNK * GSP_NORM_CHUNK;
 }
 
 float *pool_gradients_momentum(const pool_anchor *p)
@@ -368,15 +355,6 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
     pthread_mutex_unlock(&p->lock);
 }
 
-static atom_status write_version(const pool_anchor *p, pool_header *header)
-{
-    const pool_fragment *f = &p->fragment[0];
-    if (p->c.on_disk)
-        return pool_next_end(&p->store, 0, f->slot ^ 1, p->next, header, p->room.at,
-                             p->room.floats);
-    return pool_file_write(&p->store, 0, f->slot ^ 1, header, f->anchor, f->momentum);
-}
-
 atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
 {
     const pool_fragment *f = &p->fragment[0];
@@ -399,7 +377,10 @@ atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
     if (p->c.dense_samples && c->samples >= p->c.dense_samples)
         give_up_rest(p);
     ATOM_TRY(write_batch(p, &p->g->next, p->next));
-    ATOM_TRY(write_version(p, &header));
+    ATOM_TRY(
+        p->c.on_disk
+            ? pool_next_end(&p->store, 0, f->slot ^ 1, p->next, &header, p->room.at, p->room.floats)
+            : pool_file_write(&p->store, 0, f->slot ^ 1, &header, f->anchor, f->momentum));
     commit(p, c, &header, &v);
     p->g->counted_version = c->version;
     p->g->counted = v.whole ? v.everywhere : 0;
@@ -446,22 +427,6 @@ static uint64_t wanted(const pool_anchor *p)
     return g->changes - back;
 }
 
-/* Floats of the version that lies in memory or in fd to where the trainer has its state: its moments
- * with the newest weights. One part after the other, as its disk wants them (swap_disk_renew). */
-static atom_status put_pieces(const pool_anchor *p, int fd, bool behind, const file_vector state[3])
-{
-    const float *x;
-    for (int k = 0; k < (behind ? 1 : 3); k++) {
-        const pool_floats from = part_of(p, fd, behind ? POOL_SUMS_BEFORE : (pool_sums_part)k);
-        for (uint64_t at = 0, some, n = p->fragment[0].n; at < n; at += some) {
-            some = p->pass_room && n - at > p->room.floats ? p->room.floats : n - at;
-            ATOM_TRY(pool_floats_look(&from, at, some, p->pass_room, &x));
-            ATOM_TRY(state[k].put(state[k].ctx, at, some, x));
-        }
-    }
-    return ATOM_OK;
-}
-
 /* The lock is held, and given away while a file is read, which stays as it is whatever comes. */
 static atom_status put_from_disk(pool_anchor *p, const file_vector state[3])
 {
@@ -470,7 +435,7 @@ static atom_status put_from_disk(pool_anchor *p, const file_vector state[3])
     if (fd < 0)
         return atom_fail_errno(errno, "cannot read the pool's anchor");
     pthread_mutex_unlock(&p->lock);
-    atom_status st = put_pieces(p, fd, behind, state);
+    atom_status st = pool_sums_put(p, p->g->u.delayed, fd, behind, state);
     close(fd);
     pthread_mutex_lock(&p->lock);
     return st;
@@ -487,7 +452,8 @@ static atom_status put_state(pool_anchor *p, const file_vector state[3])
     g->taken_steps = g->batch.steps;
     g->taken_norm = g->grad_norm;
     g->taken_rate = g->rate;
-    ATOM_TRY(p->c.on_disk ? put_from_disk(p, state) : put_pieces(p, -1, g->behind, state));
+    ATOM_TRY(p->c.on_disk ? put_from_disk(p, state)
+                          : pool_sums_put(p, g->u.delayed, -1, g->behind, state));
     if (g->behind || f->version != version) /* another one that came meanwhile is taken next */
         return ATOM_OK;
     pool_fragment_forget(f); /* live is the anchor */

@@ -12,8 +12,6 @@ ATOM_MUST atom_status pool_gradients_open(pool_anchor *p);
 void pool_gradients_close(pool_anchor *p);
 /* Floats behind the n of the anchor. */
 uint64_t pool_gradients_outer(const pool_anchor *p, uint64_t n);
-/* Floats of a room for the pieces that a version on disk is made in, `wanted` or more. */
-uint64_t pool_gradients_room(const pool_update *u, uint64_t wanted);
 /* What the state of step 0 has there. */
 ATOM_MUST atom_status pool_gradients_begin(pool_anchor *p);
 /* The state was replaced: reads the batch from it. ATOM_E_FORMAT where that is of another run. */

@@ -23,6 +23,12 @@ pool_floats pool_sums_at(const pool_anchor *p, bool delayed, int fd, pool_sums_p
     return x;
 }
 
+uint64_t pool_sums_room(const pool_update *u, uint64_t wanted)
+{
+    uint64_t matrix = pool_step_matrix_floats(u), least = wanted > matrix ? wanted : matrix;
+    return (least + GSP_NORM_CHUNK - 1) / GSP_NORM_CHUNK * GSP_NORM_CHUNK;
+}
+
 /* In memory this is what is, too. */
 static pool_floats made(const pool_anchor *p, const pool_sums_next *next, pool_sums_part part)
 {
@@ -64,15 +70,43 @@ static atom_status grow(pool_anchor *p, pool_sums_next *next)
     return ATOM_OK;
 }
 
+static atom_status copy(const pool_anchor *p, const pool_floats *from, const pool_floats *to)
+{
+    const float *x;
+    for (uint64_t at = 0, some, n = p->fragment[0].n; at < n; at += some) {
+        some = piece_of(p, n - at);
+        ATOM_TRY(pool_floats_look(from, at, some, p->room.at, &x));
+        ATOM_TRY(pool_floats_put(to, at, some, x));
+    }
+    return ATOM_OK;
+}
+
 /* A part that the version leaves as it is; in memory it is there. */
 static atom_status keep(const pool_anchor *p, const pool_sums_next *next, pool_sums_part part)
 {
     const pool_floats from = present(p, next, part), to = made(p, next, part);
+    return to.at ? ATOM_OK : copy(p, &from, &to);
+}
+
+atom_status pool_sums_begin(const pool_anchor *p, int fd)
+{
+    const pool_floats weights = pool_sums_at(p, true, fd, POOL_SUMS_WEIGHTS);
+    const pool_floats before = pool_sums_at(p, true, fd, POOL_SUMS_BEFORE);
+    return copy(p, &weights, &before);
+}
+
+atom_status pool_sums_put(const pool_anchor *p, bool delayed, int fd, bool before,
+                          const file_vector state[3])
+{
     const float *x;
-    for (uint64_t at = 0, some, n = p->fragment[0].n; at < n && !to.at; at += some) {
-        some = piece_of(p, n - at);
-        ATOM_TRY(pool_floats_look(&from, at, some, p->room.at, &x));
-        ATOM_TRY(pool_floats_put(&to, at, some, x));
+    for (int k = 0; k < (before ? 1 : 3); k++) {
+        const pool_floats from =
+            pool_sums_at(p, delayed, fd, before ? POOL_SUMS_BEFORE : (pool_sums_part)k);
+        for (uint64_t at = 0, some, n = p->fragment[0].n; at < n; at += some) {
+            some = piece_of(p, n - at);
+            ATOM_TRY(pool_floats_look(&from, at, some, p->pass_room, &x));
+            ATOM_TRY(state[k].put(state[k].ctx, at, some, x));
+        }
     }
     return ATOM_OK;
 }

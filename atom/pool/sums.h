@@ -4,7 +4,8 @@
  *   weights | m | v | sum | before, with delayed updates | words of the batch (batch.h)
  *
  * In memory a version is made in place. On disk it is made in the file `next`, beside the one that is,
- * piece by piece; the bits are the same. Thread: the member's. Internal to atom/pool.
+ * piece by piece; the bits are the same. Thread: the member's where nothing else is said. Internal to
+ * atom/pool.
  */
 #ifndef ATOM_POOL_SUMS_H
 #define ATOM_POOL_SUMS_H
@@ -23,6 +24,14 @@ typedef enum pool_sums_part {
 
 /* That part, in memory or else in the open file fd of the fragment. */
 pool_floats pool_sums_at(const pool_anchor *p, bool delayed, int fd, pool_sums_part part);
+/* Floats of a room for the pieces that a version on disk is made in, `wanted` or more. */
+uint64_t pool_sums_room(const pool_update *u, uint64_t wanted);
+/* With delayed updates, of step 0, in memory or in fd: the weights before are the first ones. */
+ATOM_MUST atom_status pool_sums_begin(const pool_anchor *p, int fd);
+/* Weights and moments, or the weights before alone, from memory or from fd to where the trainer has its
+ * own: one part after the other, as its disk wants them (swap_disk_renew). The trainer's thread. */
+ATOM_MUST atom_status pool_sums_put(const pool_anchor *p, bool delayed, int fd, bool before,
+                                    const file_vector state[3]);
 
 /* What is made of the version whose parts came (p->sent). */
 typedef struct pool_sums_next {

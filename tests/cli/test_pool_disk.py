@@ -54,7 +54,7 @@ class PoolDisk(test_pool_train.Members):
         self.assertLess(abs(losses[0] - losses[1]), 0.5)
 
     def test_what_stays_in_memory(self):
-        dense = RUN[:RUN.index("pool:")].format(steps=20) + "optimizer_state: disk\npool:\n  dense_steps: 50%\n"
+        dense = RUN[:RUN.index("pool:")].format(steps=20) + "optimizer_state: disk\npool:\n  dense_steps: 50%\n  min_peers: 2\n"
         create = ["pool", "create", "--model", self.config, "--data", self.data, "-o", "a", "--listen", "127.0.0.1:0", *ALONE]
         self.fails(2, *create, "--config", self.write("dense.yml", dense), says=["optimizer_state", "dense_steps"])
         ahead = "optimizer_state: disk\nupdate_ahead: always\n" + RUN.format(steps=20, codec="fp32")
