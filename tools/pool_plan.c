@@ -320,18 +320,21 @@ atom_status pool_plan_print(const graph *g, const plan_pool_file *file, const ch
     plan_pool_request request = {.g = g, .file = file};
     plan_pool *p = NULL;
     atom_status st = ATOM_OK;
-    pool_host_facts facts = {.floats = g->trained_extent,
-                             .fragments = FRAGMENTS,
-                             .codec = file->codec,
-                             .sync = POOL_SYNC_PARAMETERS,
-                             .audits = true};
-    request.beside[PLAN_POOL_PARAMETERS] = pool_host_bytes(&facts, false);
-    request.least_beside[PLAN_POOL_PARAMETERS] = pool_host_bytes(&facts, true);
-    facts.sync = POOL_SYNC_GRADIENTS;
-    facts.fragments = 1;
-    request.beside[PLAN_POOL_GRADIENTS] = pool_host_bytes(&facts, false);
-    facts.sync = POOL_SYNC_DELAYED;
-    request.beside[PLAN_POOL_DELAYED] = pool_host_bytes(&facts, false);
+    static const struct {
+        pool_sync sync;
+        uint32_t fragments;
+    } copies[PLAN_POOL_COPIES] = {[PLAN_POOL_GRADIENTS] = {POOL_SYNC_GRADIENTS, 1},
+                                  [PLAN_POOL_PARAMETERS] = {POOL_SYNC_PARAMETERS, FRAGMENTS},
+                                  [PLAN_POOL_DELAYED] = {POOL_SYNC_DELAYED, 1}};
+    for (int i = 0; i < PLAN_POOL_COPIES; i++) {
+        const pool_host_facts facts = {.floats = g->trained_extent,
+                                       .fragments = copies[i].fragments,
+                                       .codec = file->codec,
+                                       .sync = copies[i].sync,
+                                       .audits = true};
+        request.beside[i] = pool_host_bytes(&facts, false);
+        request.least_beside[i] = pool_host_bytes(&facts, true);
+    }
     if (picture)
         ATOM_TRY(pool_picture_check(picture));
     ATOM_TRY(plan_pool_open(&request, &p));
