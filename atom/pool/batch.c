@@ -2,11 +2,13 @@
  * Owns what a batch of gradients mode is made of. One idea: leases follow from the agreed state and
  * the roster, which every member has, so nobody hands them out, a dead member's are somebody else's
  * in the next version, and certificates alone show whose lease was too large. Refuses a version
- * whose parts are sums over different members: each sample counts once or not at all.
+ * whose parts are sums over different members: each sample counts once or not at all. Where sums are
+ * clipped, parts are means of their own, and it refuses those of too few members instead.
  */
 #include "atom/pool/batch.h"
 
 #include "atom/pool/ranges.h"
+#include "gossip/agree/round.h"
 #include "gossip/agree/signed.h"
 
 #include <string.h>
@@ -103,7 +105,7 @@ void pool_batch_write(const pool_batch *b, float *words)
     for (uint32_t i = 0; i < b->n_shares; i++) {
         const pool_share *s = &b->share[i];
         float *at = words + HEAD_WORDS + i * SHARE_WORDS;
-        uint32_t facts[SHARE_WORDS - KEY_WORDS] = {s->share, s->hold, s->brought};
+        uint32_t facts[SHARE_WORDS - KEY_WORDS] = {s->share, s->hold, s->brought | s->muted << 1};
         memcpy(at, s->key.byte, GSP_KEY_BYTES);
         memcpy(at + KEY_WORDS, facts, sizeof facts);
     }
@@ -126,9 +128,10 @@ static bool read_shares(pool_batch *b, uint32_t n, const float *words)
         memcpy(facts, words + i * SHARE_WORDS + KEY_WORDS, sizeof facts);
         s->share = facts[0];
         s->hold = facts[1];
-        s->brought = facts[2];
+        s->brought = facts[2] & 1;
+        s->muted = facts[2] >> 1;
         if (s->share < POOL_SHARE_MIN || s->share > POOL_SHARE_MAX || s->hold > POOL_SHARE_HOLD ||
-            s->brought > 1)
+            s->muted > b->robust)
             return false;
     }
     return true;
@@ -163,7 +166,8 @@ static pool_share share_of(const pool_batch *b, const gsp_key *key)
 }
 
 /* A roster with what is known of its members. May: bits of those that may compute for the next
- * version: whoever brought something to this one, else all. */
+ * version: whoever brought something to this one, else all. Robust: who share what is more than one
+ * micro-batch each. */
 typedef struct table {
     uint32_t n, may;
     pool_share share[GSP_MEMBERS_MAX];
@@ -175,16 +179,17 @@ static void look_up(const pool_batch *b, const gsp_roster *roster, table *t)
     t->may = 0;
     for (uint32_t i = 0; i < t->n; i++) {
         t->share[i] = share_of(b, &roster->member[i].key);
-        t->may |= t->share[i].brought << i;
+        t->may |= (b->robust ? !t->share[i].muted : t->share[i].brought) << i;
     }
     t->may = t->may ? t->may : t->n == 32 ? UINT32_MAX : (1u << t->n) - 1;
 }
 
-/* So many of batch number `steps`, by shares; what rounding leaves over goes to the largest remainders. */
+/* So many of batch number `steps`, by shares; what rounding leaves over goes to the largest remainders.
+ * Robust: everybody has one first, since each is a voice by head. */
 static void divide(const pool_batch *b, const table *t, uint64_t steps, uint32_t open,
                    uint32_t count[GSP_MEMBERS_MAX])
 {
-    uint32_t left = open;
+    uint32_t least = b->robust && open >= t->n, left = open - least * t->n;
     uint64_t total = 0, rest[GSP_MEMBERS_MAX] = {0};
     bool over = b->max_samples && steps * b->n * b->micro_batch >= b->max_samples;
     memset(count, 0, GSP_MEMBERS_MAX * sizeof *count);
@@ -192,8 +197,9 @@ static void divide(const pool_batch *b, const table *t, uint64_t steps, uint32_t
         total += t->may >> i & 1 ? t->share[i].share : 0;
     if (over || total == 0)
         return;
+    uint64_t shared = left;
     for (uint32_t i = 0; i < t->n; i++) {
-        uint64_t all = t->may >> i & 1 ? (uint64_t)open * t->share[i].share : 0;
+        uint64_t all = t->may >> i & 1 ? shared * t->share[i].share : 0;
         count[i] = (uint32_t)(all / total);
         rest[i] = all % total;
         left -= count[i];
@@ -205,18 +211,21 @@ static void divide(const pool_batch *b, const table *t, uint64_t steps, uint32_t
         count[most]++;
         rest[most] = 0;
     }
+    for (uint32_t i = 0; i < t->n; i++)
+        count[i] += least;
 }
 
 /* Nothing of it is summed, and nobody has tried: it is as it was planned, if anybody who is here has
- * some of that plan. */
+ * some of that plan. Robust: if enough have for a step. */
 static bool is_planned(const pool_batch *b, const table *t)
 {
     uint32_t planned = 0, brought = 0;
     for (uint32_t i = 0; i < t->n; i++) {
-        planned |= t->share[i].planned;
+        planned |= t->share[i].planned > 0 ? 1u << i : 0;
         brought |= t->share[i].brought;
     }
-    return b->delayed && b->n_open == b->n && planned && !brought;
+    bool enough = b->robust ? gsp_included_enough(GSP_STRANGERS, t->n, planned) : planned;
+    return b->delayed && b->n_open == b->n && enough && !brought;
 }
 
 static void counts_now(const pool_batch *b, const table *t, uint32_t count[GSP_MEMBERS_MAX])
@@ -295,17 +304,21 @@ uint32_t pool_batch_lease(const pool_batch *b, const gsp_roster *roster, uint32_
 
 /* ---- certificates ---- */
 
-static void look_parts(const gsp_proposal *c, uint64_t n, uint64_t came, pool_verdict *v)
+/* A clipped sum of fewer members than `enough` could be one of more liars than honest ones. */
+static void look_parts(const pool_batch *b, const gsp_proposal *c, const gsp_roster *roster,
+                       uint64_t n, uint64_t came, pool_verdict *v)
 {
     uint64_t stride = pool_part_stride(c, n);
+    bool enough = true;
     v->everywhere = UINT32_MAX;
     for (uint32_t k = 0; k < c->n_parts && k * stride < n; k++) {
         v->everywhere &= c->part[k].included;
         v->anywhere |= c->part[k].included;
+        enough &= gsp_included_enough(GSP_STRANGERS, roster->n, c->part[k].included);
     }
     v->everywhere &= v->anywhere;
     v->tokens = c->part[0].weight;
-    v->whole = v->anywhere != 0 && v->everywhere == v->anywhere && came == n;
+    v->whole = v->anywhere != 0 && came == n && (b->robust ? enough : v->everywhere == v->anywhere);
 }
 
 /* A member that did not bring its whole lease has brought nothing. What they brought is marked. */
@@ -330,8 +343,12 @@ void pool_batch_judge(const pool_batch *b, const gsp_proposal *c, const gsp_rost
                       uint64_t n_floats, uint64_t came, uint32_t *list, pool_verdict *v)
 {
     memset(v, 0, sizeof *v);
-    look_parts(c, n_floats, came, v);
+    look_parts(b, c, roster, n_floats, came, v);
     look_people(b, c, roster, list, v);
+    if (b->robust) {
+        v->n_done = b->n_open;
+        memcpy(v->done, b->open, sizeof v->done);
+    }
 }
 
 void pool_batch_add(pool_batch *b, const pool_verdict *v)
@@ -428,7 +445,10 @@ void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_propos
     for (uint32_t i = 0; i < t.n; i++) {
         if (tells && (t.may >> i & 1))
             learn(&t.share[i], count[i] > 0 && !(in_time >> i & 1), b->delayed);
-        t.share[i].brought = in_time >> i & 1;
+        t.share[i].brought = !b->robust && (in_time >> i & 1); /* nobody is asked for a rest */
     }
+    for (uint32_t k = 0; b->robust && v->whole && k < c->n_contributors; k++)
+        if (c->contributor[k].member < t.n)
+            t.share[c->contributor[k].member].muted = c->contributor[k].weight == 0;
     keep(b, &t, &c->next);
 }

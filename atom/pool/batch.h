@@ -23,6 +23,7 @@ typedef struct pool_share {
     uint32_t share;   /* what it gets of a batch beside others' shares */
     uint32_t hold;    /* 0 to POOL_SHARE_HOLD */
     uint32_t brought; /* 1: it brought something to the newest version; else 0 */
+    uint32_t muted;   /* robust: 1: what it brought last weighed nothing; else 0 */
     /* Delayed updates: micro-batches [first, first + planned) of a batch are its own (pool_batch). */
     uint32_t first, planned;
 } pool_share;
@@ -35,6 +36,9 @@ typedef struct pool_batch {
      * follows from shares until something of this one is summed; then it stays planned, until something
      * of that batch is summed in its turn. */
     bool delayed;
+    /* Sums are clipped (docs/design/pool.md#gradients-among-strangers): everybody on the roster has a
+     * micro-batch at least, whoever is muted has no more, and one version makes a step. What it does not bring is left out of it. */
+    bool robust;
     uint64_t steps;  /* that are in the weights; this and the rest are the agreed state's */
     uint64_t tokens; /* of the sum */
     uint32_t n_open; /* micro-batches that are not in the sum */
@@ -74,7 +78,9 @@ typedef struct pool_verdict {
     uint64_t tokens;
     uint32_t n_done; /* micro-batches */
     uint32_t done[POOL_MICRO_BATCHES_MAX / 32];
-    bool whole; /* the same contributors everywhere, each with its lease */
+    /* The same contributors everywhere, each with its lease. Robust: in every part leases of more than
+     * two thirds of the roster; then all micro-batches are done with. */
+    bool whole;
 } pool_verdict;
 
 /* roster: R(version). n_floats: of the fragment; came: floats whose parts came. list: scratch, room for b->n. */

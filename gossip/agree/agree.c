@@ -374,7 +374,7 @@ static void on_frozen(gsp_agree *a, const gsp_event *e)
         return;
     a->frozen = GSP_FROZEN;
     a->contribution = e->contribution;
-    gsp_contribution_clip(&a->rules, &a->contribution);
+    gsp_contribution_clip(&a->rules, &a->certificate.proposal, &a->contribution);
     if (!gsp_hash_none(&a->contribution.root) &&
         gsp_rules_brought_wrong(a, a->self_i, a->contribution.tokens, a->contribution.samples))
         memset(&a->contribution, 0, sizeof a->contribution);

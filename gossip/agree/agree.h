@@ -97,6 +97,10 @@ typedef struct gsp_rules {
      * is due without the others once a quarter as long again has passed, and two heartbeats
      * (docs/design/pool.md#leases-by-speed). S has no meaning. */
     bool summed;
+    /* Parts are combined by robust.h. What is summed then has exactly the tokens of its samples, which
+     * are leased, so nobody chooses its weight; and it weighs at most twice the lower median. A version
+     * is due without the others once more than two thirds of those with a lease are done, too. */
+    bool robust;
     /* With `summed`: as soon as the totals have so many samples, contributions are changes of members'
      * own work, by the rules for those, from the next version on. 0: that never happens. */
     uint64_t summed_samples;
@@ -123,6 +127,12 @@ typedef struct gsp_rules {
 static inline bool gsp_rules_sums(const gsp_rules *rules, uint64_t samples)
 {
     return rules->summed && (!rules->summed_samples || samples < rules->summed_samples);
+}
+
+/* Whether pieces of that sum are clipped, and weigh what their members were leased. */
+static inline bool gsp_rules_clips_sums(const gsp_rules *rules, uint64_t samples)
+{
+    return rules->robust && gsp_rules_sums(rules, samples);
 }
 
 /* What a member must not forget of the version in progress: promise, echo and vote. It is on disk

@@ -109,7 +109,8 @@ void gsp_rules_next(const gsp_agree *a, uint32_t promised, uint32_t out, gsp_pro
             insert(p, &now->member[i], missed_now(a, promised, i));
     gsp_kept_out_next(&a->certificate.proposal, out, barred_versions(a), p);
     for (uint32_t i = 0; i < p->next.n; i++)
-        p->against[i] = gsp_proposal_against(&a->certificate.proposal, p, &p->next.member[i].key);
+        p->against[i] =
+            gsp_proposal_against(&a->rules, &a->certificate.proposal, p, &p->next.member[i].key);
     p->since = a->certificate.proposal.made;
     p->made = gsp_roster_equal(now, &p->next) ? p->since : a->certified + 1;
 }
@@ -118,7 +119,7 @@ const char *gsp_rules_brought_wrong(const gsp_agree *a, uint32_t i, uint64_t tok
                                     uint64_t samples)
 {
     const gsp_rules *r = &a->rules;
-    const char *wrong = gsp_contribution_wrong(r, tokens, samples);
+    const char *wrong = gsp_brought_wrong(r, &a->certificate.proposal, tokens, samples);
     if (wrong || !r->lease)
         return wrong;
     uint64_t lease = r->lease(r->lease_context, a->certified + 1, gsp_agree_roster(a)->n, i);

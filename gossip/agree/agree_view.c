@@ -169,11 +169,13 @@ void gsp_view_doubt(gsp_agree *a, const gsp_proposal *p)
     a->claimed = 0;
 }
 
-/* Whether those who are done were leased half of all samples, at least; and how many have a lease. */
+/* Whether those who are done were leased half of all samples, at least, and are as many as a sum that
+ * is clipped is made of; and how many have a lease. */
 static bool half_brought(const gsp_agree *a, uint32_t *n_leased)
 {
     uint32_t n = gsp_agree_roster(a)->n, believed = claimed(a) & ~doubted(a);
     uint64_t all = 0, done = 0;
+    uint32_t n_done = 0;
     *n_leased = 0;
     for (uint32_t i = 0; a->rules.lease && i < n; i++) {
         uint64_t lease = a->rules.lease(a->rules.lease_context, a->certified + 1, n, i);
@@ -181,10 +183,12 @@ static bool half_brought(const gsp_agree *a, uint32_t *n_leased)
             return false;
         all += lease;
         *n_leased += lease > 0;
-        if (believed >> i & 1)
+        if (believed >> i & 1) {
             done += lease;
+            n_done += lease > 0;
+        }
     }
-    return done > 0 && 2 * done >= all;
+    return done > 0 && 2 * done >= all && (!a->rules.robust || 3 * n_done > 2 * n);
 }
 
 uint64_t gsp_view_late_wait_ns(uint32_t patience, uint64_t half_ns, uint64_t heartbeat_ns)

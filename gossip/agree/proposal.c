@@ -8,7 +8,10 @@
 #include "gossip/agree/kept_out.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { SPREADS = 4, STEP_MOST = 2 * GSP_AGAINST_EACH };
 
 /* ---- contributions ---- */
 
@@ -24,7 +27,18 @@ const char *gsp_contribution_wrong(const gsp_rules *rules, uint64_t tokens, uint
     return NULL;
 }
 
-void gsp_contribution_clip(const gsp_rules *rules, gsp_contribution *c)
+const char *gsp_brought_wrong(const gsp_rules *rules, const gsp_proposal *before, uint64_t tokens,
+                              uint64_t samples)
+{
+    uint64_t each = rules->tokens_per_sample;
+    const char *wrong = gsp_contribution_wrong(rules, tokens, samples);
+    if (wrong || !gsp_rules_clips_sums(rules, before->samples))
+        return wrong;
+    return tokens / each == samples && tokens % each == 0 ? NULL
+                                                          : "other tokens than its samples have";
+}
+
+void gsp_contribution_clip(const gsp_rules *rules, const gsp_proposal *before, gsp_contribution *c)
 {
     uint64_t most = rules->samples_max < GSP_TOKENS_MAX ? rules->samples_max : GSP_TOKENS_MAX;
     uint64_t each = rules->tokens_per_sample;
@@ -33,6 +47,8 @@ void gsp_contribution_clip(const gsp_rules *rules, gsp_contribution *c)
         most = GSP_TOKENS_MAX;
     else
         most = c->samples * each;
+    if (gsp_rules_clips_sums(rules, before->samples))
+        c->tokens = most;
     c->tokens = c->tokens < most ? c->tokens : most;
     if (gsp_contribution_wrong(rules, c->tokens, c->samples)) {
         c->tokens = c->samples = 0;
@@ -45,11 +61,12 @@ void gsp_contribution_clip(const gsp_rules *rules, gsp_contribution *c)
 void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
                         gsp_contributor *contributor, uint32_t n)
 {
-    uint32_t limit = rules->against_rounds, backwards = 0;
+    bool clips = gsp_rules_clips_sums(rules, before->samples);
+    uint32_t limit = rules->against_rounds * (clips ? GSP_AGAINST_EACH : 1), backwards = 0;
     const uint8_t *against = before->against;
-    bool sums = gsp_rules_sums(rules, before->samples);
+    bool exact = gsp_rules_sums(rules, before->samples) && !rules->robust;
     gsp_weigh(contributor, n);
-    for (uint32_t i = 0; sums && i < n; i++)
+    for (uint32_t i = 0; exact && i < n; i++)
         contributor[i].weight = contributor[i].tokens;
     for (uint32_t i = 0; limit && i < n; i++)
         backwards += against[contributor[i].member] >= limit;
@@ -90,23 +107,87 @@ void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, con
     *samples += before->samples;
 }
 
-uint8_t gsp_proposal_against(const gsp_proposal *before, const gsp_proposal *p, const gsp_key *key)
+/* How contributor c leans, over all parts that it is in; false: it is in none. */
+static bool leans(const gsp_proposal *p, uint32_t c, int32_t *lean)
+{
+    bool brought = false;
+    *lean = 0;
+    for (uint32_t k = 0; k < p->n_parts; k++) {
+        if (p->part[k].included >> c & 1) {
+            *lean += p->part[k].lean[c];
+            brought = true;
+        }
+    }
+    return brought;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The upper one of two in the middle; x is put in order. */
+static double upper_median(double *x, uint32_t n)
+{
+    qsort(x, n, sizeof *x, by_size);
+    return x[n / 2];
+}
+
+/* What is expected of a mean over so many samples, where the middle contributor leans by `middle`: noise
+ * shortens a cosine as the root of its samples. */
+static double expected(const gsp_proposal *p, uint32_t c, double middle)
+{
+    uint64_t samples[GSP_MEMBERS_MAX] = {0};
+    for (uint32_t i = 0; i < p->n_contributors; i++)
+        samples[i] = p->contributor[i].samples;
+    uint64_t usual = gsp_lower_median(samples, p->n_contributors);
+    double part = usual ? (double)p->contributor[c].samples / (double)usual : 1;
+    return part < 1 ? middle * sqrt(part) : middle;
+}
+
+/*
+ * Gradients of one step are mostly noise, so signs in a row say little. What counts is how far a
+ * contribution stays behind half of what the middle one leans, step after step, in units of that or of
+ * the noise: the spread of all. Honest members drift down, whoever pulls backwards or nowhere drifts up
+ * (a CUSUM test: Page, "Continuous inspection schemes", 1954). All operations are IEEE 754's own.
+ */
+static uint8_t behind(const gsp_rules *rules, uint8_t before, const gsp_proposal *p, uint32_t c,
+                      int32_t lean)
+{
+    double all[GSP_MEMBERS_MAX], most = GSP_AGAINST_EACH * 2.0 * rules->against_rounds;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_contributors; i++) {
+        int32_t other;
+        if (leans(p, i, &other))
+            all[n++] = other;
+    }
+    double middle = n > 2 ? upper_median(all, n) : 0;
+    if (!(middle > 0)) /* nobody can say where it goes */
+        return before;
+    for (uint32_t i = 0; i < n; i++)
+        all[i] = fabs(all[i] - middle);
+    double noise = SPREADS * upper_median(all, n), unit = middle > noise ? middle : noise;
+    double step = GSP_AGAINST_EACH * (expected(p, c, middle) / 2 - lean) / unit;
+    step = step < -STEP_MOST ? -STEP_MOST : step > STEP_MOST ? STEP_MOST : step;
+    double now = before + nearbyint(step);
+    most = most < UINT8_MAX ? most : UINT8_MAX;
+    return (uint8_t)(now < 0 ? 0 : now > most ? most : now);
+}
+
+uint8_t gsp_proposal_against(const gsp_rules *rules, const gsp_proposal *before,
+                             const gsp_proposal *p, const gsp_key *key)
 {
     uint32_t i = gsp_roster_find_key(&before->next, key), c = 0;
+    int32_t lean;
     if (i == GSP_NOBODY)
         return 0;
     while (c < p->n_contributors && p->contributor[c].member != i)
         c++;
-    int32_t lean = 0;
-    bool brought = false;
-    for (uint32_t k = 0; c < p->n_contributors && k < p->n_parts; k++) {
-        if (p->part[k].included >> c & 1) {
-            lean += p->part[k].lean[c];
-            brought = true;
-        }
-    }
-    if (!brought)
+    if (c == p->n_contributors || !leans(p, c, &lean))
         return before->against[i];
+    if (gsp_rules_clips_sums(rules, before->samples))
+        return behind(rules, before->against[i], p, c, lean);
     return lean >= 0 ? 0 : before->against[i] < 255 ? before->against[i] + 1 : 255;
 }
 
@@ -123,7 +204,7 @@ const char *gsp_contributors_wrong(const gsp_rules *rules, const gsp_proposal *b
             return "contributors are not ascending members";
         if (gsp_hash_none(&c[i].root))
             return "a contribution without content";
-        const char *wrong = gsp_contribution_wrong(rules, c[i].tokens, c[i].samples);
+        const char *wrong = gsp_brought_wrong(rules, before, c[i].tokens, c[i].samples);
         if (wrong)
             return wrong;
         weighed[i] = c[i];
@@ -220,7 +301,8 @@ static const char *counts_wrong(const gsp_proposal *before, const gsp_proposal *
     return NULL;
 }
 
-static const char *roster_wrong(const gsp_proposal *before, const gsp_proposal *p)
+static const char *roster_wrong(const gsp_rules *rules, const gsp_proposal *before,
+                                const gsp_proposal *p)
 {
     uint32_t joined = 0;
     if (p->next.n == 0 || p->next.n > GSP_MEMBERS_MAX)
@@ -232,7 +314,7 @@ static const char *roster_wrong(const gsp_proposal *before, const gsp_proposal *
             return "a member without an incarnation";
         if (i > 0 && gsp_key_compare(&p->next.member[i - 1].key, &who->key) >= 0)
             return "a roster out of order";
-        if (p->against[i] != gsp_proposal_against(before, p, &who->key))
+        if (p->against[i] != gsp_proposal_against(rules, before, p, &who->key))
             return "a count of backward contributions that is not right";
         const char *wrong = was == GSP_NOBODY ? NULL : counts_wrong(before, p, i, was);
         if (wrong)
@@ -260,7 +342,7 @@ const char *gsp_proposal_invalid(const gsp_rules *rules, const gsp_seals *seals,
     if (!wrong)
         wrong = parts_wrong(rules, seals, &before->next, p, heard);
     if (!wrong)
-        wrong = roster_wrong(before, p);
+        wrong = roster_wrong(rules, before, p);
     if (!wrong)
         wrong = gsp_kept_out_wrong(
             before, gsp_kept_out_versions(rules->withheld_ns, rules->time_due_ns), p, &out);

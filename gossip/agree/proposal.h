@@ -15,14 +15,21 @@
 
 #include "gossip/agree/agree.h"
 
+enum { GSP_AGAINST_EACH = 8 }; /* where pieces of a sum are clipped: of gsp_rules.against_rounds */
+
 /* Whether anybody may bring so much to one version: 1 <= samples <= rules->samples_max and
  * 1 <= tokens <= samples x rules->tokens_per_sample, both at most GSP_TOKENS_MAX. */
 const char *gsp_contribution_wrong(const gsp_rules *rules, uint64_t tokens, uint64_t samples);
+/* The same for a version after `before`. Where pieces of a sum are clipped, it has all tokens of its
+ * samples: samples x rules->tokens_per_sample. */
+const char *gsp_brought_wrong(const gsp_rules *rules, const gsp_proposal *before, uint64_t tokens,
+                              uint64_t samples);
 /* Takes away of an own contribution what nobody would believe. */
-void gsp_contribution_clip(const gsp_rules *rules, gsp_contribution *contribution);
+void gsp_contribution_clip(const gsp_rules *rules, const gsp_proposal *before,
+                           gsp_contribution *contribution);
 
 /* Fills in the weights of contributors that are indices into R(v): by tokens (gsp_weigh, or exactly
- * where they are summed), and 0 for a member whose last `against_rounds` contributions leant
+ * where they are summed and not clipped), and 0 for a member whose last `against_rounds` contributions leant
  * backwards, as long as those members are fewer than the others. */
 void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
                         gsp_contributor *contributor, uint32_t n);
@@ -37,8 +44,10 @@ void gsp_proposal_adds(bool sums, const gsp_proposal *p, uint64_t *tokens, uint6
 void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, const gsp_proposal *p,
                          uint64_t *tokens, uint64_t *samples);
 /* How many contributions of a key in a row have leant backwards, this version included. A member
- * that brings nothing keeps its count. */
-uint8_t gsp_proposal_against(const gsp_proposal *before, const gsp_proposal *p, const gsp_key *key);
+ * that brings nothing keeps its count. Where pieces of a sum are clipped: how far it has fallen behind
+ * the others by now, up to twice what costs its weight (against_rounds x GSP_AGAINST_EACH). */
+uint8_t gsp_proposal_against(const gsp_rules *rules, const gsp_proposal *before,
+                             const gsp_proposal *p, const gsp_key *key);
 /* How many may enter with one version: as many as there are. A lone founder lets in more than one
  * at a time, or that one would be its only quorum. */
 uint32_t gsp_joiners_max(const gsp_roster *roster);

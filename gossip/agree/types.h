@@ -158,7 +158,8 @@ typedef struct gsp_proposal {
     uint64_t since, made;             /* the versions that put R(version) and `next` together, so
                                          that no change between them can be left out of a chain */
     uint8_t missed[GSP_MEMBERS_MAX];  /* of `next`: versions in a row without a promise */
-    uint8_t against[GSP_MEMBERS_MAX]; /* of `next`: contributions in a row that leant backwards */
+    uint8_t against[GSP_MEMBERS_MAX]; /* of `next`: contributions in a row that leant backwards
+                                         (gsp_proposal_against) */
     uint32_t n_barred;
     gsp_barred barred[GSP_BARRED_MAX];
 } gsp_proposal;

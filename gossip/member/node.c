@@ -169,6 +169,7 @@ static atom_status start(gsp_node *n)
     n->wall_ns = gsp_votes_clock(n->votes);
     n->config.rules.summed = n->config.work.ready != NULL;
     n->config.rules.summed_samples = n->config.work.summed_samples;
+    n->config.rules.robust = n->config.robust;
     n->config.rules.lease = n->config.work.lease;
     n->config.rules.lease_context = n->config.work.context;
     gsp_agree_open(&n->agree, &n->config.rules, &n->seals, &self, &n->config.rates,

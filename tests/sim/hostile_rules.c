@@ -149,7 +149,7 @@ static void total(const sim_host *h, gsp_proposal *p)
     const gsp_proposal *before = &h->agree.certificate.proposal;
     gsp_proposal_totals(&h->agree.rules, before, p, &p->tokens, &p->samples);
     for (uint32_t i = 0; i < p->next.n; i++)
-        p->against[i] = gsp_proposal_against(before, p, &p->next.member[i].key);
+        p->against[i] = gsp_proposal_against(&h->agree.rules, before, p, &p->next.member[i].key);
 }
 
 /* Leaves somebody out of BEGIN; what follows is made of the others, and adds up. */

@@ -46,6 +46,7 @@ static const char *wrong(const gsp_agree *a, const gsp_proposal *p)
 static void tokens_are_believed_within_samples(void **state)
 {
     (void)state;
+    static const gsp_proposal before;
     gsp_rules r;
     gsp_agree_defaults(&r);
     r.tokens_per_sample = 8;
@@ -63,11 +64,11 @@ static void tokens_are_believed_within_samples(void **state)
 
     r.tokens_per_sample = 8, r.samples_max = 100;
     gsp_contribution c = {.root = {{1}}, .tokens = 5000, .samples = 1000};
-    gsp_contribution_clip(&r, &c); /* an honest member says no more than is believed */
+    gsp_contribution_clip(&r, &before, &c); /* an honest member says no more than is believed */
     assert_int_equal(c.samples, 100);
     assert_int_equal(c.tokens, 800);
     c.samples = 0;
-    gsp_contribution_clip(&r, &c);
+    gsp_contribution_clip(&r, &before, &c);
     assert_true(gsp_hash_none(&c.root));
 }
 
@@ -145,6 +146,87 @@ static void sums_end_at_a_total(void **state)
     a->rules.summed = false;
     assert_false(gsp_agree_sums(a));
     close_pool();
+}
+
+/* Where pieces of a sum are clipped nobody's word counts: tokens are all that the samples have, and nobody
+ * weighs more than two of the others. */
+static void who_is_clipped_weighs_its_samples(void **state)
+{
+    (void)state;
+    open_pool(3);
+    gsp_agree *a = &w.agree[1];
+    a->rules.summed = a->rules.robust = true;
+    a->rules.tokens_per_sample = 2;
+    a->rules.samples_max = 1000;
+    gsp_contribution c = {.root = {{1}}, .tokens = 7, .samples = 70};
+    gsp_contribution_clip(&a->rules, &a->certificate.proposal, &c);
+    assert_int_equal(c.tokens, 140);
+    gsp_proposal p = all_bring(a);
+    assert_non_null(wrong(a, &p)); /* ten tokens of ten samples */
+    for (uint32_t i = 0; i < 3; i++) {
+        p.contributor[i].samples = i < 2 ? 10 : 70;
+        p.contributor[i].tokens = 2 * p.contributor[i].samples;
+    }
+    add_up(a, &p);
+    assert_null(wrong(a, &p));
+    assert_int_equal(p.contributor[1].weight, 20);
+    assert_int_equal(p.contributor[2].weight, 40);
+    p.contributor[0].tokens--;
+    add_up(a, &p);
+    assert_non_null(wrong(a, &p));
+    a->rules.robust = false;
+    add_up(a, &p);
+    assert_null(wrong(a, &p));
+    close_pool();
+}
+
+/* Seven lean so in both parts, each of `samples`; the counts that follow from `before`. */
+static void lean_once(gsp_proposal *before, const int8_t lean[7], uint64_t samples)
+{
+    static const gsp_rules clips = {.summed = true, .robust = true, .against_rounds = 8};
+    gsp_proposal p = {.n_contributors = 7, .n_parts = 2};
+    for (uint8_t i = 0; i < 7; i++) {
+        p.contributor[i] = (gsp_contributor){.member = i, .samples = i == 5 ? samples : 32};
+        for (uint32_t k = 0; k < 2; k++) {
+            p.part[k].included = 127;
+            p.part[k].lean[i] = lean[i];
+        }
+    }
+    for (uint32_t i = 0; i < 7; i++)
+        p.against[i] = gsp_proposal_against(&clips, before, &p, &before->next.member[i].key);
+    memcpy(before->against, p.against, sizeof p.against);
+}
+
+/* A member leans with the others in most steps: what does not is noticed within a few steps where
+ * gradients are clear, later where they are noise, and forgotten as quickly. */
+static void who_falls_behind_is_counted(void **state)
+{
+    (void)state;
+    gsp_proposal before = {.next = {.n = 7}};
+    for (uint8_t i = 0; i < 7; i++)
+        before.next.member[i].key.byte[0] = i + 1;
+    for (int k = 0; k < 6; k++)
+        lean_once(&before, (int8_t[]){80, 82, 79, 81, 80, 45, -80}, 32);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(before.against[i], 0); /* half of what others lean is enough */
+    assert_int_equal(before.against[6], 72);    /* 8 x 8 costs the weight */
+    for (int k = 0; k < 20; k++)
+        lean_once(&before, (int8_t[]){80, 82, 79, 81, 80, 25, -80}, 32);
+    assert_true(before.against[5] >= 30);     /* a third is too little, */
+    assert_int_equal(before.against[6], 128); /* the count has an end, */
+    for (int k = 0; k < 60; k++)
+        lean_once(&before, (int8_t[]){80, 82, 79, 81, 80, 30, 80}, 8);
+    assert_int_equal(before.against[5], 0); /* unless of a quarter of the samples, */
+    assert_int_equal(before.against[6], 0); /* and who comes back is heard again */
+    for (int k = 0; k < 6; k++)
+        lean_once(&before, (int8_t[]){30, -20, 9, -25, 28, 20, -12}, 32);
+    for (int i = 0; i < 7; i++)
+        assert_true(before.against[i] < 16); /* noise */
+    uint8_t kept[7];
+    memcpy(kept, before.against, sizeof kept);
+    lean_once(&before, (int8_t[]){-5, -6, -7, -5, 30, 30, 30},
+              32); /* nobody can say who is wrong */
+    assert_memory_equal(before.against, kept, sizeof kept);
 }
 
 static uint64_t lease_of_ten(void *context, uint64_t version, uint32_t n, uint32_t i)
@@ -385,6 +467,8 @@ int main(void)
         cmocka_unit_test(a_certificate_with_too_many_tokens_is_refused),
         cmocka_unit_test(nobody_makes_the_schedule_jump),
         cmocka_unit_test(sums_end_at_a_total),
+        cmocka_unit_test(who_is_clipped_weighs_its_samples),
+        cmocka_unit_test(who_falls_behind_is_counted),
         cmocka_unit_test(nobody_brings_more_than_it_was_leased),
         cmocka_unit_test(a_part_of_few_decides_nothing),
         cmocka_unit_test(a_certificate_is_judged_like_a_proposal),

@@ -204,6 +204,11 @@ static void who_is_late_is_waited_for_a_quarter_as_long_again(void **state)
     a->half_ns = 0;
     assert_true(due_after(3, 300000)); /* everybody: at once */
     assert_int_equal(a->n_leased, 3);
+    a->rules.robust = true;
+    a->half_ns = 0;
+    assert_false(due_after(2, 400000));
+    assert_false(due_after(2, 900000)); /* a clipped sum of two thirds would count for nothing */
+    assert_true(due_after(3, 900001));
     close_pool();
 }
 

@@ -153,6 +153,80 @@ static void torn_versions_are_void(void **state)
     atom_free(c);
 }
 
+static pool_batch clipped(void)
+{
+    pool_batch b = fresh();
+    b.robust = true;
+    return b;
+}
+
+/* Everybody has a voice, however slow; what is clipped may be torn, but not be that of a minority; and
+ * nobody makes up for what does not come. */
+static void a_clipped_step_is_of_one_version(void **state)
+{
+    (void)state;
+    pool_batch b = clipped();
+    gsp_roster roster = everybody();
+    know(&b);
+    b.share[2].share = POOL_SHARE_MIN;
+    b.share[3].muted = 1;
+    assert_int_equal(lease_of(&b, 2), 1);
+    assert_int_equal(lease_of(&b, 3), 1);
+    assert_int_equal(lease_of(&b, 0) + lease_of(&b, 1) + lease_of(&b, 4), C - 2);
+    gsp_proposal *c = version_of(&b, 0x17), *few = version_of(&b, 0x13);
+    assert_false(judge(&b, few, FLOATS).whole); /* three of five are no two thirds */
+    assert_false(judge(&b, c, FLOATS - 1).whole);
+    pool_verdict v = judge(&b, c, FLOATS);
+    assert_true(v.whole);
+    assert_int_equal(v.n_done, C);
+    c->next = roster;
+    for (uint32_t k = 0; k < 4; k++)
+        c->contributor[k].weight = k != 1;
+    pool_batch_shares(&b, &roster, c, &v);
+    assert_int_equal(share_of(&b, 2).muted, 1); /* it weighed nothing */
+    assert_int_equal(share_of(&b, 4).muted, 1); /* it did not come */
+    assert_int_equal(share_of(&b, 1).muted, 0);
+    assert_int_equal(share_of(&b, 1).brought, 0);
+    assert_true(share_of(&b, 1).share > POOL_SHARE_FIRST);
+    pool_batch_add(&b, &v);
+    assert_int_equal(b.n_open, 0);
+    atom_free(few);
+    atom_free(c);
+    b = clipped();
+    c = version_of(&b, 0x1f);
+    c->part[1].included &= ~4u;
+    v = judge(&b, c, FLOATS);
+    assert_true(v.whole); /* of its own members each part is a mean */
+    assert_int_equal(v.everywhere, 0x1b);
+    c->part[1].included &= ~8u;
+    assert_false(judge(&b, c, FLOATS).whole);
+    c->part[1].included = 0x1f;
+    c->contributor[3].samples--;
+    assert_false(judge(&b, c, FLOATS).whole);
+    atom_free(c);
+    b.n = 4; /* fewer than members: some have none */
+    pool_batch_begin(&b);
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        all += lease_of(&b, i);
+    assert_int_equal(all, 4);
+}
+
+/* A plan that too few of those who are here have a part of is leased anew. */
+static void a_clipped_plan_needs_its_members(void **state)
+{
+    (void)state;
+    pool_batch b = clipped();
+    b.delayed = true;
+    know(&b);
+    for (uint32_t i = 0; i < 4; i++)
+        b.share[i].first = 9 * i, b.share[i].planned = 9;
+    assert_int_equal(lease_of(&b, 0), 9);
+    assert_int_equal(lease_of(&b, 4), 0);
+    b.share[3].planned = 0;
+    assert_true(lease_of(&b, 4) > 0);
+}
+
 static void the_state_comes_back(void **state)
 {
     (void)state;
@@ -185,6 +259,14 @@ static void the_state_comes_back(void **state)
         pool_batch_write(&b, words);
         assert_false(pool_batch_read(&back, words));
     }
+    know(&b);
+    b.share[3].muted = 1;
+    pool_batch_write(&b, words);
+    assert_false(pool_batch_read(&back, words)); /* of a pool whose sums are clipped */
+    back.robust = true;
+    assert_true(pool_batch_read(&back, words));
+    assert_int_equal(back.share[3].muted, 1);
+    back.robust = false;
     know(&b);
     pool_batch_write(&b, words);
     uint32_t many = POOL_SHARES_MAX + 1;
@@ -413,6 +495,8 @@ int main(void)
         cmocka_unit_test(leases_cover_what_is_open_once),
         cmocka_unit_test(only_those_who_brought_are_asked_again),
         cmocka_unit_test(torn_versions_are_void),
+        cmocka_unit_test(a_clipped_step_is_of_one_version),
+        cmocka_unit_test(a_clipped_plan_needs_its_members),
         cmocka_unit_test(the_state_comes_back),
         cmocka_unit_test(leases_follow_what_certificates_show),
         cmocka_unit_test(a_minority_says_nothing_about_speed),
