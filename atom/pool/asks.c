@@ -68,7 +68,9 @@ atom_status pool_asks_settings(const gsp_manifest *m, pool_settings *s)
     if (st != ATOM_OK)
         return atom_fail(st == ATOM_E_USAGE ? ATOM_E_FORMAT : st,
                          "%s: %s; only the pool's owner can mend that", WHERE, atom_fail_message());
-    if (s->batch < 1 || s->fragments != (int64_t)m->n_fragments)
+    bool clips = m->robust && pool_settings_sums(s);
+    if (s->batch < 1 || s->fragments != (int64_t)m->n_fragments || m->clips_sums != clips ||
+        (clips && s->dense_steps))
         return atom_fail(ATOM_E_FORMAT,
                          "%s contradict its manifest; only the pool's owner can "
                          "mend that",

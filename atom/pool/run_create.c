@@ -120,7 +120,8 @@ static atom_status draft(pool_run *r, const pool_create *create, gsp_manifest *m
         m->n_floats[f] = pool_fragment_range(n, m->n_fragments, f, &first);
     m->codec = (gsp_codec)s->codec;
     m->trust = (gsp_trust)s->trust;
-    m->robust = m->trust == GSP_STRANGERS && !pool_run_sums(r);
+    m->robust = m->trust == GSP_STRANGERS;
+    m->clips_sums = m->robust && pool_run_sums(r);
     m->tokens_per_sample = trainer_where(r->t).sequence;
     uint64_t due = (uint64_t)(s->sync_steps * s->batch) / m->n_fragments;
     m->samples_due = due ? due : 1;

@@ -70,9 +70,10 @@ static const opt_spec specs[] = {
     {.name = "trust", .type = OPT_CHOICE, AT(trust), .fallback = "friends", .choices = trusts,
      .help = "Whom the pool expects. friends: more than half of the members decide, and hosts may "
              "crash or leave at any time. strangers: more than two thirds decide, so that fewer "
-             "than a third may be hostile; averaged contributions are clipped to the median and "
-             "around the center, and a member that pulls against the others eight times in a row "
-             "loses its weight. For pools of four members and more."},
+             "than a third may be hostile; contributions are clipped to the median and around the "
+             "center, and a member that pulls against the others again and again loses its weight. "
+             "With gradients they weigh what their members were asked to compute, and a step goes "
+             "on without what is late. For pools of four members and more."},
     {.name = "audit_percent", .type = OPT_INT, AT(audit_percent), .fallback = "25", .min = 0,
      .max = 100,
      .help = "Percentage of the averaged parts that another member sums again, to see whether "
@@ -196,8 +197,8 @@ static atom_status check_sums(const pool_settings *s, const opt_parsed *parsed, 
     return ATOM_OK;
 }
 
-/* One sum makes a dense step, of samples that all members know; its members are not held against each
- * other, so liars are not clipped. */
+/* One sum makes a dense step, of samples that all members know; liars are clipped only where there are
+ * such steps to the end. */
 static atom_status check_dense(const pool_settings *s, const char *path, const char *text)
 {
     int64_t unused;
@@ -214,8 +215,8 @@ static atom_status check_dense(const pool_settings *s, const char *path, const c
     if (s->trust == GSP_STRANGERS)
         return refuse(
             path, text, "dense_steps",
-            "among strangers a sum of gradients cannot be clipped to the median; leave out "
-            "the key, or trust friends");
+            "among strangers gradients are summed to the end or not at all; leave out the key, "
+            "sum gradients (sync: gradients), or trust friends");
     if (s->data != POOL_DATA_SHARED)
         return refuse(path, text, "dense_steps",
                       "gradients of one batch are summed, so all members need the same data; leave "
@@ -332,6 +333,14 @@ atom_status pool_settings_settle(pool_settings *s, train_config *c, const char *
     if (most > POOL_MICRO_BATCHES_MAX)
         return refuse(path, text, "global_batch_size", "%lld micro-batches are more than %d",
                       (long long)most, POOL_MICRO_BATCHES_MAX);
+    if (s->trust == GSP_STRANGERS && most < GSP_MEMBERS_MAX)
+        return refuse(
+            path, text, line_of(text, "global_batch_size") ? "global_batch_size" : "trust",
+            "among strangers each of up to %d members has a micro-batch of every step, "
+            "so that no few of them decide it, and global_batch_size %lld has %lld of "
+            "micro_batch_size %lld; say %lld at least, or trust friends",
+            GSP_MEMBERS_MAX, (long long)s->batch, (long long)most, (long long)c->micro_batch_size,
+            (long long)(GSP_MEMBERS_MAX * c->micro_batch_size));
     if (c->gradient_accumulation_steps > most)
         c->gradient_accumulation_steps = most;
     return ATOM_OK;
@@ -358,9 +367,10 @@ void pool_settings_say(const pool_settings *s, char out[POOL_SAID_BYTES])
     const char *codec = opt_choice_name(codecs, s->codec);
     if (s->sync == POOL_SYNC_GRADIENTS)
         snprintf(out, POOL_SAID_BYTES,
-                 "all make one step of %lld samples together; sums travel as %s%s",
+                 "all make one step of %lld samples together; sums travel as %s%s%s",
                  (long long)s->batch, codec,
-                 s->delayed_updates ? " while the next step is computed" : "");
+                 s->delayed_updates ? " while the next step is computed" : "",
+                 s->trust == GSP_STRANGERS ? ", and are clipped" : "");
     else if (s->sync == POOL_SYNC_SLICES)
         snprintf(out, POOL_SAID_BYTES,
                  "averages of %lld slices in turn, each every %lld steps, are written over what is "

@@ -8,7 +8,6 @@
 #include "gossip/agree/kept_out.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SPREADS = 4, STEP_MOST = 2 * GSP_AGAINST_EACH };
@@ -121,17 +120,17 @@ static bool leans(const gsp_proposal *p, uint32_t c, int32_t *lean)
     return brought;
 }
 
-static int by_size(const void *a, const void *b)
+/* The upper one of two in the middle. */
+static double upper_median(const double *x, uint32_t n)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The upper one of two in the middle; x is put in order. */
-static double upper_median(double *x, uint32_t n)
-{
-    qsort(x, n, sizeof *x, by_size);
-    return x[n / 2];
+    double sorted[GSP_MEMBERS_MAX];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i;
+        for (; at > 0 && sorted[at - 1] > x[i]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = x[i];
+    }
+    return sorted[n / 2];
 }
 
 /* What is expected of a mean over so many samples, where the middle contributor leans by `middle`: noise

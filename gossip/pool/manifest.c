@@ -108,6 +108,8 @@ static const char *wrong(const gsp_manifest *m)
         return "no such codec";
     if ((unsigned)m->trust >= GSP_TRUST_N)
         return "trust must be friends or strangers";
+    if (m->clips_sums && !m->robust)
+        return "its format is of robust pools, and it is not robust";
     if (m->tokens_per_sample == 0 || m->tokens_per_sample > COUNT_MAX)
         return "tokens_per_sample must be at least 1";
     if (m->created_s > COUNT_MAX)
@@ -245,7 +247,7 @@ static void hash_matter(const gsp_manifest *m, gsp_hash *out)
 {
     canon c;
     crypto_generichash_init(&c.state, NULL, 0, sizeof out->byte);
-    put_text(&c, "atom manifest 2");
+    put_text(&c, m->clips_sums ? "atom manifest 2, sums are clipped" : "atom manifest 2");
     put_matter(&c, m);
     crypto_generichash_final(&c.state, out->byte, sizeof out->byte);
 }

@@ -24,6 +24,7 @@
 
 enum {
     GSP_MANIFEST_FORMAT = 3,
+    GSP_MANIFEST_FORMAT_CLIPS = 4, /* the same of a pool that clips_sums: older builds refuse it */
     GSP_MANIFEST_NAME_BYTES = 64,      /* with the NUL */
     GSP_MANIFEST_FILES_MAX = 256,      /* config, tokenizer, run.yml, shards */
     GSP_MANIFEST_FILE_NAME_BYTES = 64, /* with the NUL */
@@ -69,6 +70,7 @@ typedef struct gsp_manifest {
     uint32_t silent_rounds; /* k */
     gsp_trust trust;
     bool robust;      /* contributions are combined by robust.h, which mutes members that lean */
+    bool clips_sums;  /* ... though they are pieces of one sum (agree.h); only with robust */
     uint32_t n_parts; /* of a fragment; 0: chosen by gsp_manifest_complete */
 
     uint32_t n_banned;

@@ -1,10 +1,10 @@
 /*
  * atom_liar: the program itself, but what it brings to rounds is a lie of the kind that ATOM_LIE
- * names. It is linked with --wrap=pool_anchor_work, so that nothing in the product knows of it; what
+ * names. It is linked with --wrap=pool_anchor_open and pool_anchor_work, so that nothing in the product knows of it; what
  * hostile data does to a pool is measured with it (tools/pool-study --hostile).
  *
- *   flip    the change with the other sign
- *   x100    a hundred times the change
+ *   flip    the change, or gradient, with the other sign
+ *   x100    a hundred times it
  *   nan     not a number in every eighth place
  *   stale   the first change ever made, again and again
  *   random  noise of the change's norm
@@ -28,11 +28,13 @@ static struct {
     const char *kind;
     gsp_work inner;
     uint32_t n_fragments;
-    uint64_t n[GSP_FRAGMENTS_MAX];
+    uint64_t n_floats;
     fragment_lie fragment[GSP_FRAGMENTS_MAX];
     uint64_t random;
 } liar;
 
+atom_status __wrap_pool_anchor_open(const pool_anchor_config *config, pool_anchor **out);
+atom_status __real_pool_anchor_open(const pool_anchor_config *config, pool_anchor **out);
 void __wrap_pool_anchor_work(pool_anchor *pool, gsp_work *work);
 void __real_pool_anchor_work(pool_anchor *pool, gsp_work *work);
 
@@ -67,15 +69,23 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
     gsp_freeze now = liar.inner.freeze(context, version, x, tokens, samples);
     uint32_t i = (uint32_t)(version % liar.n_fragments);
     fragment_lie *f = &liar.fragment[i];
+    uint64_t first, n = pool_fragment_range(liar.n_floats, liar.n_fragments, i, &first);
     if (now != GSP_FREEZE_READY)
         return now;
     if (!f->out)
-        f->out = atom_alloc(liar.n[i], sizeof *f->out);
+        f->out = atom_alloc(n, sizeof *f->out);
     if (!f->out)
         abort();
-    lie(f, *x, liar.n[i]);
+    lie(f, *x, n);
     *x = f->out;
     return now;
+}
+
+atom_status __wrap_pool_anchor_open(const pool_anchor_config *config, pool_anchor **out)
+{
+    liar.n_fragments = config->n_fragments;
+    liar.n_floats = config->n_floats;
+    return __real_pool_anchor_open(config, out);
 }
 
 void __wrap_pool_anchor_work(pool_anchor *pool, gsp_work *work)
@@ -88,9 +98,5 @@ void __wrap_pool_anchor_work(pool_anchor *pool, gsp_work *work)
     }
     liar.inner = *work;
     liar.random = 88172645463325252ull;
-    while (liar.n_fragments < GSP_FRAGMENTS_MAX && work->n_state[liar.n_fragments]) {
-        liar.n[liar.n_fragments] = work->n_state[liar.n_fragments] / 2; /* anchor and momentum */
-        liar.n_fragments++;
-    }
     work->freeze = freeze;
 }

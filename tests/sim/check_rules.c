@@ -61,17 +61,23 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* The count from which on a member that leans backwards weighs nothing. */
+static uint32_t mutes(const sim_world *w)
+{
+    return w->rules.against_rounds * (w->rules.robust ? 8 : 1);
+}
+
 /* How many of the contributors had leant backwards too often before this version. */
 static uint32_t backwards(const sim_world *w, const gsp_proposal *before, const gsp_proposal *p)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; w->rules.against_rounds && before && i < p->n_contributors; i++)
-        n += before->against[p->contributor[i].member] >= w->rules.against_rounds;
+    for (uint32_t i = 0; mutes(w) && before && i < p->n_contributors; i++)
+        n += before->against[p->contributor[i].member] >= mutes(w);
     return n;
 }
 
 /* I4: weights are min(tokens, 2 x lower median), and 0 for the few that lean backwards; parts and totals
- * are their exact sums. */
+ * are their exact sums. Where sums are clipped, tokens are all that the samples can have. */
 static void check_sums(sim_world *w, const gsp_proposal *p)
 {
     uint64_t sorted[GSP_MEMBERS_MAX] = {0}, total = 0;
@@ -86,7 +92,10 @@ static void check_sums(sim_world *w, const gsp_proposal *p)
     bool muting = against > 0 && 2 * against < n;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t tokens = p->contributor[i].tokens, cap = 2 * median;
-        bool muted = muting && before->against[p->contributor[i].member] >= w->rules.against_rounds;
+        bool muted = muting && before->against[p->contributor[i].member] >= mutes(w);
+        if (w->rules.robust && tokens != p->contributor[i].samples * w->rules.tokens_per_sample)
+            sim_violate(w, "I4", "a clipped sum of version %llu weighs by a claim",
+                        (unsigned long long)p->version);
         if (p->contributor[i].weight != (muted ? 0 : tokens < cap ? tokens : cap))
             sim_violate(w, "I4", "a weight of version %llu is wrong",
                         (unsigned long long)p->version);
@@ -132,7 +141,7 @@ static void check_amounts(sim_world *w, const gsp_proposal *before, const gsp_pr
     for (uint32_t i = 0; i < n; i++) {
         uint64_t most = 2 * sorted[(n - 1) / 2], brought = p->contributor[i].samples;
         if ((anywhere >> i & 1) && p->contributor[i].weight)
-            moved += brought < most ? brought : most;
+            moved += brought < most || w->rules.summed ? brought : most; /* there it is leased */
     }
     if (before && p->samples - before->samples > moved)
         sim_violate(w, "I4", "version %llu moves the schedule by %llu samples, and not by %llu",

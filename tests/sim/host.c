@@ -227,6 +227,10 @@ static void deliver(sim_world *w, sim_item *item)
         sim_chance(&w->random, 0.05)) {
         const gsp_message *old = h->old[sim_below(&w->random, SIM_REPLAYS)];
         if (old && !still_news(h, old)) {
+            gsp_event tick = {
+                .kind = GSP_ON_TICK, .samples = h->agree.samples, .tokens = h->agree.tokens_live};
+            if (w->rules.summed) /* there any heartbeat makes members look whether it is time */
+                sim_host_step(w, item->host, &tick);
             uint64_t before = sim_check_digest(&h->agree);
             w->out->injected[SIM_REPLAYED]++;
             gsp_event again = {.kind = GSP_ON_MESSAGE, .message = old};

@@ -38,6 +38,8 @@ void gsp_invariants_leave(const gsp_agree *a, const gsp_before *before) { (void)
 
 # invariant, what is broken, file, pattern, replacement, first seed, seeds, kind of world
 MUTANTS = [
+    ("I4", "where sums are clipped, one weighs all that it brings", PROPOSAL,
+     "gsp_rules_sums(rules, before->samples) && !rules->robust;", "gsp_rules_sums(rules, before->samples);", 1, 3000),
     ("I1", "exactly half is a quorum, whoever it is", LINEAGE,
      "return 2 * count > n || (2 * count == n && (voters & 1));", "return 2 * count >= n;", 1, 3000),
     ("I8", "an echo below the promise", VOTE,

@@ -20,6 +20,9 @@ MUTANTS = [
     ("L4", "who is late keeps its share", BATCH,
      "s->share -= again ? s->share / 2 : s->share / CUT;", "(void)again;", "under"),
     ("L3", "a version that anybody ends teaches", BATCH, "came > 0 && 2 * came >= leased", "came > 0", "hurries"),
+    ("L5", "a clipped step of whoever came", BATCH,
+     "        enough &= gsp_included_enough(GSP_STRANGERS, roster->n, c->part[k].included);", "        ;", "hurries"),
+    ("L5", "who is slow has no voice", BATCH, "least = b->robust && open >= t->n,", "least = 0,", None),
 ]
 
 def run(args):
@@ -51,6 +54,7 @@ def main():
             run(compile_ + [source, "-o", source + ".o"])
             run([options.cc, whole, source + ".o", *options.libraries, "-o", binary, "-lsodium", "-lpthread", "-lm"])
             line = [binary, "--seeds", "1500", "--expect", invariant] + (["--role", role] if role else [])
+            line += ["--clipped", "1"] if invariant == "L5" else []
             done = subprocess.run(line, capture_output=True, text=True)
             missed += done.returncode != 0
             print(("caught " if done.returncode == 0 else "MISSED ") + f"{invariant} {what}: "

@@ -10,8 +10,10 @@
  *   L3   an honest member that does two micro-batches a step does at least a quarter of what it does
  *        where the liars are honest
  *   L4   whoever withholds loses its share: time over ends fewer versions than one in ten steps
+ *   L5   where sums are clipped: everybody has a lease, and each step is of leases of more than two thirds of
+ *        all, brought to one version, so of more honest members than liars; of L1 that none counts twice
  *
- *   sim_speeds [--first SEED] [--seeds N] [--seconds S] [--role NAME] [--expect L1]
+ *   sim_speeds [--first SEED] [--seeds N] [--seconds S] [--role NAME] [--expect L1] [--clipped 1]
  */
 #include "atom/pool/batch.h"
 #include "gossip/agree/agree.h"
@@ -83,9 +85,10 @@ static void violate(world *w, const char *invariant, const char *what, double a,
 
 /* As many liars as strangers survive; speeds over a factor of ten. The sum of the honest speeds is
  * what the pool can do. */
-static void world_open(world *w, uint64_t seed, role wanted, bool truthful)
+static void world_open(world *w, uint64_t seed, role wanted, bool truthful, bool clipped)
 {
     memset(w, 0, sizeof *w);
+    w->b.robust = clipped;
     w->random = seed * 0x2545f4914f6cdd1du + 11;
     w->n = 4 + (uint32_t)(draw(w) % 9);
     w->b.n = 3 * w->n + (uint32_t)(draw(w) % (BATCH_MAX - 3 * w->n));
@@ -145,12 +148,15 @@ static double lasts(world *w, uint32_t proposer)
             all_at = claims_at(w, &w->m[i]);
     }
     for (uint32_t i = 0; i < w->n; i++) {
-        uint64_t done = 0;
+        uint64_t done = 0, heads = 0;
         double at = claims_at(w, &w->m[i]);
         for (uint32_t k = 0; k < w->n; k++)
-            if (w->m[k].doubted < w->versions)
-                done += claims_at(w, &w->m[k]) <= at ? w->m[k].n : 0;
-        half_at = w->m[i].n && 2 * done >= all && at < half_at ? at : half_at;
+            if (w->m[k].doubted < w->versions && claims_at(w, &w->m[k]) <= at) {
+                done += w->m[k].n;
+                heads += w->m[k].n > 0;
+            }
+        bool enough = 2 * done >= all && (!w->b.robust || 3 * heads > 2 * w->n);
+        half_at = w->m[i].n && enough && at < half_at ? at : half_at;
     }
     double wait =
         half_at > w->due_s
@@ -194,8 +200,8 @@ static bool version(world *w)
             uint32_t k = w->c.n_contributors++;
             w->c.contributor[k].member = (uint8_t)i;
             w->c.contributor[k].samples = m->n * w->b.micro_batch;
+            w->c.contributor[k].weight = 1;
             w->c.part[0].included |= 1u << k;
-            count(w, m);
         } else if (m->n > 0 && claims_at(w, m) < lasted) {
             m->doubted = w->versions + DOUBT;
         }
@@ -205,12 +211,16 @@ static bool version(world *w)
     w->now_s += lasted + w->heartbeat_s; /* a round */
     pool_batch_judge(&w->b, &w->c, &w->roster, 1, 1, w->scratch, &w->v);
     pool_batch_shares(&w->b, &w->roster, &w->c, &w->v);
+    for (uint32_t k = 0; w->v.whole && k < w->c.n_contributors; k++)
+        count(w, &w->m[w->c.contributor[k].member]);
     if (w->v.whole)
         pool_batch_add(&w->b, &w->v);
     w->patience = gsp_view_late_learn(w->patience, n_leased > w->c.n_contributors);
     if (w->b.n_open)
         return false;
-    for (uint32_t k = 0; k < w->b.n; k++)
+    if (w->b.robust && (n_leased < w->n || 3 * w->c.n_contributors <= 2 * w->n))
+        violate(w, "L5", "a step of too few", w->c.n_contributors, w->n);
+    for (uint32_t k = 0; !w->b.robust && k < w->b.n; k++)
         if (w->times[k] != 1)
             violate(w, "L1", "a micro-batch is not in its step", k, (double)w->b.steps);
     memset(w->times, 0, sizeof w->times);
@@ -240,14 +250,14 @@ static void run(world *w)
 }
 
 /* The same seed with honest members in the places of the liars says what there is to lose. */
-static void look(world *w, uint64_t seed, role wanted)
+static void look(world *w, uint64_t seed, role wanted, bool clipped)
 {
     static world truth;
-    world_open(w, seed, wanted, false);
+    world_open(w, seed, wanted, false, clipped);
     run(w);
     if (w->invariant[0])
         return;
-    world_open(&truth, seed, wanted, true);
+    world_open(&truth, seed, wanted, true, clipped);
     run(&truth);
     for (uint32_t i = 0; i < w->n; i++)
         if (w->m[i].role == HONEST && truth.m[i].did >= 2 * (STEPS - WARM) &&
@@ -273,6 +283,7 @@ int main(int argc, char **argv)
     double box_s = 1e9;
     const char *expect = NULL;
     role wanted = HONEST;
+    bool clipped = false;
     for (int k = 1; k < argc; k += 2) {
         const char *value = k + 1 < argc ? argv[k + 1] : "";
         if (strcmp(argv[k], "--first") == 0)
@@ -285,13 +296,15 @@ int main(int argc, char **argv)
             expect = value;
         else if (strcmp(argv[k], "--role") == 0 && role_of(value))
             wanted = role_of(value);
+        else if (strcmp(argv[k], "--clipped") == 0)
+            clipped = atoi(value);
         else
             return fprintf(stderr, "sim_speeds: unknown option %s\n", argv[k]), 2;
     }
     for (clock_t began = clock(); done < seeds; done++) {
         if ((double)(clock() - began) > box_s * CLOCKS_PER_SEC)
             break;
-        look(&w, first + done, wanted);
+        look(&w, first + done, wanted, clipped);
         if (!w.invariant[0])
             continue;
         failed++;

@@ -367,6 +367,8 @@ static void world_rules(sim_world *w)
     w->rules.tokens_per_sample = 8;
     w->rules.samples_max = 1u << 26;
     w->rules.against_rounds = (uint32_t)(w->options.seed % 5);
+    /* Some pools clip sums. Their versions are due by time, since nobody says here what is done. */
+    w->rules.summed = w->rules.robust = w->options.seed % 7 == 3;
     w->loss = (double)sim_below(r, 6) * 0.01;
     w->doubled = (double)sim_below(r, 4) * 0.01;
     w->delay_ns = 2 * SIM_MS + sim_below(r, 60 * SIM_MS);

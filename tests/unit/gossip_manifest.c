@@ -130,6 +130,15 @@ static void every_byte_is_signed(void **state)
     m->robust = true;
     assert_false(gsp_manifest_verify(m));
     m->robust = false;
+    m->clips_sums = true; /* without robust it is no manifest */
+    assert_false(gsp_manifest_verify(m));
+    m->robust = true;
+    gsp_manifest_sign(m, &p.owner);
+    assert_true(gsp_manifest_verify(m));
+    m->clips_sums = false;
+    assert_false(gsp_manifest_verify(m));
+    m->robust = false;
+    gsp_manifest_sign(m, &p.owner);
     m->file[1].later = false;
     assert_false(gsp_manifest_verify(m));
     m->file[1].later = true;
@@ -168,6 +177,33 @@ static void refuse(const char *text, const char *from, const char *to, const cha
     test_free(out);
 }
 
+/* Builds before them read format 3 alone. */
+static void clipped_sums_have_a_format_of_their_own(void **state)
+{
+    (void)state;
+    test_pool p;
+    test_pool_make(&p, 3);
+    gsp_manifest *m = make(&p), *back = test_calloc(1, sizeof *back);
+    char *text = NULL, *again = NULL;
+    m->robust = m->clips_sums = true;
+    gsp_manifest_sign(m, &p.owner);
+    test_must(gsp_manifest_text(m, &text));
+    assert_non_null(strstr(text, "\"format\": 4"));
+    test_must(gsp_manifest_parse(text, strlen(text), back));
+    assert_true(back->clips_sums);
+    test_must(gsp_manifest_text(back, &again));
+    assert_string_equal(text, again);
+    refuse(text, "\"format\": 4", "\"format\": 3", "sign");
+    back->number++;
+    assert_null(gsp_manifest_follows(m, back));
+    back->clips_sums = false;
+    assert_non_null(gsp_manifest_follows(m, back));
+    atom_free(text);
+    atom_free(again);
+    test_free(m);
+    test_free(back);
+}
+
 static void bad_texts(void **state)
 {
     (void)state;
@@ -179,6 +215,8 @@ static void bad_texts(void **state)
     refuse(text, "\"format\": 3", "\"format\": 1", "version");
     refuse(text, "\"format\": 3", "\"format\": 3, \"more\": 1", "keys");
     refuse(text, "\"format\": 3,", "", "format");
+    refuse(text, "\"format\": 3", "\"format\": 5", "version");
+    refuse(text, "\"format\": 3", "\"format\": 4", "robust");
     refuse(text, "\"number\": 1", "\"number\": 2", "sign");
     refuse(text, "\"number\": 1", "\"number\": -1", "number");
     refuse(text, "\"number\": 1", "\"number\": 1.0", "number");
@@ -319,6 +357,7 @@ int main(void)
         cmocka_unit_test(data_has_bounds),
         cmocka_unit_test(text_and_back),
         cmocka_unit_test(every_byte_is_signed),
+        cmocka_unit_test(clipped_sums_have_a_format_of_their_own),
         cmocka_unit_test(bad_texts),
         cmocka_unit_test(what_may_follow),
         cmocka_unit_test(drafts_out_of_bounds),

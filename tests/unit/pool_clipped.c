@@ -124,6 +124,10 @@ static const clipped_lie nobody[MEMBERS] = {HONEST};
 static const clipped_lie seven[MEMBERS] = {[9] = FLIP, FLIP,  TIMES_100, NOT_A_NUMBER,
                                            STALE,      NOISE, NOISE};
 
+/* A plain sum leaves out what is not a number, and asks others for it. */
+static const clipped_lie numbers[MEMBERS] = {[9] = FLIP, FLIP,  TIMES_100, STALE,
+                                             STALE,      NOISE, NOISE};
+
 static void seven_liars_of_sixteen_cost_little(void **state)
 {
     (void)state;
@@ -143,11 +147,11 @@ static void without_liars_it_is_the_plain_sum(void **state)
     if (SANITIZED)
         skip();
     double plain = learn(1, false, nobody), clean = learn(1, true, nobody);
-    double lied = learn(1, false, seven);
+    double lied = learn(1, false, numbers);
     print_message("plain sums %.4f, clipped %.4f (%+.2f %%), plain sums with seven liars %.4f\n",
                   plain, clean, 100 * (clean / plain - 1), lied);
     assert_true(clean < 1.005 * plain);
-    assert_true(lied > 1.2 * plain);
+    assert_true(lied > 1.1 * plain);
 }
 
 int main(void)
