@@ -37,7 +37,8 @@ typedef struct pool_batch {
      * of that batch is summed in its turn. */
     bool delayed;
     /* Sums are clipped (docs/design/pool.md#gradients-among-strangers): everybody on the roster has a
-     * micro-batch at least, whoever is muted has no more, and one version makes a step. What it does not bring is left out of it. */
+     * micro-batch at least, whoever is muted has no more, and one version makes a step. What it does not
+     * bring is left out of it. */
     bool robust;
     uint64_t steps;  /* that are in the weights; this and the rest are the agreed state's */
     uint64_t tokens; /* of the sum */

@@ -367,10 +367,9 @@ void pool_settings_say(const pool_settings *s, char out[POOL_SAID_BYTES])
     const char *codec = opt_choice_name(codecs, s->codec);
     if (s->sync == POOL_SYNC_GRADIENTS)
         snprintf(out, POOL_SAID_BYTES,
-                 "all make one step of %lld samples together; sums travel as %s%s%s",
+                 "all make one step of %lld samples together; sums travel as %s%s",
                  (long long)s->batch, codec,
-                 s->delayed_updates ? " while the next step is computed" : "",
-                 s->trust == GSP_STRANGERS ? ", and are clipped" : "");
+                 s->delayed_updates ? " while the next step is computed" : "");
     else if (s->sync == POOL_SYNC_SLICES)
         snprintf(out, POOL_SAID_BYTES,
                  "averages of %lld slices in turn, each every %lld steps, are written over what is "

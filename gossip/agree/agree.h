@@ -99,7 +99,7 @@ typedef struct gsp_rules {
     bool summed;
     /* Parts are combined by robust.h. What is summed then has exactly the tokens of its samples, which
      * are leased, so nobody chooses its weight; and it weighs at most twice the lower median. A version
-     * is due without the others once more than two thirds of those with a lease are done, too. */
+     * is due without the others once more than two thirds of the roster are done, too. */
     bool robust;
     /* With `summed`: as soon as the totals have so many samples, contributions are changes of members'
      * own work, by the rules for those, from the next version on. 0: that never happens. */
