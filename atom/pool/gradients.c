@@ -115,8 +115,7 @@ atom_status pool_gradients_open(pool_anchor *p)
     const pool_update *u = p->c.update;
     pthread_condattr_t clock;
     if (u->micro_batches == 0 || u->micro_batches > POOL_MICRO_BATCHES_MAX || u->micro_batch == 0 ||
-        p->c.n_fragments != 1 ||
-        ((u->delayed || u->robust || p->c.on_disk) && p->c.dense_samples))
+        p->c.n_fragments != 1 || ((u->delayed || u->robust || p->c.on_disk) && p->c.dense_samples))
         return atom_fail(ATOM_E_USAGE, "gradients: 1 to %d micro-batches a step, and one fragment",
                          POOL_MICRO_BATCHES_MAX);
     pool_gradients *g = atom_alloc(1, sizeof *g);
