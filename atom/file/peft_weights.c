@@ -291,6 +291,13 @@ static atom_status check_count(const file_adapter *a)
     uint32_t n = (a->lora.dora ? 3 : 2) * a->n + a->n_saved;
     if (a->file->n_tensors == n)
         return ATOM_OK;
+    for (uint32_t i = 0; i < a->file->n_tensors; i++)
+        if (strstr(a->file->tensors[i].name, ".base_layer."))
+            return atom_fail(ATOM_E_UNSUPPORTED,
+                             "%s holds a copy of the model's own weights, as PEFT adds it to "
+                             "adapters of embeddings (%.200s); save it without: "
+                             "model.save_pretrained(DIR, save_embedding_layers=False)",
+                             a->file->path, a->file->tensors[i].name);
     return atom_fail(ATOM_E_FORMAT,
                      "%s has %u tensors; the modules that adapter_config.json names have %u of "
                      "this model",

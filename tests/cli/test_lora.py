@@ -358,6 +358,24 @@ class Lora(tool.Case):
         self.assertIn("this one as --adapter", done.err)
         self.assertIn("rank 2", self.ok("inspect", small).out)
 
+    def test_a_copy_of_the_model_beside_an_adapter(self):
+        """PEFT adds it where embeddings have an adapter, unless it is told not to."""
+        self.train(self.base, "run", "--lora-r", 2, "--lora-target-modules", "o_proj", "--max-steps", 1)
+        made = self.path("run", "checkpoint-1")
+        path = os.path.join(made, "adapter_model.safetensors")
+        with open(path, "rb") as f:
+            data = f.read()
+        size = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:size])
+        at = len(data) - size
+        header["base_model.model.lm_head.base_layer.weight"] = {"dtype": "F32", "shape": [4], "data_offsets": [at, at + 16]}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text + data[size:] + bytes(16))
+        self.fails(2, "eval", "--model", self.base, "--adapter", made, "--data", self.data,
+                   says=("lm_head.base_layer.weight", "save_embedding_layers=False"))
+
     def test_a_base_is_found_from_everywhere(self):
         """Trained with a path from here, used from elsewhere; and an adapter is called one."""
         self.train(os.path.relpath(self.base, self.dir), "near", "--lora-r", 2, "--max-steps", 1)
