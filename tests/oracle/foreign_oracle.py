@@ -71,7 +71,7 @@ def same_tables():
         probes = [x]
         if unicodedata.combining(x):
             probes += ["a\u0345" + x, "a" + x + "\u0334"]
-        marks = unicodedata.category(x)[0] == "M" and bare(x) or lower(x) != x.lower()
+        marks = (unicodedata.category(x)[0] == "M") == bool(bare(x)) or lower(x) != x.lower()
         if any(nfc(p) != unicodedata.normalize("NFC", p) for p in probes) or nfkc(x) != unicodedata.normalize("NFKC", x) or marks:
             new.add(c)
         parts = unicodedata.normalize("NFD", x)
