@@ -12,7 +12,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-enum { GRAPHEME_BYTES_MAX = 5 };
+/* No map of SentencePiece's has a longer text than 33 bytes; so a text cannot grow without bounds. */
+enum { GRAPHEME_BYTES_MAX = 5, MADE_BYTES_MAX = 64 };
 
 struct text_charsmap {
     uint32_t *units;
@@ -68,6 +69,12 @@ static atom_status take(text_charsmap *m, const char *data, size_t bytes, const 
     for (size_t i = 0; i < m->units_n; i++)
         m->units[i] = atom_read_u32(&r);
     atom_read_bytes(&r, m->texts, m->texts_bytes);
+    for (size_t at = 0, n = 0; at < m->texts_bytes; at++)
+        if ((n = m->texts[at] ? n + 1 : 0) > MADE_BYTES_MAX)
+            return atom_fail(ATOM_E_UNSUPPORTED,
+                             "%s: \"normalizer.precompiled_charsmap\" makes a text of more than %d "
+                             "bytes of one character",
+                             name, MADE_BYTES_MAX);
     if (text_utf8_check(m->texts, m->texts_bytes) != m->texts_bytes)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: \"normalizer.precompiled_charsmap\" has texts that are not UTF-8",

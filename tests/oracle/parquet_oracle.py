@@ -29,7 +29,7 @@ except ImportError as missing:
 LETTERS = "abcdefgh \n\t\"\\/\u00e4\u4e2d\U0001f600\u2028\x00\x7f"
 TEMPLATE = ("{{ tools | tojson }}{{ documents | tojson }}{{ mood }}{% for m in messages %}{{ m | tojson }}{{ m.tool_calls is none }}{% if m.role == 'assistant' %}"
             "{% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}")
-CONFIG = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 1}
+CONFIG = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 512, "n_embd": 16, "n_layer": 1, "n_head": 1}
 
 
 def words(r, most=40):

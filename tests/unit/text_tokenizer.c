@@ -432,6 +432,28 @@ static void broken_json_is_refused(void **state)
     assert_int_not_equal(text_tokenizer_load("/nonexistent/t.json", &t), ATOM_OK);
 }
 
+/* A file could else make a short text fill the memory, step after step. */
+static void texts_do_not_grow_without_bounds(void **state)
+{
+    (void)state;
+    static const char *const steps[][2] = {
+        {"{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aa\"}",
+         "by a longer text"},
+        {"{\"type\": \"Precompiled\", \"precompiled_charsmap\": "
+         "\"BAAAAAAAAABhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYW"
+         "FhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYQA=\"}",
+         "more than 64 bytes"},
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        text_tokenizer *t = NULL;
+        char file[600];
+        int n = snprintf(file, sizeof file,
+                         "{\"model\": {\"type\": \"Unigram\"}, \"normalizer\": %s}", steps[i][0]);
+        assert_int_equal(text_tokenizer_parse(file, (size_t)n, "t.json", &t), ATOM_E_UNSUPPORTED);
+        assert_non_null(strstr(atom_fail_message(), steps[i][1]));
+    }
+}
+
 /* Both forms of merges mean the same; of two equal merges the later one counts, as
  * in the library. */
 static void forms_of_merges(void **state)
@@ -564,6 +586,7 @@ int main(void)
         cmocka_unit_test(files_come_back),
         cmocka_unit_test(spoilt_files_are_refused),
         cmocka_unit_test(broken_json_is_refused),
+        cmocka_unit_test(texts_do_not_grow_without_bounds),
         cmocka_unit_test(forms_of_merges),
         cmocka_unit_test(loading_survives_want_of_memory),
         cmocka_unit_test(encoding_survives_want_of_memory),
