@@ -119,7 +119,7 @@ static atom_status page_turn(const swap_disk *d, page *p, uint32_t generation, u
     }
     if (p->here & part)
         return ATOM_OK;
-    if (!(d->anew && p == &d->page))
+    if (!(p == &d->page && d->anew)) /* a snapshot's thread does not look at anew */
         ATOM_TRY(page_move(d, p, part, false));
     p->here |= part;
     return ATOM_OK;
