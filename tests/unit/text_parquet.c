@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-static const char stub[] = "PAR1--------PAR1"; /* passes for Parquet until somebody reads it */
+static const char hollow[] = "PAR1--------PAR1"; /* passes for Parquet until somebody reads it */
 
 typedef struct fake {
     scratch s;
@@ -32,7 +32,7 @@ static void fake_open(fake *f, const char *body)
     const char *python = scratch_write(&f->s, "python", script, (size_t)n);
     assert_int_equal(chmod(python, S_IRWXU), 0);
     setenv("ATOM_PYTHON", python, 1);
-    f->path = scratch_write(&f->s, "a.parquet", stub, sizeof stub - 1);
+    f->path = scratch_write(&f->s, "a.parquet", hollow, sizeof hollow - 1);
 }
 
 static void fake_close(fake *f)
@@ -67,7 +67,7 @@ static const char *read_all(const char *path, size_t block_bytes, size_t blocks)
         st = st == ATOM_OK && b.data ? text_block_walk(&b, TEXT_FORMAT_AUTO, add, all) : st;
     } while (st == ATOM_OK && b.data && --blocks);
     if (st == ATOM_OK && all[0] && blocks)
-        assert_int_equal(bytes, sizeof stub - 1);
+        assert_int_equal(bytes, sizeof hollow - 1);
     text_block_fini(&b);
     text_input_close(&in);
     if (st != ATOM_OK)
@@ -178,10 +178,10 @@ static void check(const char *content, size_t bytes, const char *want)
 static void heads_and_tails(void **state)
 {
     (void)state;
-    check(stub, sizeof stub - 1, NULL);
+    check(hollow, sizeof hollow - 1, NULL);
     check("PARE----PARE", 12, NULL); /* encrypted: pyarrow says so */
-    for (size_t n = 4; n < sizeof stub - 1; n++)
-        check(stub, n, "it is cut off");
+    for (size_t n = 4; n < sizeof hollow - 1; n++)
+        check(hollow, n, "it is cut off");
     check("PAR1PAR1PAR", 11, "it is cut off");
     check("PAR1", 3, "it is cut off");
     check("", 0, "it is not Parquet");
