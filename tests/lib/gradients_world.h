@@ -7,11 +7,11 @@
 #define ATOM_TESTS_GRADIENTS_WORLD_H
 
 #include "atom/pool/anchor.h"
-#include "atom/text/shard.h"
 #include "gossip/member/shares.h"
 #include "gossip/net/net_sim.h"
 #include "tests/lib/delayed_oracle.h"
 #include "tests/lib/gossip_pool.h"
+#include "tests/lib/little_gpt2.h"
 #include "tests/lib/sanitized.h"
 #include "tests/scratch.h"
 
@@ -78,36 +78,6 @@ static void must(atom_status st)
         fail_msg("%s", atom_fail_message());
 }
 
-static void write_data(const char *dir)
-{
-    static const char *const words[] = {"the ", "cat ", "sat ", "on ",  "a ",   "mat ",
-                                        "and ", "saw ", "red ", "dog ", "run ", "far ",
-                                        "to ",  "see ", "it ",  "\n"};
-    static uint32_t ids[TOKENS];
-    uint32_t x = 12345, n = 0;
-    text_shard_writer *out;
-    while (n < TOKENS) {
-        x = x * 1664525u + 1013904223u;
-        for (const char *c = words[x >> 28]; *c && n < TOKENS; c++)
-            ids[n++] = (unsigned char)*c;
-    }
-    must(text_shard_writer_open(dir, "train", 257, 0, &out));
-    must(text_shard_writer_put(out, ids, TOKENS));
-    must(text_shard_writer_end(out));
-    text_shard_writer_close(&out);
-}
-
-/* With dropout: random numbers are those of the place in the batch, whoever computes it. */
-static void write_model(const char *path)
-{
-    static const char text[] =
-        "{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],\"vocab_size\":320,"
-        "\"n_positions\":64,\"n_embd\":48,\"n_layer\":2,\"n_head\":3,\"n_inner\":192,"
-        "\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-5,\"initializer_range\":"
-        "0.02,\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,\"attn_pdrop\":0.0}";
-    must(atom_file_write(path, text, sizeof text - 1));
-}
-
 static void world_open(world *w, unsigned n)
 {
     memset(w, 0, sizeof *w);
@@ -117,8 +87,9 @@ static void world_open(world *w, unsigned n)
     snprintf(w->data, sizeof w->data, "%s/data", w->place.dir);
     snprintf(w->model, sizeof w->model, "%s/config.json", w->place.dir);
     must(atom_dir_make(w->data));
-    write_data(w->data);
-    write_model(w->model);
+    must(little_words_write(w->data, TOKENS));
+    /* With dropout: random numbers are those of the place in the batch, whoever computes it. */
+    must(little_gpt2_write(w->model, 320, 64, 0.1));
     must(gsp_sim_hub_open(&w->hub));
     w->codec = GSP_CODEC_FP32;
     gsp_agree_defaults(&w->rules);

@@ -6,6 +6,7 @@
 
 #include "atom/graph/models.h"
 #include "codegen/lower.h"
+#include "tests/lib/wire_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,21 +21,6 @@ static inline graph *fused(const graph_config *config, int64_t B, int64_t T)
     assert_int_equal(graph_fuse(plain, &g), ATOM_OK);
     graph_close(&plain);
     return g;
-}
-
-static inline uint64_t wire_bytes_of(const graph *g, int32_t first, int32_t last)
-{
-    uint64_t bytes = 0;
-    for (uint32_t p = 0; p < g->n_params; p++) {
-        bool used = false;
-        for (int32_t i = first; i < last; i++) {
-            for (int j = 0; j < g->nodes[i].n_params; j++)
-                used |= g->nodes[i].params[j] == (int32_t)p;
-        }
-        uint64_t room = (g->params[p].elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN;
-        bytes += used ? room * GRAPH_PARAM_ALIGN * atom_dtype_bytes(g->dtype) : 0;
-    }
-    return bytes;
 }
 
 /* Cuts in front of every `stride`-th node that may be cut at. */

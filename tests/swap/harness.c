@@ -7,6 +7,7 @@
 #include "atom/train/init.h"
 #include "codegen/build.h"
 #include "kernels/cuda_load.h"
+#include "tests/lib/wire_bytes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -414,21 +415,6 @@ const char *harness_compare(const graph *g, const harness_result *a, const harne
 static uint32_t draw(uint64_t seed, uint32_t *i)
 {
     return atom_rng_u32((atom_rng_key){.seed = seed, .node = 0x706c616e}, (*i)++);
-}
-
-static uint64_t wire_bytes_of(const graph *g, int32_t first, int32_t last)
-{
-    uint64_t bytes = 0;
-    for (uint32_t p = 0; p < g->n_params; p++) {
-        bool used = false;
-        for (int32_t i = first; i < last; i++) {
-            for (int j = 0; j < g->nodes[i].n_params; j++)
-                used |= g->nodes[i].params[j] == (int32_t)p;
-        }
-        uint64_t room = (g->params[p].elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN;
-        bytes += used ? room * GRAPH_PARAM_ALIGN * atom_dtype_bytes(g->dtype) : 0;
-    }
-    return bytes;
 }
 
 static atom_status plan_with(const graph *g, const int32_t *cuts, uint32_t n_cuts, uint32_t C,

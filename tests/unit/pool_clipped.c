@@ -4,8 +4,8 @@
  * same pool without liars; three seeds. Without liars it learns what plain sums do, which are one
  * trainer's, and the lies are shown to be the end of those.
  */
-#include "atom/text/shard.h"
 #include "tests/lib/clipped_world.h"
+#include "tests/lib/little_gpt2.h"
 #include "tests/lib/sanitized.h"
 #include "tests/scratch.h"
 
@@ -48,24 +48,9 @@ static void write_data(const char *dir)
             k++;
         ids[n] = at = follows[at][k];
     }
-    text_shard_writer *out;
-    for (int val = 0; val < 2; val++) {
-        uint32_t some = val ? TOKENS / 20 : TOKENS - TOKENS / 20;
-        must(text_shard_writer_open(dir, val ? "val" : "train", 64, 0, &out));
-        must(text_shard_writer_put(out, val ? ids + TOKENS - some : ids, some));
-        must(text_shard_writer_end(out));
-        text_shard_writer_close(&out);
-    }
-}
-
-static void write_model(const char *path)
-{
-    static const char text[] =
-        "{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],\"vocab_size\":64,"
-        "\"n_positions\":32,\"n_embd\":48,\"n_layer\":2,\"n_head\":3,\"n_inner\":192,"
-        "\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-5,\"initializer_range\":"
-        "0.02,\"resid_pdrop\":0.0,\"embd_pdrop\":0.0,\"attn_pdrop\":0.0}";
-    must(atom_file_write(path, text, sizeof text - 1));
+    uint32_t some = TOKENS / 20;
+    must(little_shards_write(dir, "train", SYMBOLS, ids, TOKENS - some));
+    must(little_shards_write(dir, "val", SYMBOLS, ids + TOKENS - some, some));
 }
 
 static scratch place;
@@ -165,7 +150,7 @@ int main(void)
     snprintf(model, sizeof model, "%s/config.json", place.dir);
     must(atom_dir_make(data));
     write_data(data);
-    write_model(model);
+    must(little_gpt2_write(model, SYMBOLS, T, 0));
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     scratch_close(&place);
     return failed;

@@ -3,7 +3,7 @@
  * the same trainer, the same rounds at the same steps, and everything that comes of it is compared.
  * And what comes while masters pass by: versions, other states, questions that are taken back.
  */
-#include "atom/text/shard.h"
+#include "tests/lib/little_gpt2.h"
 #include "tests/lib/pool_side.h"
 
 #include <stdio.h>
@@ -287,20 +287,11 @@ typedef struct member {
 
 static void write_world(scratch *s)
 {
-    static const char text[] =
-        "{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],\"vocab_size\":320,"
-        "\"n_positions\":64,\"n_embd\":48,\"n_layer\":2,\"n_head\":3,\"n_inner\":192,"
-        "\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-5,\"initializer_range\":"
-        "0.02,\"resid_pdrop\":0.0,\"embd_pdrop\":0.0,\"attn_pdrop\":0.0}";
     static uint32_t ids[TOKENS];
-    text_shard_writer *out;
     for (uint32_t i = 0, x = 1; i < TOKENS; i++, x = x * 1664525u + 1013904223u)
         ids[i] = x >> 26;
-    must(atom_file_write(scratch_path(s, "config.json"), text, sizeof text - 1));
-    must(text_shard_writer_open(s->dir, "train", 257, 0, &out));
-    must(text_shard_writer_put(out, ids, TOKENS));
-    must(text_shard_writer_end(out));
-    text_shard_writer_close(&out);
+    must(little_gpt2_write(scratch_path(s, "config.json"), 320, 64, 0));
+    must(little_shards_write(s->dir, "train", 257, ids, TOKENS));
 }
 
 /* Behind every step what a member would do: the rounds fall on the same steps in every run. */
