@@ -165,19 +165,9 @@ template <typename A> __global__ void __launch_bounds__(SUM_WARPS * 32) dora_sum
     part[job.O + o] = sum * (1.0f - f);
 }
 
-static int64_t rows_per_part(int64_t N)
-{
-    return (N + PARTS_MAX - 1) / PARTS_MAX;
-}
-
-static int64_t parts_of(int64_t N)
-{
-    return (N + rows_per_part(N) - 1) / rows_per_part(N);
-}
-
 uint64_t krn_cuda_dora_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
 {
-    return backward ? (uint64_t)(parts_of(dim[0]) * 2 * dim[2]) * sizeof(float) : 0;
+    return backward ? (uint64_t)(krn_parts(dim[0], PARTS_MAX) * 2 * dim[2]) * sizeof(float) : 0;
 }
 
 template <typename A> static void run_bwd(krn_ctx *cx, const krn_args *args)
@@ -190,11 +180,21 @@ template <typename A> static void run_bwd(krn_ctx *cx, const krn_args *args)
                     args->flags & KRN_ADD_D_IN0);
     if (!buf[8] && !buf[9])
         return;
-    sums_job job = {buf[0], buf[2], buf[3], buf[5],          n, (float *)cx->workspace, N,
-                    W,      O,      first,  rows_per_part(N)};
-    krn_launch(cx, dora_sums<A>, krn_grid((O + 31) / 32, parts_of(N)), SUM_WARPS * 32, 0, job);
+    sums_job job = {buf[0],
+                    buf[2],
+                    buf[3],
+                    buf[5],
+                    n,
+                    (float *)cx->workspace,
+                    N,
+                    W,
+                    O,
+                    first,
+                    krn_rows_per_part(N, PARTS_MAX)};
+    krn_launch(cx, dora_sums<A>, krn_grid((O + 31) / 32, krn_parts(N, PARTS_MAX)), SUM_WARPS * 32,
+               0, job);
     krn_finish(cx, (float *)buf[8], buf[9] ? (float *)buf[9] + first : nullptr, job.parts,
-               parts_of(N), 2 * O, O);
+               krn_parts(N, PARTS_MAX), 2 * O, O);
 }
 
 /* ---- launchers ---- */

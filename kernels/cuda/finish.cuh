@@ -32,6 +32,23 @@ static inline krn_row krn_row_of(int64_t C, int64_t W)
     return s;
 }
 
+#ifndef KRN_PARTS_MAX /* the tests' shim takes fewer, to give a block many rows */
+#define KRN_PARTS_MAX 512
+#endif
+
+/* Rows of N that a block makes a part of, where there are `most` parts at most; and how many parts. */
+static inline int64_t krn_rows_per_part(int64_t N, int64_t most)
+{
+    most = most < KRN_PARTS_MAX ? most : KRN_PARTS_MAX;
+    return (N + most - 1) / most;
+}
+
+static inline int64_t krn_parts(int64_t N, int64_t most)
+{
+    int64_t rows = krn_rows_per_part(N, most);
+    return (N + rows - 1) / rows;
+}
+
 /* 32 columns a block; each warp sums a contiguous sixteenth of the parts. */
 static __global__ void __launch_bounds__(KRN_FINISH_WARPS * 32)
     krn_finish_parts(float *out, float *out2, const float *parts, int64_t n, int64_t columns,

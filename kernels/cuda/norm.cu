@@ -250,19 +250,9 @@ template <typename A> static void run_fwd(krn_ctx *cx, const krn_args *args)
                (const A *)buf[0], (const A *)buf[1], (const A *)buf[2], C, args->eps);
 }
 
-static int64_t rows_per_part(int64_t N)
-{
-    return (N + PARTS_MAX - 1) / PARTS_MAX;
-}
-
-static int64_t parts_of(int64_t N)
-{
-    return (N + rows_per_part(N) - 1) / rows_per_part(N);
-}
-
 uint64_t krn_cuda_layernorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
 {
-    return backward ? (uint64_t)(parts_of(dim[0]) * 2 * dim[1]) * sizeof(float) : 0;
+    return backward ? (uint64_t)(krn_parts(dim[0], PARTS_MAX) * 2 * dim[1]) * sizeof(float) : 0;
 }
 
 template <typename A, bool ADD> static void run_bwd(krn_ctx *cx, const krn_args *args)
@@ -279,16 +269,17 @@ template <typename A, bool ADD> static void run_bwd(krn_ctx *cx, const krn_args 
                   (float *)cx->workspace,
                   N,
                   C,
-                  rows_per_part(N)};
+                  krn_rows_per_part(N, PARTS_MAX)};
     krn_row s = krn_row_of(C, W);
     krn_launch(cx,
                s.packs == 0   ? norm_bwd_any<A, ADD>
                : s.packs == 1 ? norm_bwd<A, W, 1, ADD>
                : s.packs == 2 ? norm_bwd<A, W, 2, ADD>
                               : norm_bwd<A, W, 4, ADD>,
-               krn_grid(parts_of(N)), s.threads, 0, job);
+               krn_grid(krn_parts(N, PARTS_MAX)), s.threads, 0, job);
     if (buf[8] || buf[9])
-        krn_finish(cx, (float *)buf[8], (float *)buf[9], job.parts, parts_of(N), 2 * C, C);
+        krn_finish(cx, (float *)buf[8], (float *)buf[9], job.parts, krn_parts(N, PARTS_MAX), 2 * C,
+                   C);
 }
 
 void krn_cuda_layernorm_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)

@@ -10,10 +10,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/finish.cuh"
 
-#ifndef KRN_RMS_PARTS_MAX /* the tests' shim takes fewer, to give a block many rows */
-#define KRN_RMS_PARTS_MAX 512
-#endif
-enum { THREADS_MAX = KRN_ROW_THREADS_MAX, HEAD_THREADS = 256, PARTS_MAX = KRN_RMS_PARTS_MAX };
+enum { THREADS_MAX = KRN_ROW_THREADS_MAX, HEAD_THREADS = 256, PARTS_MAX = 512 };
 
 /* Sizes and places of either op; rmsnorm: one head of all channels per token, and no values. */
 struct rms_job {
@@ -350,24 +347,14 @@ template <typename A, bool ADD> __global__ void __launch_bounds__(THREADS_MAX) a
 
 /* ---- from the host ---- */
 
-static int64_t rows_per_part(int64_t N)
-{
-    return (N + PARTS_MAX - 1) / PARTS_MAX;
-}
-
-static int64_t parts_of(int64_t N)
-{
-    return (N + rows_per_part(N) - 1) / rows_per_part(N);
-}
-
 uint64_t krn_cuda_rmsnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
 {
-    return backward ? (uint64_t)(parts_of(dim[0]) * dim[1]) * sizeof(float) : 0;
+    return backward ? (uint64_t)(krn_parts(dim[0], PARTS_MAX) * dim[1]) * sizeof(float) : 0;
 }
 
 uint64_t krn_cuda_headnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
 {
-    return backward ? (uint64_t)(parts_of(dim[0]) * 2 * dim[2]) * sizeof(float) : 0;
+    return backward ? (uint64_t)(krn_parts(dim[0], PARTS_MAX) * 2 * dim[2]) * sizeof(float) : 0;
 }
 
 static rms_job rmsnorm_job(krn_ctx *cx, const krn_args *args, bool backward)
@@ -383,7 +370,7 @@ static rms_job rmsnorm_job(krn_ctx *cx, const krn_args *args, bool backward)
     job.parts = (float *)cx->workspace;
     job.N = args->dim[0];
     job.C = args->dim[1];
-    job.rows = rows_per_part(job.N);
+    job.rows = krn_rows_per_part(job.N, PARTS_MAX);
     job.q_heads = job.heads = job.all = job.weights = 1;
     job.eps = args->eps;
     job.lift = args->lift;
@@ -405,7 +392,7 @@ static rms_job headnorm_job(krn_ctx *cx, const krn_args *args, bool backward)
     job.parts = (float *)cx->workspace;
     job.N = args->dim[0];
     job.C = args->dim[2];
-    job.rows = rows_per_part(job.N);
+    job.rows = krn_rows_per_part(job.N, PARTS_MAX);
     job.q_heads = H;
     job.heads = H + K;
     job.all = H + 2 * K;
@@ -458,9 +445,10 @@ template <typename A, bool ADD> static void run_row_bwd(krn_ctx *cx, const krn_a
                : s.packs == 1 ? row_bwd<A, W, 1, ADD>
                : s.packs == 2 ? row_bwd<A, W, 2, ADD>
                               : row_bwd<A, W, 4, ADD>,
-               krn_grid(parts_of(job.N)), s.threads, 0, job);
+               krn_grid(krn_parts(job.N, PARTS_MAX)), s.threads, 0, job);
     if (args->buf[6])
-        krn_finish(cx, (float *)args->buf[6], nullptr, job.parts, parts_of(job.N), job.C, 0);
+        krn_finish(cx, (float *)args->buf[6], nullptr, job.parts, krn_parts(job.N, PARTS_MAX),
+                   job.C, 0);
 }
 
 template <typename A> static void run_head_fwd(krn_ctx *cx, const krn_args *args)
@@ -478,7 +466,7 @@ template <typename A, bool ADD> static void run_head_bwd(krn_ctx *cx, const krn_
 {
     constexpr int W = krn_pack<A>::N;
     rms_job job = headnorm_job(cx, args, true);
-    int64_t parts = parts_of(job.N);
+    int64_t parts = krn_parts(job.N, PARTS_MAX);
     job.lanes = head_lanes(job.C, W);
     if (job.lanes)
         krn_launch(cx, head_bwd<A, W, ADD>, krn_grid(parts), head_threads(&job), 0, job);
