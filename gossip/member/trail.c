@@ -253,6 +253,7 @@ void gsp_trail_match(const gsp_trail *mine, const gsp_saved *saved, const gsp_tr
         k++;
     gsp_trail_lead(mine, k, &chain);
     gsp_match_begin(out, &chain);
+    gsp_trail_lead(theirs, k, &out->theirs.chain); /* the same ids may come with other signatures */
     for (uint32_t i = k; i < theirs->n && !wrong; i++) {
         gsp_trail_read(theirs, i, &step);
         wrong = gsp_match_take(mine->terms, &out->theirs, &step, true);

@@ -130,6 +130,31 @@ static void a_reset_makes_it_short(void **unused)
     gsp_trail_close(&theirs);
 }
 
+/* An id says nothing of the owner's signature, of which there can be two for one order: each chain goes
+ * on from its own. */
+static void one_order_signed_twice(void **unused)
+{
+    (void)unused;
+    gsp_trail mine, theirs;
+    gsp_match match;
+    begin();
+    history(&mine, 5);
+    gsp_step reset = reset_of(&mine, 1);
+    gsp_trail_open(&theirs, &terms);
+    test_must(gsp_trail_copy(&theirs, &mine));
+    add(&mine, reset);
+    reset.as.genesis.order.seal[0] ^= 1;
+    test_must(gsp_trail_add(&theirs, &reset, true));
+    assert_true(same_trail(&mine, &theirs));
+    gsp_step fork = fork_of(&theirs, &theirs.end.roster, 0);
+    test_must(gsp_trail_add(&theirs, &fork, true));
+    gsp_trail_match(&mine, NULL, &theirs, &match);
+    assert_int_equal(match.theirs.chain.generation, theirs.end.generation);
+    assert_true(match.theirs.forked && !match.mine.forked);
+    gsp_trail_close(&mine);
+    gsp_trail_close(&theirs);
+}
+
 /* 1 comes and goes until no step has room. The votes are not looked at, so they are not made. */
 static void fill(gsp_trail *t)
 {
@@ -291,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kill_leaves_chain_and_state_together),
         cmocka_unit_test(a_reset_makes_it_short),
+        cmocka_unit_test(one_order_signed_twice),
         cmocka_unit_test(a_full_one_ends_nobody),
         cmocka_unit_test(a_talk_goes_on_where_another_ended),
         cmocka_unit_test(who_brings_little_is_not_waited_for),
