@@ -9,6 +9,7 @@
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
 #include "atom/plan/bench_sizes.h"
+#include "atom/plan/meanwhile.h"
 #include "atom/plan/timer.h"
 #include "codegen/lower.h"
 #include "kernels/bench.h"
@@ -33,6 +34,7 @@ typedef struct stopwatch {
     gen_lowered *low;
     plan_measure *card;     /* NULL: the CPU */
     plan_timer timer;       /* of calls on the CPU */
+    plan_meanwhile rest;    /* what else a step does between two of them */
     const swap_call *probe; /* the one that took longest; NULL: none yet */
     double probe_seconds;
     plan_progress_fn progress;
@@ -97,12 +99,30 @@ typedef struct one_call {
     krn_fn fn;
     krn_ctx *cx;
     const krn_args *args;
+    const plan_meanwhile *rest;
+    const void *fresh; /* what the node that ran just before has written */
+    uint64_t fresh_bytes;
 } one_call;
 
 static void run_call(void *arg)
 {
     const one_call *c = arg;
     c->fn(c->cx, c->args);
+}
+
+static void let_others_run(void *arg)
+{
+    const one_call *c = arg;
+    plan_meanwhile_pass(c->rest, c->fresh, c->fresh_bytes);
+}
+
+/* Which buffer the node before this one wrote: the input, or in backward the output's gradient. */
+static int fresh_buffer(const swap_call *call)
+{
+    const atom_op_info *op = atom_op_get(call->op);
+    if (!call->backward || (op->flags & ATOM_OP_TERMINAL))
+        return 0;
+    return op->ins + op->params_max + op->outs + op->saved;
 }
 
 static atom_status time_call(stopwatch *w, const swap_call *call, double *seconds)
@@ -133,6 +153,7 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
         return st;
     }
     memcpy(args.buf, buffers, sizeof args.buf);
+    const int fresh = fresh_buffer(call);
     cx.workspace_bytes =
         table->workspace ? table->workspace(call->op, call->backward, call->dim) : 0;
     if (cx.workspace_bytes)
@@ -140,7 +161,9 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
     if (cx.workspace_bytes && !cx.workspace)
         st = atom_fail_memory("a node's workspace", cx.workspace_bytes);
     else
-        *seconds = plan_timer_median(&w->timer, run_call, &(one_call){fn, &cx, &args});
+        *seconds = plan_timer_median(
+            &w->timer, run_call, let_others_run,
+            &(one_call){fn, &cx, &args, &w->rest, buffers[fresh], call->bytes[fresh]});
     if (cx.workspace)
         atom_pages_give(cx.workspace, atom_align(cx.workspace_bytes));
     free_buffers(call, buffers);
@@ -330,13 +353,26 @@ static uint32_t count_classes(const graph *g)
     return n;
 }
 
+/*
+ * What one micro-batch reads and writes on its way through the model, forward and backward: weights
+ * twice, their gradients once each way, activations and their gradients once each way, statistics.
+ */
+static uint64_t count_pass_bytes(const graph *g, const part_profile *blank)
+{
+    uint64_t bytes = g->param_extent * 2 * (atom_dtype_bytes(g->dtype) + sizeof(float));
+    for (uint32_t i = 0; i < blank->n_nodes; i++)
+        bytes += 4 * blank->nodes[i].output_bytes + 2 * blank->nodes[i].saved_bytes;
+    return bytes;
+}
+
 static atom_status resident_lowering(plan_workbench *bench, const part_device *device,
-                                     gen_lowered **low)
+                                     uint64_t *pass_bytes, gen_lowered **low)
 {
     part_profile *blank = NULL;
     part_plan *plan = NULL;
     atom_status st;
     ATOM_TRY_CLEAN(part_profile_open(bench->g, device, &blank));
+    *pass_bytes = count_pass_bytes(bench->g, blank);
     ATOM_TRY_CLEAN(part_plan_open(bench->g, blank, 1, &plan));
     plan->micro_batches = 1;
     plan->in_place = true;
@@ -394,11 +430,15 @@ atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progres
                    .timer = plan_timer_begin(&bench->machine, SECONDS_PER_NODE)};
     part_device device;
     part_profile *profile = NULL;
+    uint64_t pass_bytes = 0;
     atom_status st;
     w.total = count_classes(bench->g);
     ATOM_TRY_CLEAN(measure_rates(&w, &device));
-    ATOM_TRY_CLEAN(resident_lowering(bench, &device, &w.low));
+    ATOM_TRY_CLEAN(resident_lowering(bench, &device, &pass_bytes, &w.low));
     ATOM_TRY_CLEAN(check_room(&w));
+    if (!w.card)
+        w.rest = plan_meanwhile_open(bench->threads, pass_bytes / LESS, atom_cache_bytes(ATOM_CPUS),
+                                     atom_host_available_bytes());
     ATOM_TRY_CLEAN(part_profile_measure(bench->g, &device, time_node, &w, &profile));
     ATOM_TRY_CLEAN(repeat_probe(&w));
     bench->busy[0] = 0;
@@ -408,6 +448,7 @@ atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progres
     profile = NULL;
 cleanup:
     part_profile_close(&profile);
+    plan_meanwhile_close(&w.rest);
     plan_measure_close(&w.card);
     gen_lowered_close(&w.low);
     return st;

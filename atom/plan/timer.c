@@ -43,7 +43,8 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-double plan_timer_median(plan_timer *t, void (*run)(void *arg), void *arg)
+double plan_timer_median(plan_timer *t, void (*run)(void *arg), void (*before)(void *arg),
+                         void *arg)
 {
     double times[RUNS_MAX], begin = now(t);
     int n = 0;
@@ -52,6 +53,8 @@ double plan_timer_median(plan_timer *t, void (*run)(void *arg), void *arg)
     if (first > SECONDS_ALONE)
         return first; /* warming up is no matter then, and a run of hours is not begun by minutes */
     while (n < RUNS_MAX && (n < RUNS_MIN || now(t) - begin < t->call_seconds)) {
+        if (before)
+            before(arg);
         double start = now(t);
         run(arg);
         times[n++] = now(t) - start;

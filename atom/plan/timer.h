@@ -21,8 +21,9 @@ typedef struct plan_timer {
 plan_timer plan_timer_begin(const plan_machine *machine, double call_seconds);
 
 /* Median seconds of run(arg), which is run some times after once to warm up; what takes a second is
- * run only once. */
-double plan_timer_median(plan_timer *t, void (*run)(void *arg), void *arg);
+ * run only once. before(arg) comes before each timed run and is not timed; NULL: nothing does. */
+double plan_timer_median(plan_timer *t, void (*run)(void *arg), void (*before)(void *arg),
+                         void *arg);
 
 /*
  * Was the machine busy with other work? Where it was, `why` is one line that says how that was seen.

@@ -5,6 +5,7 @@
 #include "atom/plan/timer.h"
 
 #include "atom/plan/bench_sizes.h"
+#include "atom/plan/meanwhile.h"
 #include "atom/plan/profile_key.h"
 #include "tests/scratch.h"
 
@@ -21,7 +22,7 @@
 typedef struct fake {
     double now, load;
     double takes[4];
-    unsigned n, runs;
+    unsigned n, runs, between;
 } fake;
 
 static double fake_seconds(void *ctx)
@@ -45,7 +46,7 @@ static bool busy_after(fake *f, double probe_before, double probe_after, char wh
     const plan_machine machine = {fake_seconds, fake_load, f};
     plan_timer t = plan_timer_begin(&machine, 0.25);
     why[0] = 0;
-    plan_timer_median(&t, fake_run, f);
+    plan_timer_median(&t, fake_run, NULL, f);
     t.probe_before = probe_before;
     t.probe_after = probe_after;
     return plan_timer_busy(&t, why, 160);
@@ -78,14 +79,59 @@ static void repeats_what_is_short(void **state)
     fake f = {.takes = {0.5, 0.01, 0.02, 0.03}, .n = 4};
     const plan_machine machine = {fake_seconds, fake_load, &f};
     plan_timer t = plan_timer_begin(&machine, 0.25);
-    assert_true(fabs(plan_timer_median(&t, fake_run, &f) - 0.02) < 1e-9); /* the first warms up */
+    assert_true(fabs(plan_timer_median(&t, fake_run, NULL, &f) - 0.02) <
+                1e-9); /* the first warms up */
     assert_int_equal(f.runs, 4);
     fake slow = {.takes = {2}, .n = 1};
     const plan_machine other = {fake_seconds, fake_load, &slow};
     t = plan_timer_begin(&other, 0.25);
-    assert_true(plan_timer_median(&t, fake_run, &slow) == 2);
+    assert_true(plan_timer_median(&t, fake_run, NULL, &slow) == 2);
     assert_int_equal(slow.runs, 1);
     assert_true(t.medians == 0); /* one run says nothing of others */
+}
+
+static void others_run(void *ctx)
+{
+    fake *f = ctx;
+    f->now += 7;
+    f->between++;
+}
+
+static void does_not_time_what_runs_between(void **state)
+{
+    (void)state;
+    fake f = {.takes = {0.5, 0.01, 0.02, 0.03}, .n = 4};
+    const plan_machine machine = {fake_seconds, fake_load, &f};
+    plan_timer t = plan_timer_begin(&machine, 0.25);
+    assert_true(fabs(plan_timer_median(&t, fake_run, others_run, &f) - 0.02) < 1e-9);
+    assert_int_equal(f.runs, 4);
+    assert_int_equal(f.between, 3); /* one before each run that counts */
+}
+
+static void writes_as_much_as_a_micro_batch_does(void **state)
+{
+    (void)state;
+    const uint64_t MiB = 1u << 20, plenty = 1024 * MiB;
+    atom_threads *threads = NULL;
+    assert_int_equal(atom_threads_open(2, &threads), ATOM_OK);
+    plan_meanwhile m = plan_meanwhile_open(threads, 3 * MiB + 5, 16 * MiB, plenty);
+    assert_int_equal(m.bytes, 3 * MiB); /* whole pieces of a MiB */
+    plan_meanwhile_pass(&m, &plenty, sizeof plenty);
+    plan_meanwhile_pass(&m, NULL, 0);
+    for (uint64_t i = 0; i < m.bytes; i++)
+        assert_int_equal(m.memory[i], i % 64 == 0 ? 2 : 0); /* every line, once each pass */
+    plan_meanwhile_close(&m);
+    m = plan_meanwhile_open(threads, plenty, 2 * MiB, plenty);
+    assert_int_equal(m.bytes, 4 * MiB); /* twice the caches */
+    plan_meanwhile_close(&m);
+    m = plan_meanwhile_open(threads, plenty, 2 * MiB, 8 * MiB);
+    assert_int_equal(m.bytes, 2 * MiB); /* a quarter of what may be taken */
+    plan_meanwhile_close(&m);
+    m = plan_meanwhile_open(threads, plenty, 0, 12); /* no room: timed without */
+    assert_null(m.memory);
+    plan_meanwhile_pass(&m, NULL, 0);
+    plan_meanwhile_close(&m);
+    atom_threads_close(&threads);
 }
 
 /* A clock that moves when it is looked at: all calls take the same, or every second one longer. */
@@ -193,6 +239,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notices_a_busy_machine),
         cmocka_unit_test(repeats_what_is_short),
+        cmocka_unit_test(does_not_time_what_runs_between),
+        cmocka_unit_test(writes_as_much_as_a_micro_batch_does),
         cmocka_unit_test(keeps_only_calm_profiles),
         cmocka_unit_test(keys_say_all_that_changes_a_time),
         cmocka_unit_test(passes_over_more_than_the_caches),
