@@ -72,8 +72,8 @@ static bool read_line(bool terminal, char **line, size_t *capacity)
 
 static void help(void)
 {
-    fputs("A line is a message. Ctrl-C stops an answer, Ctrl-D leaves.\n/reset  start over     "
-          "/exit  quit     /help  this text\n",
+    fputs("Each line is a message. Ctrl-C stops an answer, Ctrl-D quits.\n"
+          "/reset  start over     /exit  quit     /help  this text\n",
           stderr);
 }
 
@@ -84,7 +84,7 @@ static void tell(const generate_chat_result *r, size_t *forgotten)
     if (r->stopped)
         fputs("(stopped)\n", stderr);
     if (r->full)
-        fputs("(the answer ends here: the context is full; /reset starts over)\n", stderr);
+        fputs("(the answer stops here because the context is full; /reset starts over)\n", stderr);
     if (r->forgotten > *forgotten)
         fprintf(stderr, "(the first %zu messages no longer fit; the model does not see them)\n",
                 r->forgotten);
@@ -130,8 +130,8 @@ static atom_status converse(generate_chat *chat, bool terminal)
     if (st == ATOM_OK && !terminal && interrupted)
         return ATOM_E_INTERRUPTED;
     if (st == ATOM_OK && !terminal && !asked)
-        return atom_fail(ATOM_E_USAGE, "--chat: standard input, which is no terminal, had no "
-                                       "message; give --prompt, or a message on each line");
+        return atom_fail(ATOM_E_USAGE, "--chat: there was no message on standard input; give "
+                                       "--prompt, or one message per line");
     return st;
 }
 

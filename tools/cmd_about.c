@@ -32,7 +32,7 @@ typedef struct help_values {
 /* clang-format off */
 static const opt_spec help_specs[] = {
     {.name = "man", .type = OPT_FLAG, .offset = offsetof(help_values, man),
-     .help = "The man page of COMMAND, as roff."},
+     .help = "Print the man page of COMMAND, in roff."},
 };
 /* clang-format on */
 

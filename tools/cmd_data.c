@@ -40,35 +40,37 @@ static const opt_choice losses[] = {{"answers", false}, {"all", true}, {0}};
 static const opt_spec prepare_specs[] = {
     {.name = "input", .type = OPT_LIST, AT(input), .value = "FILE...", .letter = 'i',
      .flags = OPT_REQUIRED,
-     .help = ".txt: one document each; .jsonl: one text or chat per line; .json: an array of them; "
-             ".csv: one per row, with a header; also as .gz or .zst; .parquet by Python's pyarrow (ATOM_PYTHON)."},
+     .help = "Files to read. .txt: one document per file; .jsonl: one text or chat per line; "
+             ".json: an array of them; .csv: one per row, with a header; all also as .gz or "
+             ".zst. .parquet is read with Python's pyarrow (ATOM_PYTHON names the interpreter)."},
     {.name = "tokenizer", .type = OPT_TEXT, AT(tokenizer), .fallback = "bytes",
      .value = "bytes|bpe:N|FILE",
      .help = "bytes: one token per byte. bpe:N: byte-level BPE with a vocabulary of N, trained on "
              "the input. FILE: a tokenizer.json."},
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "DIR", .letter = 'o',
-     .flags = OPT_REQUIRED, .help = "Where train_*.bin, val_*.bin and tokenizer.json go."},
+     .flags = OPT_REQUIRED, .help = "Where train_*.bin, val_*.bin and tokenizer.json are written."},
     {.name = "special_tokens", .type = OPT_CHOICE, AT(special_tokens), .fallback = "bytes",
      .choices = rules,
-     .help = "What the names of special tokens (<|endoftext|>) in a text become. bytes: text like any "
-             "other. ids: those tokens, as in transformers. In messages of chats they are always "
-             "text."},
+     .help = "What to do if a text contains the name of a special token, such as <|endoftext|>. "
+             "bytes: treat it as ordinary text. ids: make it that token, as transformers does. "
+             "In messages of chats it is always text."},
     {.name = "format", .type = OPT_CHOICE, AT(format), .fallback = "auto", .choices = formats,
      .group = "Chats",
-     .help = "What a line of .jsonl holds. text: a string 'text'. messages: [{role, content}]. "
-             "sharegpt: conversations [{from, value}]. alpaca: instruction, input, output. prompt: "
-             "prompt, completion. auto: by each line's keys."},
+     .help = "What a line of .jsonl contains. text: a string 'text'. messages: [{role, "
+             "content}]. sharegpt: conversations [{from, value}]. alpaca: instruction, input, "
+             "output. prompt: prompt, completion. auto: decided for each line by its keys."},
     {.name = "template", .type = OPT_CHOICE, AT(template), .fallback = "auto", .choices = templates,
-     .help = "How a chat becomes tokens. auto: the model's own template, which lies beside its "
-             "tokenizer. A tokenizer without one wants one of the others named."},
+     .help = "How a chat becomes tokens. auto: by the model's own template, which is expected "
+             "beside its tokenizer. If there is none, name one of the others."},
     {.name = "template_vars", .type = OPT_TEXT, AT(template_vars), .value = "JSON",
-     .help = "Variables of the chat template for all chats, such as {\"enable_thinking\": false}; a "
-             "line's own \"chat_template_kwargs\" go first. They stay in the template that is kept "
-             "with the data."},
+     .help = "Variables of the chat template for all chats, such as {\"enable_thinking\": "
+             "false}; \"chat_template_kwargs\" in a line take precedence. They become part of "
+             "the template that is kept with the data."},
     {.name = "system_prefix", .type = OPT_TEXT, AT(system_prefix), .value = "TEXT",
-     .help = "Text before a system message, instead of the named template's. In these texts the names of "
-             "special tokens become those tokens, {start} and {end} the tokenizer's own, and \\n a "
-             "new line."},
+     .help = "Text before a system message, instead of what the named template has. In this and "
+             "the next texts the names of special tokens become those tokens, {start} and {end} "
+             "become the tokenizer's own, and \\n"
+             " becomes a new line."},
     {.name = "user_prefix", .type = OPT_TEXT, AT(user_prefix), .value = "TEXT",
      .help = "Text before a user message."},
     {.name = "assistant_prefix", .type = OPT_TEXT, AT(assistant_prefix), .value = "TEXT",
@@ -76,13 +78,14 @@ static const opt_spec prepare_specs[] = {
     {.name = "turn_suffix", .type = OPT_TEXT, AT(turn_suffix), .value = "TEXT",
      .help = "Text after a message that is not an answer."},
     {.name = "answer_end", .type = OPT_TEXT, AT(answer_end), .value = "TEXT",
-     .help = "Text after an answer, learnt with it."},
+     .help = "Text after an answer, which is learned with it."},
     {.name = "loss", .type = OPT_CHOICE, AT(loss), .fallback = "answers", .choices = losses,
-     .help = "What is learnt from a chat: its answers, each with the token that ends it, or all of "
-             "it. An answer with \"weight\": 0 is shown and not learnt. Texts are always learnt whole."},
+     .help = "What is learned from a chat: only its answers, each with the token that ends it, "
+             "or all of it. An answer with \"weight\": 0 is shown but not learned. Texts are "
+             "always learned completely."},
     {.name = "val_fraction", .type = OPT_NUMBER, AT(val_fraction), .fallback = "0.05", .min = 0,
      .max = 0.5, .value = "X", .group = "Result",
-     .help = "Share of the data that is kept for validation; 0: none."},
+     .help = "Share of the data to set aside for validation. 0: none."},
     {.name = "force", .type = OPT_FLAG, AT(force), .letter = 'f',
      .help = "Replace an existing data set."},
     PLAN_ROW_THREADS(.help = "auto: all cores. The result does not depend on it."),
@@ -95,8 +98,9 @@ static const opt_command prepare_options = {
     .summary = "turn text into token shards",
     .description = "Writes token shards in llm.c's format, with a validation split, and the "
                    "tokenizer as tokenizer.json. Every text starts with the end-of-text token. "
-                   "Documents and chats are packed one after the other, and attention sees across "
-                   "them. Where only part of a chat is learnt, train_*.mask marks those tokens.",
+                   "Documents and chats are written one after the other; 'atom train --packing' "
+                   "decides whether attention sees across them. If only part of a chat is "
+                   "learned, train_*.mask marks those tokens.",
     .examples =
         "atom data prepare --input book.txt --tokenizer bpe:4096 --output data/\n"
         "atom data prepare --input *.jsonl --tokenizer bytes --output data/ "
@@ -139,10 +143,12 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
               v->output, cli_size(r->text_bytes), r->vocab, (unsigned long long)r->train.tokens,
               (unsigned long long)r->val.tokens);
     if (r->chats)
-        cli_print("%llu chats, template %s: %llu tokens are learnt\n", (unsigned long long)r->chats,
-                  r->template, (unsigned long long)r->targets);
+        cli_print("%llu chats, template %s: %llu tokens are learned\n",
+                  (unsigned long long)r->chats, r->template, (unsigned long long)r->targets);
     if (r->vocab < r->vocab_asked)
-        atom_log(ATOM_LOG_WARN, "the text has no more pairs to merge: the vocabulary is %u, not %u",
+        atom_log(ATOM_LOG_WARN,
+                 "the text has too few pairs to merge, so the vocabulary is %u "
+                 "instead of %u",
                  r->vocab, r->vocab_asked);
     return ATOM_OK;
 }
@@ -232,7 +238,7 @@ static atom_status inspect_run(void *values, const opt_parsed *parsed)
     cli_print("validation       %llu tokens, %llu documents, %u shards\n",
               (unsigned long long)s.val.tokens, (unsigned long long)s.val.documents, s.val.shards);
     if (s.masked)
-        cli_print("learnt           %llu of these tokens\n", (unsigned long long)s.targets);
+        cli_print("learned          %llu of these tokens\n", (unsigned long long)s.targets);
     cli_print("tokens           %u bytes each, largest id %u, %.2f bytes of text per token\n",
               s.token_bytes, s.id_max, s.bytes_per_token);
     cli_print("starts with\n%s\n", s.preview);

@@ -28,8 +28,8 @@ static const opt_command options = {
     .name = "doctor",
     .summary = "report what this machine has and what is missing",
     .description =
-        "Looks at processor, memory, disk, GPU, compiler, libraries, limits and kernels. Always "
-        "exits with 0; lines that start with 'note' suggest what could be better.",
+        "Checks processor, memory, disk, GPU, compiler, libraries, limits and kernels. Lines "
+        "that start with 'note' say what could be improved. The exit code is always 0.",
     .examples = "atom doctor\n",
     CLI_ONLY_JSON,
 };
@@ -263,7 +263,7 @@ static json_t *notes_report(const json_t *r)
     if (!has_word(isa, "avx2"))
         note(notes, "this processor has no AVX2: training works, but slowly");
     else if (!has_word(isa, "amx_bf16"))
-        note(notes, "no AMX: bf16 saves memory here but may be no faster than fp32");
+        note(notes, "this processor has no AMX: bf16 saves memory but may be no faster than fp32");
     if (json_integer_value(json_object_get(memory, "available_bytes")) < (json_int_t)2 << 30)
         note(notes, "less than 2 GiB of memory is free: close programs or train a smaller model");
     if (!json_is_string(json_object_get(r, "compiler")))
@@ -272,13 +272,13 @@ static json_t *notes_report(const json_t *r)
     const json_t *cuda = json_object_get(r, "cuda");
     if (json_object_get(cuda, "driver") == json_true() &&
         json_object_get(cuda, "used") != json_true())
-        note(notes, "a GPU is here but this build cannot use it");
+        note(notes, "there is a GPU, but this build cannot use it");
     size_t i;
     json_t *disk;
     json_array_foreach(json_object_get(r, "disk"), i, disk)
     {
         if (json_integer_value(json_object_get(disk, "free_bytes")) < (json_int_t)1 << 30)
-            note(notes, "less than 1 GiB is free on a disk that checkpoints or caches need");
+            note(notes, "a disk that is needed for checkpoints or caches has less than 1 GiB free");
     }
     return notes;
 }

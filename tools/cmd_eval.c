@@ -28,32 +28,33 @@ typedef struct eval_values {
 
 /* clang-format off */
 static const opt_spec specs[] = {
-    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or a Hugging Face directory of a family that atom "
-                                 "knows."),
+    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or a Hugging Face directory of a family that "
+                                 "atom supports."),
     PLAN_ROW_ADAPTER,
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
-     .help = "Measures the loss: a directory made by 'atom data prepare'."},
+     .help = "Measure the loss on this data: a directory made by 'atom data prepare'."},
     {.name = "choices", .type = OPT_TEXT, AT(choices), .value = "FILE",
-     .help = "Measures accuracy on questions: .jsonl, also as .gz or .zst, or .parquet. Known lines: HellaSwag "
-             "(ctx, endings, label); question or prompt, choices, answer (from 0, or \"A\"); ARC "
-             "(question, choices with text and label, answerKey); PIQA (goal, sol1, sol2, label). "
-             "acc: the answer with the largest sum of log-probabilities of its tokens is right; "
-             "acc_norm: of that sum per character of the answer, as in lm-evaluation-harness. "
-             "Texts are taken as they are, a space goes between."},
+     .help = "Measure the accuracy on questions: a .jsonl (also as .gz or .zst) or .parquet. "
+             "Formats: HellaSwag (ctx, endings, label); question or prompt, choices, answer "
+             "(counted from 0, or \"A\"); ARC (question, choices with text and label, "
+             "answerKey); PIQA (goal, sol1, sol2, label). acc: how often the right answer has "
+             "the largest sum of log-probabilities of its tokens; acc_norm: the same with that "
+             "sum divided by the answer's length in characters, as in lm-evaluation-harness. "
+             "Question and answer are used as they are, with a space between them."},
     {.name = "limit", .type = OPT_INT, AT(limit), .fallback = "0", .min = 0, .max = 1e9,
      .help = "With --choices: only the first N questions; 0: all."},
     PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,
-        .help = "Tokens per sequence. auto: the model's longest, at most 2048; with --choices as "
-                "long as the longest question. A longer question loses the beginning of its "
-                "context."),
+        .help = "Tokens per sequence. auto: the most that the model supports, but at most 2048; "
+                "with --choices as long as the longest question. If a question is longer, the "
+                "beginning of its context is cut off."),
     {.name = "split", .type = OPT_CHOICE, AT(split), .fallback = "val", .choices = splits,
      .help = "With --data: which part of it."},
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences at a time."),
     {.name = "batches", .type = OPT_INT, AT(batches), .fallback = "0", .min = 0, .max = 1e9,
-     .help = "With --data: how many micro-batches; 0: all of the split."},
-    PLAN_ROW_DTYPE(.help = "auto: bf16 where the device has it natively, else fp32."),
+     .help = "With --data: how many micro-batches to use. 0: the whole split."},
+    PLAN_ROW_DTYPE(.help = "auto: bf16 if the device supports it natively, else fp32."),
     PLAN_ROW_DEVICE(.help = "What computes."),
-    PLAN_ROW_DEVICE_MEMORY(.help = "Cap on all memory used on the device."),
+    PLAN_ROW_DEVICE_MEMORY(.help = "Limit for all memory used on the device."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
@@ -79,16 +80,20 @@ static atom_status check(const eval_values *v, const opt_parsed *parsed)
     static const char *const data_only[] = {"split", "batches"};
     if (v->data && v->choices)
         return atom_fail(ATOM_E_USAGE,
-                         "--data measures the loss, --choices the accuracy; give one of them");
+                         "--data measures the loss and --choices the accuracy; give only one of "
+                         "them");
     if (!v->data && !v->choices)
         return atom_fail(ATOM_E_USAGE,
-                         "nothing to measure on; give --data DIR (loss) or --choices FILE "
-                         "(accuracy on questions)");
+                         "there is nothing to measure on; give --data DIR (loss) or --choices "
+                         "FILE (accuracy on questions)");
     if (v->data && is_given(parsed, "limit"))
-        return atom_fail(ATOM_E_USAGE, "--limit belongs to --choices; with --data use --batches");
+        return atom_fail(ATOM_E_USAGE, "--limit works only with --choices; with --data use "
+                                       "--batches");
     for (size_t i = 0; v->choices && i < sizeof data_only / sizeof *data_only; i++)
         if (is_given(parsed, data_only[i]))
-            return atom_fail(ATOM_E_USAGE, "--%s belongs to --data; with --choices use --limit",
+            return atom_fail(ATOM_E_USAGE,
+                             "--%s works only with --data; with --choices use "
+                             "--limit",
                              data_only[i]);
     return ATOM_OK;
 }
@@ -151,8 +156,9 @@ static atom_status print_choices(const eval_values *v, const eval_choices_result
     cli_print("%s, %s tokens/s in sequences of %lld", cli_seconds(r->seconds),
               cli_count(token_rate(r)), (long long)r->sequence);
     if (r->cut_contexts > 0)
-        cli_print("; %s context%s did not fit and lost the beginning",
-                  grouped(r->cut_contexts, text), r->cut_contexts == 1 ? "" : "s");
+        cli_print("; %s context%s did not fit and lost %s beginning",
+                  grouped(r->cut_contexts, text), r->cut_contexts == 1 ? "" : "s",
+                  r->cut_contexts == 1 ? "its" : "their");
     cli_print("\n");
     return ATOM_OK;
 }

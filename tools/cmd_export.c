@@ -31,20 +31,20 @@ typedef struct export_values {
 /* clang-format off */
 static const opt_spec specs[] = {
     PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or any Hugging Face directory of a family that "
-                                 "atom knows."),
+                                 "atom supports."),
     PLAN_ROW_ADAPTER,
     {.name = "to", .type = OPT_CHOICE, AT(to), .fallback = "gguf", .choices = formats,
      .help = "gguf: one file for llama.cpp, tokenizer included. hf: a directory for transformers. "
              "llmc: a model file of llm.c (GPT-2)."},
     {.name = "type", .type = OPT_CHOICE, AT(type), .fallback = "f16", .choices = types,
-     .help = "gguf: the type of matrices; vectors stay f32. q8_0 works in blocks of 32: matrices "
-             "whose rows are not whole blocks become f16."},
+     .help = "gguf: the type of matrices; vectors stay f32. q8_0 works in blocks of 32; matrices "
+             "whose rows are not a multiple of that become f16."},
     {.name = "dtype", .type = OPT_CHOICE, AT(dtype), .fallback = "auto", .choices = dtypes,
-     .help = "hf, llmc: the type of all weights. auto: as they are. llmc takes fp32 and bf16."},
-    PLAN_ROW_MAX_SHARD_SIZE(.help = "hf: split a larger model into files of at most this size."),
+     .help = "hf, llmc: the type of all weights. auto: unchanged. llmc allows fp32 and bf16."},
+    PLAN_ROW_MAX_SHARD_SIZE(.help = "hf: split the model into files of at most this size."),
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "PATH", .letter = 'o',
      .flags = OPT_REQUIRED,
-     .help = "Where the file or directory goes; written whole or not at all."},
+     .help = "The file or directory to write; it is written completely or not at all."},
     {.name = "overwrite", .type = OPT_FLAG, AT(overwrite),
      .help = "gguf, llmc: replace an existing file."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),

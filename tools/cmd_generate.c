@@ -33,39 +33,40 @@ static const char *const length_names[] = {"max_new_tokens", NULL};
 
 /* clang-format off */
 static const opt_spec specs[] = {
-    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint; it carries its tokenizer."),
+    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint; its tokenizer is in it."),
     PLAN_ROW_ADAPTER,
     {.name = "prompt", .type = OPT_TEXT, AT(prompt), .fallback = "", .value = "TEXT", .letter = 'p',
-     .help = "What to continue. Empty: the start of a document."},
+     .help = "The text to continue. Empty: start a new document."},
     {.name = "chat", .type = OPT_FLAG, AT(chat),
-     .help = "The prompt is a message; the model answers it, by its own chat template. Without a "
-             "prompt: a conversation, each line of standard input a message, with answers as long "
-             "as fit; from a terminal, a pipe or a file."},
+     .help = "Treat the prompt as a message, which the model answers, formatted with its own "
+             "chat template. Without a prompt: a conversation in which each line of standard "
+             "input (terminal, pipe or file) is a message, and answers may be as long as the "
+             "context allows."},
     {.name = "system", .type = OPT_TEXT, AT(system), .value = "TEXT",
      .help = "With --chat: the system's message."},
     {.name = "template", .type = OPT_CHOICE, AT(template), .fallback = "auto", .choices = templates,
-     .help = "With --chat: how messages become tokens. auto: the model's own chat template; a model "
-             "without one wants one of the others named."},
+     .help = "With --chat: how messages become tokens. auto: by the model's own chat template. "
+             "If it has none, name one of the others."},
     {.name = "template_vars", .type = OPT_TEXT, AT(template_vars), .value = "JSON",
      .help = "With --chat: variables of the chat template, such as {\"enable_thinking\": false}."},
     {.name = "max_tokens", .type = OPT_INT, AT(max_tokens), .fallback = "100", .min = 1,
      .max = 1 << 20, .value = "N", .aliases = length_names, .letter = 'n',
-     .help = "How many tokens to make at most."},
+     .help = "The largest number of tokens to generate."},
     {.name = "temperature", .type = OPT_NUMBER, AT(temperature), .fallback = "0.8", .min = 0,
      .max = 100, .group = "Sampling",
-     .help = "0: always the likeliest token; 1: the model's own probabilities."},
+     .help = "0: always take the most likely token; 1: use the model's own probabilities."},
     {.name = "top_k", .type = OPT_INT, AT(top_k), .fallback = "0", .min = 0, .max = 1 << 24,
-     .help = "Only the K likeliest tokens; 0: all."},
+     .help = "Choose only among the K most likely tokens. 0: all."},
     {.name = "top_p", .type = OPT_NUMBER, AT(top_p), .fallback = "0.95", .min = 0, .max = 1,
      .flags = OPT_ABOVE_MIN,
-     .help = "Only the likeliest tokens that together have probability P; 1: all."},
+     .help = "Choose only among the most likely tokens that together have probability P. 1: all."},
     PLAN_ROW_SEED(.help = "The same seed gives the same text."),
     {.name = "ignore_end", .type = OPT_FLAG, AT(ignore_end),
-     .help = "Continue after the end-of-text token."},
+     .help = "Do not stop at the end-of-text token."},
     PLAN_ROW_DTYPE(.group = "Machine",
-        .help = "auto: bf16 where the device has it natively, else fp32."),
-    PLAN_ROW_DEVICE_MEMORY(.help = "Cap on all memory used on the device; less than the model "
-                                   "needs means swapping."),
+        .help = "auto: bf16 if the device supports it natively, else fp32."),
+    PLAN_ROW_DEVICE_MEMORY(.help = "Limit for all memory used on the device. If it is less than "
+                                   "the model needs, the model is swapped."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     PLAN_ROW_JSON(.help = "One JSON object on stdout, at the end."),
 };
@@ -113,15 +114,18 @@ static atom_status check(const generate_values *v, const opt_parsed *parsed)
                           : is_given(parsed, "top_p") ? "--top-p"
                                                       : NULL;
     if (!v->chat && chats)
-        return atom_fail(ATOM_E_USAGE, "%s goes with --chat; without it there are no messages",
+        return atom_fail(ATOM_E_USAGE,
+                         "%s works only with --chat, because without it there are "
+                         "no messages",
                          chats);
     if (v->temperature == 0 && samples)
         return atom_fail(ATOM_E_USAGE,
-                         "%s would have no effect: with --temperature 0 the likeliest token is "
-                         "always taken; leave one of them out",
+                         "%s would have no effect, because with --temperature 0 the most likely "
+                         "token is always taken; leave one of them out",
                          samples);
     if (v->chat && v->json && !is_given(parsed, "prompt"))
-        return atom_fail(ATOM_E_USAGE, "--json prints one answer; with --chat it needs --prompt");
+        return atom_fail(ATOM_E_USAGE, "--json prints only one answer, so with --chat it needs "
+                                       "--prompt");
     return ATOM_OK;
 }
 

@@ -38,51 +38,54 @@ typedef struct plan_values {
 /* clang-format off */
 static const opt_spec specs[] = {
     {.name = "profile", .type = OPT_TEXT, AT(profile), .value = "FILE", .group = "What and where",
-     .help = "A profile made by 'atom profile'; it names model, device, dtype and lengths."},
+     .help = "A profile made by 'atom profile'; it also decides model, device, dtype and lengths."},
     {.name = "pool", .type = OPT_TEXT, AT(pool), .value = "FILE",
-     .help = "With --model: a YAML file that describes hosts and the links between them. Says which "
-             "way to train together is fastest, what binds, and what one more host or a faster "
-             "line would buy."},
+     .help = "With --model: a YAML file that describes hosts and the links between them. Says "
+             "which way of training together is best, what limits it, and what one more host or "
+             "faster connections would gain."},
     PLAN_ROW_MODEL(.help = "Without --profile: a preset, a model directory or a config.json."),
-    PLAN_ROW_DEVICE_SPEC(.help = "With --model: a device that this machine need not have: "
-                                 "rtx-4090, h100 and more (a wrong name lists them), or a JSON "
-                                 "file like those in presets/devices/. Default: this machine, "
-                                 "measured once and cached."),
+    PLAN_ROW_DEVICE_SPEC(.help = "With --model: plan for a described device, which need not be "
+                                 "in this machine: rtx-4090, h100 and more (a wrong name lists "
+                                 "them all), or a JSON file like those in presets/devices/. "
+                                 "Default: this machine, measured once and cached."),
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "With --model: sequences per micro-batch."),
     PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,
-        .help = "With --model: tokens per sequence. auto: the model's longest, at most 2048."),
-    PLAN_ROW_DTYPE(.help = "With --model. auto: bf16 where the device has it natively."),
-    PLAN_ROW_MOMENTS_DTYPE(.help = "With --model: the dtype of Adam's moments. bf16: 4 bytes less "
-                                   "for each parameter."),
+        .help = "With --model: tokens per sequence. auto: the most that the model supports, but "
+                "at most 2048."),
+    PLAN_ROW_DTYPE(.help = "With --model. auto: bf16 if the device supports it natively, else "
+                           "fp32."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "With --model: the type of Adam's moments. bf16 saves 4 bytes "
+                                   "per parameter."),
     PLAN_ROW_OPTIMIZER(.help = "With --model: what trains the hidden matrices, as in 'atom "
                                "train'."),
-    PLAN_ROW_DEVICES(.help = "Devices of that kind in one machine, which share the micro-batches of a "
-                             "step."),
+    PLAN_ROW_DEVICES(.help = "Number of such devices in one machine; they share the "
+                             "micro-batches of a step."),
     PLAN_ROW_DEVICE_MEMORY(.group = "Limits",
-        .help = "Cap on all memory used on the device, on each of several. auto: all of it; on the CPU no cap, and "
-                "nothing is swapped."),
-    PLAN_ROW_HOST_MEMORY(.help = "Cap on host memory. auto: what the device's host has."),
-    PLAN_ROW_OPTIMIZER_STATE(.help = "Where master weights and Adam moments live. auto: in memory "
-                                     "where they fit, else on disk."),
+        .help = "Limit for all memory used on the device (on each, if there are several). auto: "
+                "all of its memory; on the CPU no limit, so nothing is swapped."),
+    PLAN_ROW_HOST_MEMORY(.help = "Limit for host memory. auto: what the device's host has."),
+    PLAN_ROW_OPTIMIZER_STATE(.help = "Where master weights and Adam moments are kept. auto: in "
+                                     "memory if they fit, else on disk."),
     {.name = "store_dir", .type = OPT_TEXT, AT(store_dir), .value = "DIR",
-     .help = "Measures the disk of this directory, for a state on disk; without it a plain NVMe "
-             "drive is assumed."},
+     .help = "Measure the disk of this directory, for a state on disk. Without it an ordinary "
+             "NVMe drive is assumed."},
     PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(.fallback = "auto", .flags = OPT_AUTO,
         .help = "Micro-batches per step. auto: the recommended number."),
-    PLAN_ROW_RECOMPUTE(.help = "Whether sub-models run forward again before their backward. auto: "
-                               "whichever is faster."),
+    PLAN_ROW_RECOMPUTE(.help = "Whether sub-models compute their forward pass again before their "
+                               "backward pass. auto: whichever is faster."),
     {.name = "clip", .type = OPT_FLAG, AT(clip), .fallback = "true",
-     .help = "Gradients will be clipped (updates wait for the norm); --no-clip for max_grad_norm "
-             "0."},
+     .help = "Assume that gradients will be clipped, so that updates wait for the norm; use "
+             "--no-clip if you train with max_grad_norm 0."},
     CLI_LORA_ROWS(lora),
     {.name = "what_if", .type = OPT_FLAG, AT(what_if), .fallback = "false", .group = "Output",
-     .help = "One screen instead: whether it fits, predicted tokens/s, what binds, and what one "
-             "change (micro-batches, bf16 moments, memory, disk) would give, each planned."},
+     .help = "Print one screen instead: whether it fits, predicted tokens/s, what limits it, and "
+             "what one change (micro-batches, bf16 moments, memory, disk) would gain; each "
+             "change is planned."},
     {.name = "picture", .type = OPT_TEXT, AT(picture), .value = "FILE.svg",
-     .help = "With --pool: also draws hosts, the links between them, and stages."},
+     .help = "With --pool: also draw the hosts, the links between them, and stages."},
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "FILE", .letter = 'o',
-     .help = "Write the plan, for 'atom train --plan FILE'."},
-    PLAN_ROW_JSON(.help = "The plan as one JSON object on stdout."),
+     .help = "Write the plan to this file, for 'atom train --plan FILE'."},
+    PLAN_ROW_JSON(.help = "Print the plan to stdout as one JSON object."),
 };
 /* clang-format on */
 
@@ -90,20 +93,20 @@ static const opt_command options = {
     .name = "plan",
     .summary = "cut a model so that it fits, and predict the step time",
     .description =
-        "Prints the sub-models, the memory map, the predicted step time, what bounds it, the "
-        "recommended number of micro-batches and a timeline of one step. A plan that cannot fit is "
-        "refused with the bytes that are missing (exit 4).",
+        "Prints the sub-models, the memory map, the predicted step time, what limits it, the "
+        "recommended number of micro-batches and a timeline of one step. If nothing fits, it "
+        "says how many bytes are missing (exit code 4).",
     .examples = "# will it fit my card?\n"
                 "atom plan --model gpt2-1558m --device-spec rtx-4090 --device-memory 8GiB\n"
                 "# this machine, from a measured profile\n"
                 "atom plan --profile profile.json --device-memory 512MiB -o plan.json\n"
-                "# what would one change buy?\n"
+                "# what would one change gain?\n"
                 "atom plan --model qwen2.5-7b --device-spec rtx-4090 --host-memory 64GiB "
                 "--what-if\n"
-                "# four friends with cards and home lines: pool.yml says who they are\n"
+                "# four friends with cards and home connections, described in pool.yml:\n"
                 "#   hosts:\n"
-                "#     - {name: friends, device: rtx-4090, host_memory: 64GiB, link: home-100-20, "
-                "count: 4}\n"
+                "#     - {name: friends, device: rtx-4090, host_memory: 64GiB, link: "
+                "home-100-20, count: 4}\n"
                 "atom plan --model qwen2.5-1.5b --pool pool.yml --picture pool.svg\n",
     OPT_TABLE(specs, plan_values),
 };
@@ -159,7 +162,7 @@ static atom_status check_beside_profile(const plan_values *v, const opt_parsed *
     for (size_t i = 0; v->profile && i < sizeof settled / sizeof *settled; i++)
         if (opt_given(&options, parsed, settled[i]))
             return atom_fail(ATOM_E_USAGE,
-                             "--profile %s already sets %s; leave it out, or give it to 'atom "
+                             "--profile %s already decides %s; leave it out, or give it to 'atom "
                              "profile' instead",
                              v->profile, settled[i]);
     return ATOM_OK;
@@ -171,13 +174,14 @@ static atom_status check_store_dir(const plan_values *v)
     if (!v->store_dir)
         return ATOM_OK;
     if (v->optimizer_state == PLAN_STATE_IN_MEMORY)
-        return atom_fail(ATOM_E_USAGE, "store_dir would have no effect: optimizer_state is memory, "
-                                       "so that nothing is on disk; leave it out");
+        return atom_fail(ATOM_E_USAGE, "store_dir would have no effect, because with "
+                                       "optimizer_state memory nothing is kept on disk; leave it "
+                                       "out");
     return atom_path_is_dir(v->store_dir)
                ? ATOM_OK
                : atom_fail(ATOM_E_USAGE,
-                           "--store-dir %s: there is no such directory; make it, or "
-                           "name another one on the same disk",
+                           "--store-dir %s: there is no such directory; create it, or name "
+                           "another one on the same disk",
                            v->store_dir);
 }
 
@@ -192,8 +196,8 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
         return st == ATOM_OK ? st : atom_fail_in(st, "%s: ", v->profile);
     }
     if (!v->model)
-        return atom_fail(ATOM_E_USAGE, "'plan' needs --profile FILE, or --model PRESET and, for "
-                                       "another machine than this, --device-spec NAME");
+        return atom_fail(ATOM_E_USAGE, "'plan' needs --profile FILE or --model PRESET (and "
+                                       "--device-spec NAME if it is not for this machine)");
     if (!v->device_spec)
         return measure(v, g, profile);
     ATOM_TRY(part_device_spec(v->device_spec, &device));
@@ -232,8 +236,8 @@ static atom_status check_beside_pool(const opt_parsed *parsed)
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
         if (opt_given(&options, parsed, theirs[i]))
             return atom_fail(ATOM_E_USAGE,
-                             "--pool plans whole training steps of many hosts; '%s' has no effect "
-                             "there: leave it out (hosts and their memory belong in the file)",
+                             "'%s' has no effect with --pool; leave it out (hosts and their "
+                             "memory are described in the pool's file)",
                              theirs[i]);
     return ATOM_OK;
 }
@@ -308,13 +312,13 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
     request.micro_batches = plan->micro_batches;
     request.no_advice = true;
     atom_status st = plan_search(g, profile, NULL, &request, &roomy, NULL);
-    cli_print("disk              %s read and %s written per step, %s a day; %s while both run%s\n",
-              cli_size((uint64_t)bytes), cli_size((uint64_t)bytes),
-              cli_size((uint64_t)(step > 0 ? bytes * 86400 / step : 0)),
-              cli_seconds(bytes / disk.read_both > bytes / disk.write_both
-                              ? bytes / disk.read_both
-                              : bytes / disk.write_both),
-              disk.assumed ? " (assumed: 2 GB/s in, 1.5 GB/s out; --store-dir measures)" : "");
+    cli_print(
+        "disk              %s read and %s written per step, %s a day; %s while both run%s\n",
+        cli_size((uint64_t)bytes), cli_size((uint64_t)bytes),
+        cli_size((uint64_t)(step > 0 ? bytes * 86400 / step : 0)),
+        cli_seconds(bytes / disk.read_both > bytes / disk.write_both ? bytes / disk.read_both
+                                                                     : bytes / disk.write_both),
+        disk.assumed ? " (assumed: 2 GB/s in, 1.5 GB/s out; --store-dir measures your disk)" : "");
     if (st == ATOM_OK)
         cli_print("                  with %s of host memory a step takes %s\n",
                   cli_size(roomy->host_peak_bytes), cli_seconds(roomy->predicted_step_seconds));
@@ -328,8 +332,8 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
     if (st != ATOM_OK && st != ATOM_E_RESOURCE)
         return st;
     if (part_plan_seconds(plan) < step)
-        cli_print("                  while no gradient is clipped a step takes %s, because updates "
-                  "run ahead\n",
+        cli_print("                  as long as no gradient is clipped a step takes %s, because "
+                  "updates run ahead\n",
                   cli_seconds(part_plan_seconds(plan)));
     return ATOM_OK;
 }
@@ -351,8 +355,8 @@ static void warn_of_limit(const plan_values *v, const part_device *device)
     if (v->device_memory <= device->device_bytes || device->device_bytes == 0)
         return;
     atom_log(ATOM_LOG_WARN,
-             "--device-memory %s is more than the %s of %s that a plan can use; this plan is for a "
-             "device that has it",
+             "--device-memory %s is more than the %s of %s that a plan can use; this plan is for "
+             "a device with that much memory",
              atom_size_text(v->device_memory, asked), atom_size_text(device->device_bytes, has),
              device->name);
 }
@@ -369,7 +373,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     if (v->pool)
         return plan_the_pool(v, parsed);
     if (v->picture)
-        return atom_fail(ATOM_E_USAGE, "--picture draws a pool; it needs --pool FILE");
+        return atom_fail(ATOM_E_USAGE, "--picture draws a pool, so it needs --pool FILE");
     ATOM_TRY_CLEAN(check_beside_profile(v, parsed));
     ATOM_TRY_CLEAN(check_store_dir(v));
     if (v->output)

@@ -30,37 +30,39 @@ typedef struct profile_values {
 static const opt_spec specs[] = {
     PLAN_ROW_MODEL(.flags = OPT_REQUIRED, .help = "A preset, a model directory or a config.json."),
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
-     .help = "For presets: take the vocabulary of this data set, as 'atom train' does."},
+     .help = "For presets: use the vocabulary of this data set, as 'atom train' does."},
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences per micro-batch."),
     PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,
-        .help = "Tokens per sequence. auto: the model's longest, at most 2048."),
-    PLAN_ROW_DTYPE(.help = "auto: bf16 where the device has it natively, else fp32."),
-    PLAN_ROW_MOMENTS_DTYPE(.help = "The dtype of Adam's moments, as in 'atom train'."),
+        .help = "Tokens per sequence. auto: the most that the model supports, but at most 2048."),
+    PLAN_ROW_DTYPE(.help = "auto: bf16 if the device supports it natively, else fp32."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "The type of Adam's moments, as in 'atom train'."),
     PLAN_ROW_OPTIMIZER(.help = "What trains the hidden matrices, as in 'atom train'."),
-    PLAN_ROW_DEVICE(.help = "What to measure."),
-    PLAN_ROW_DEVICE_SPEC(.help = "Model a device instead, which this machine need not have: "
-                                 "rtx-4090, h100 and more (a wrong name lists them), or a JSON "
-                                 "file like those in presets/devices/."),
-    PLAN_ROW_LINK_BANDWIDTH(.help = "Throttle copies, each direction, as 'atom train' will (CPU "
-                                    "only). auto: no throttle."),
+    PLAN_ROW_DEVICE(.help = "The device to measure."),
+    PLAN_ROW_DEVICE_SPEC(.help = "Instead of measuring, calculate the profile from the "
+                                 "description of a device, which need not be in this machine: "
+                                 "rtx-4090, h100 and more (a wrong name lists them all), or a "
+                                 "JSON file like those in presets/devices/."),
+    PLAN_ROW_LINK_BANDWIDTH(.help = "Slow copies down to this rate in each direction, as 'atom "
+                                    "train' will (CPU only). auto: full speed."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     CLI_LORA_ROWS(lora),
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "FILE", .letter = 'o',
-     .help = "Write the profile, for 'atom plan --profile FILE' and 'atom train --profile FILE'."},
-    PLAN_ROW_JSON(.help = "The profile as one JSON object on stdout."),
+     .help = "Write the profile to this file, for 'atom plan --profile FILE' and 'atom train "
+             "--profile FILE'."},
+    PLAN_ROW_JSON(.help = "Print the profile to stdout as one JSON object."),
 };
 /* clang-format on */
 
 static const opt_command options = {
     .name = "profile",
-    .summary = "time a model's operators and the device's rates",
+    .summary = "measure a model's operators and the device's rates",
     .description =
-        "Times forward and backward of each distinct node (median), copies in both "
-        "directions alone and together, and AdamW on the host. Takes seconds to a minute; "
-        "keep the machine quiet meanwhile.",
+        "Measures the forward and backward time of each distinct node (median), copies in both "
+        "directions, alone and together, and AdamW on the host. Takes a few seconds to a minute; "
+        "do not use the machine for other work meanwhile.",
     .examples = "atom profile --model gpt2-124m --micro-batch-size 4 --sequence-len 256 -o "
                 "profile.json\n"
-                "# a card that is not here\n"
+                "# a card that this machine does not have\n"
                 "atom profile --model gpt3-6.7b --device-spec rtx-4090 -o profile.json\n",
     OPT_TABLE(specs, profile_values),
 };
@@ -106,7 +108,7 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
     st = plan_profile_measure(bench, cli_progress, NULL, out);
     cli_progress_end();
     if (st == ATOM_OK && bench->busy[0])
-        atom_log(ATOM_LOG_WARN, "%s; measure again when it is calm", bench->busy);
+        atom_log(ATOM_LOG_WARN, "%s; measure again when it is idle", bench->busy);
     plan_workbench_close(&bench);
     return st;
 }
@@ -118,10 +120,11 @@ static atom_status run(void *values, const opt_parsed *parsed)
     char *text = NULL;
     atom_status st = ATOM_OK;
     if (v->device_spec && opt_given(&options, parsed, "device"))
-        return atom_fail(ATOM_E_USAGE, "--device measures and --device-spec models; choose one");
+        return atom_fail(ATOM_E_USAGE, "--device measures a device and --device-spec calculates "
+                                       "from a description; give only one of them");
     if (v->device_spec && opt_given(&options, parsed, "threads"))
-        return atom_fail(ATOM_E_USAGE, "--threads would have no effect: with --device-spec nothing "
-                                       "is measured; leave it out");
+        return atom_fail(ATOM_E_USAGE, "--threads would have no effect, because with "
+                                       "--device-spec nothing is measured; leave it out");
     if (v->output)
         ATOM_TRY_CLEAN(part_profile_check_place(v->output));
     ATOM_TRY_CLEAN(v->device_spec ? model_it(v, &profile) : measure_it(v, &profile));

@@ -76,8 +76,8 @@ static json_t *boundaries_json(const plan_boundaries *b)
 static void boundaries_print(const plan_boundaries *b)
 {
     if (b->n)
-        cli_print("boundaries behind %s of %u blocks through %s: %llu bytes per token would have "
-                  "crossed in each direction, %llu in bf16 (%.1f times as many)\n",
+        cli_print("boundaries after %s of %u blocks, with %s: %llu bytes per token would have "
+                  "been sent in each direction, %llu in bf16 (%.1f times as many)\n",
                   b->at, b->blocks, b->text, (unsigned long long)b->token_bytes,
                   (unsigned long long)b->token_bytes_bf16,
                   (double)b->token_bytes_bf16 / (double)b->token_bytes);
@@ -126,8 +126,8 @@ static void summary_print(const train_summary *s)
                   cli_seconds(s->predicted_step_seconds), s->execute ? s->execute : "no");
     if (s->ahead_steps + s->ahead_wrong > 0)
         cli_print(
-            "updates ran ahead of the clip factor in %lld steps (predicted %s each); %lld more "
-            "were clipped after all and ran twice\n",
+            "weights were updated before the gradient's norm was known in %lld steps (predicted "
+            "%s each); %lld more steps were then clipped and ran twice\n",
             (long long)s->ahead_steps, cli_seconds(s->predicted_ahead_seconds),
             (long long)s->ahead_wrong);
     if (s->seconds > 0) {
@@ -194,8 +194,8 @@ static atom_status train_it(const train_config *config, show_state *state, train
     }
     if (st == ATOM_E_INTERRUPTED)
         atom_log(ATOM_LOG_INFO,
-                 "stopped by a signal after step %lld; go on with "
-                 "--resume-from-checkpoint auto",
+                 "stopped by a signal after step %lld; continue with --resume-from-checkpoint "
+                 "auto",
                  (long long)summary.steps);
     return st;
 }
@@ -207,8 +207,8 @@ static void say_faster(const train_config *config, const part_plan *plan)
     if (config->dry_run || config->quiet || !part_plan_wants_more(plan))
         return;
     atom_log(ATOM_LOG_INFO,
-             "--gradient-accumulation-steps %u would train at about %s tokens/s instead of %s: "
-             "loads and updates are shared by more micro-batches",
+             "--gradient-accumulation-steps %u would train at about %s tokens/s instead of %s, "
+             "because more micro-batches share each load and update",
              plan->recommended_micro_batches, cli_count(plan->recommended_tokens_per_second),
              cli_count(part_plan_tokens_per_second(plan)));
 }
@@ -227,7 +227,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         return print_config(config, &settled);
     ATOM_TRY(train_epochs_resolve(config));
     if (config->num_train_epochs > 0 && !config->quiet)
-        atom_log(ATOM_LOG_INFO, "num_train_epochs %g: %lld step%s, whatever max_steps says",
+        atom_log(ATOM_LOG_INFO, "num_train_epochs %g: %lld step%s; max_steps is ignored",
                  config->num_train_epochs, (long long)config->max_steps,
                  config->max_steps == 1 ? "" : "s");
     st = trainer_open(config, &hooks, &t);

@@ -41,9 +41,8 @@ extern const char *const plan_lora_layer_names[];
 #define PLAN_ROW_ADAPTER                                                                           \
     {                                                                                              \
         .name = "adapter", .type = OPT_TEXT, AT(adapter), .value = "DIR",                          \
-        .help =                                                                                    \
-            "A PEFT directory with a LoRA adapter of the model, to merge into it. An adapter's "   \
-            "directory as --model says the same, where it names its model."                        \
+        .help = "A PEFT directory with a LoRA adapter, which is merged into the model. If that "   \
+                "directory names its model, you can also give it alone, as --model."               \
     }
 #define PLAN_ROW_MICRO_BATCH_SIZE(...)                                                             \
     {                                                                                              \
@@ -98,7 +97,8 @@ extern const char *const plan_lora_layer_names[];
          .min = 1e-6,                                                                              \
          .max = 1e6,                                                                               \
          .flags = OPT_AUTO | OPT_SHARED,                                                           \
-         .help = "What an adapter adds is scaled by lora_alpha / lora_r. auto: twice lora_r."},    \
+         .help =                                                                                   \
+             "The output of an adapter is scaled by lora_alpha / lora_r. auto: twice lora_r."},    \
         {.name = "lora_dropout",                                                                   \
          .type = OPT_NUMBER,                                                                       \
          AT(lora.dropout),                                                                         \
@@ -128,20 +128,20 @@ extern const char *const plan_lora_layer_names[];
          .fallback = "false",                                                                      \
          .aliases = plan_lora_dora_names,                                                          \
          .flags = OPT_SHARED,                                                                      \
-         .help = "DoRA: the length of each row of an adapted weight is trained apart from its "    \
+         .help = "DoRA: train the length of each row of an adapted weight separately from its "    \
                  "direction."},                                                                    \
         PLAN_ROW_LORA_TEXT_("lora_modules_to_save", lora.save, .value = "NAMES",                   \
                             .aliases = plan_lora_save_names,                                       \
-                            .help = "Layers that are trained whole beside the adapters, by the "   \
-                                    "end of their names: embed_tokens,lm_head."),                  \
+                            .help = "Layers that are trained completely, in addition to the "      \
+                                    "adapters, by the end of their names: embed_tokens,lm_head."), \
         PLAN_ROW_LORA_TEXT_("lora_layers", lora.layers, .value = "0,2,8-15",                       \
                             .aliases = plan_lora_layer_names,                                      \
-                            .help = "Only these blocks get adapters, counted from 0."),            \
+                            .help = "Only these blocks get adapters; blocks count from 0."),       \
         PLAN_ROW_LORA_TEXT_("lora_rank_pattern", lora.ranks, .value = "NAME=R,...",                \
-                            .help = "A rank of its own for the layers that a name or a regular "   \
-                                    "expression ends: q_proj=64,mlp.*=8."),                        \
+                            .help = "Another rank for some layers: those whose names end with a "  \
+                                    "name or regular expression: q_proj=64,mlp.*=8."),             \
         PLAN_ROW_LORA_TEXT_("lora_alpha_pattern", lora.alphas, .value = "NAME=ALPHA,...",          \
-                            .help = "A lora_alpha of its own for such layers.")
+                            .help = "Another lora_alpha for some layers, in the same way.")
 
 /* --- the machine ----------------------------------------------------------------------------- */
 

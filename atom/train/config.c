@@ -68,106 +68,110 @@ static const char *const beta2_names[] = {"beta2", NULL};
 /* clang-format off */
 static const opt_spec specs[] = {
     PLAN_ROW_MODEL(.fallback = "gpt2-124m", .aliases = model_names, .group = "Model and data",
-        .help = "A preset name, a model directory (its weights are the start), or a config.json "
-                "(random start)."),
+        .help = "A preset name, a model directory (training starts from its weights) or a "
+                "config.json (training starts from random weights)."),
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR", .flags = OPT_REQUIRED,
-     .help = "Directory made by 'atom data prepare': train_*.bin, val_*.bin, tokenizer.json."},
+     .help = "Directory made by 'atom data prepare', with train_*.bin, val_*.bin and "
+             "tokenizer.json."},
     {.name = "output_dir", .type = OPT_TEXT, AT(output_dir), .value = "DIR", .letter = 'o',
-     .flags = OPT_REQUIRED, .help = "Where checkpoint-<step>/ and metrics.jsonl go."},
+     .flags = OPT_REQUIRED, .help = "Where checkpoint-<step>/ and metrics.jsonl are written."},
     {.name = "resume_from_checkpoint", .type = OPT_TEXT, AT(resume_from_checkpoint),
      .fallback = "none", .value = "DIR|auto|none", .choices = resumes,
-     .help = "Continue from this checkpoint; auto takes the newest in output_dir, or starts fresh "
-             "when there is none."},
+     .help = "Continue from this checkpoint; auto: from the newest one in output_dir, or from "
+             "the beginning if there is none."},
     {.name = "init", .type = OPT_CHOICE, AT(init), .fallback = "auto", .choices = inits,
-     .help = "Where the first weights come from. auto: from a model directory or file, which must "
-             "hold them; random numbers for a preset or a bare config.json. random: random "
-             "numbers, whatever the directory holds."},
+     .help = "Where the first weights come from. auto: from the model directory or file, which "
+             "must contain them; for a preset or a bare config.json, random numbers. random: "
+             "random numbers, even if the directory contains weights."},
     {.name = "overwrite", .type = OPT_FLAG, AT(overwrite), .aliases = overwrite_names,
      .flags = OPT_NO_PRINT,
-     .help = "Use an output_dir that already holds a run, and replace what it holds."},
+     .help = "Use an output_dir that already contains a run, and delete that run."},
 
-    PLAN_ROW_DEVICE(.group = "Machine", .help = "What computes."),
-    PLAN_ROW_DEVICES(.help = "Devices of one kind in this machine that train together, cuda:N and "
-                             "those behind it: each computes some of the micro-batches of a step. "
-                             "The result is that of one device, bit for bit. The CPU can be "
-                             "several, with device_memory for each."),
-    PLAN_ROW_DEVICE_MEMORY(.help = "Cap on all memory used on the device; less than the model "
-                                   "needs means swapping. auto: the device's memory, and no cap on "
-                                   "the CPU."),
-    PLAN_ROW_HOST_MEMORY(.help = "Cap on host memory. auto: what is available."),
-    PLAN_ROW_OPTIMIZER_STATE(.help = "Where master weights and Adam moments live, 12 bytes per "
-                                     "parameter (8 with moments_dtype bf16). auto: in memory where "
-                                     "they fit, else on disk, twice. A run on disk is durable "
-                                     "after every step."),
+    PLAN_ROW_DEVICE(.group = "Machine", .help = "The device that computes."),
+    PLAN_ROW_DEVICES(.help = "Number of devices of one kind in this machine that train together: "
+                             "cuda:N and the next ones. Each computes some of the micro-batches "
+                             "of a step. The result is that of one device, bit for bit. The CPU "
+                             "can act as several devices; device_memory then applies to each."),
+    PLAN_ROW_DEVICE_MEMORY(.help = "Limit for all memory used on the device. If it is less than "
+                                   "the model needs, the model is swapped. auto: the device's "
+                                   "memory; on the CPU no limit."),
+    PLAN_ROW_HOST_MEMORY(.help = "Limit for host memory. auto: what is available."),
+    PLAN_ROW_OPTIMIZER_STATE(.help = "Where master weights and Adam moments are kept, 12 bytes "
+                                     "per parameter (8 with moments_dtype bf16). auto: in memory "
+                                     "if they fit, else on disk, which holds two copies of them. "
+                                     "On disk the state is safe after every step, even if the "
+                                     "run is killed."),
     {.name = "store_dir", .type = OPT_TEXT, AT(store_dir), .value = "DIR",
-     .help = "Directory for the optimizer's state on disk; a fast local drive. Default: "
+     .help = "Directory for the optimizer's state on disk, best on a fast local drive. Default: "
              "output_dir."},
     {.name = "store", .type = OPT_CHOICE, AT(store), .fallback = "auto", .choices = stores,
-     .help = "How that disk is reached. auto: the first of them that works here."},
-    PLAN_ROW_LINK_BANDWIDTH(.help = "Throttles copies between host and device, each direction, to "
-                                    "imitate a PCIe link (CPU device only). auto: not throttled."),
+     .help = "How that disk is read and written. auto: the first of these that works here."},
+    PLAN_ROW_LINK_BANDWIDTH(.help = "Slow copies between host and device down to this rate in "
+                                    "each direction, to imitate a PCIe link (CPU device only). "
+                                    "auto: full speed."),
     PLAN_ROW_THREADS(.help = "Compute threads. auto: all cores. The result does not depend on it."),
     PLAN_ROW_DTYPE(.flags = OPT_SHARED,
-                   .help = "Weights on the link, activations and matmuls; master weights are "
-                           "always fp32. auto: bf16 where the device has it natively."),
+                   .help = "Type of activations, of matrix products and of the weights that are "
+                           "sent to the device; master weights are always fp32. auto: bf16 if "
+                           "the device supports it natively, else fp32."),
 
     PLAN_ROW_MICRO_BATCH_SIZE(.aliases = batch_names, .group = "Batch and length",
         .flags = OPT_SHARED, .help = "Sequences per micro-batch."),
     PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(.fallback = "8", .flags = OPT_SHARED,
-        .help = "Micro-batches per step. More of them hide more of the swapping; 'atom plan' "
-                "recommends a number."),
+        .help = "Micro-batches per step. The more there are, the more of the swapping is hidden; "
+                "'atom plan' recommends a number."),
     PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .aliases = sequence_names,
         .flags = OPT_AUTO | OPT_SHARED,
-        .help = "Tokens per sequence. auto: the model's longest, at most 2048."),
+        .help = "Tokens per sequence. auto: the most that the model supports, but at most 2048."),
     {.name = "packing", .type = OPT_CHOICE, AT(packing), .fallback = "auto", .choices = packings,
      .aliases = packing_names,
      .flags = OPT_SHARED,
-     .help = "Documents lie one after the other in each sequence. across: attention sees those "
-             "before, as usual when a model is trained from nothing. apart: a document sees only "
-             "itself and its positions count from its start, as if it stood alone. auto: apart "
+     .help = "Several documents follow each other in a sequence. across: attention also sees the "
+             "documents before, as is usual when a model is trained from scratch. apart: each "
+             "document sees only itself, and its positions count from its own start. auto: apart "
              "with preset sft, else across."},
     {.name = "max_steps", .type = OPT_INT, AT(max_steps), .fallback = "1000", .min = 1, .max = 1e9,
      .aliases = step_names, .flags = OPT_SHARED, .help = "Steps to train; steps count from 1."},
     {.name = "num_train_epochs", .type = OPT_NUMBER, AT(num_train_epochs), .fallback = "0",
      .min = 0, .max = 1e6, .aliases = epoch_names,
-     .help = "Passes over the training data, in place of max_steps: as many whole steps as are in "
-             "them. May be a fraction; 0: max_steps counts."},
+     .help = "Passes over the training data, instead of max_steps; rounded down to whole steps. "
+             "May be a fraction. 0: max_steps decides."},
 
     {.name = "preset", .type = OPT_CHOICE, AT(preset), .fallback = "pretrain", .choices = presets,
      .group = "Optimizer",
      .flags = OPT_SHARED,
-     .help = "Defaults for what is trained. sft, for chats on a trained model: learning_rate 2e-5, "
-             "weight_decay 0, adam_beta2 0.999, warmup 3 %."},
+     .help = "A set of defaults. sft is for fine-tuning a trained model on chats: learning_rate "
+             "2e-5, weight_decay 0, adam_beta2 0.999, warmup 3 %."},
     PLAN_ROW_OPTIMIZER(.flags = OPT_SHARED, .aliases = optimizer_names,
-        .help = "What trains the weights of hidden linear layers: adamw, or muon, which "
-                "orthogonalises each step of a matrix, q, k, v, gate and up apart, and is scaled so "
-                "that AdamW's learning_rate and weight_decay carry over. AdamW trains everything "
-                "else either way. With LoRA: A and B of each adapter, a matrix each."),
+        .help = "What trains the weights of hidden linear layers. muon makes the step of each "
+                "matrix orthogonal (q, k, v, gate and up are separate matrices) and scales it so "
+                "that you can keep AdamW's learning_rate and weight_decay. Everything else is "
+                "always trained by AdamW. With LoRA, A and B of each adapter are a matrix each."),
     {.name = "muon_momentum", .type = OPT_NUMBER, AT(muon_momentum), .fallback = "0.95", .min = 0,
      .max = 1, .flags = OPT_BELOW_MAX | OPT_SHARED,
-     .help = "With optimizer muon: its momentum, Nesterov's."},
+     .help = "With optimizer muon: its Nesterov momentum."},
     {.name = "learning_rate", .type = OPT_NUMBER, AT(learning_rate), .fallback = "3e-4", .min = 0,
      .max = 10, .aliases = rate_names, .flags = OPT_SHARED, .help = "Peak learning rate."},
     {.name = "lr_scheduler", .type = OPT_CHOICE, AT(lr_scheduler), .fallback = "cosine",
      .choices = schedulers, .aliases = scheduler_names,
      .flags = OPT_SHARED,
-     .help = "Shape after warmup. wsd: stable, then decay."},
+     .help = "How the learning rate changes after warmup. wsd: first constant, then decay."},
     {.name = "min_lr_ratio", .type = OPT_NUMBER, AT(min_lr_ratio), .fallback = "auto", .min = 0,
      .max = 1, .flags = OPT_AUTO | OPT_SHARED, .aliases = min_names,
-     .help = "Where the schedule ends, as a part of learning_rate. auto: 0.1 for cosine, 0 for "
-             "linear and wsd."},
+     .help = "The learning rate at the end, as a fraction of learning_rate. auto: 0.1 for "
+             "cosine, 0 for linear and wsd."},
     {.name = "decay_ratio", .type = OPT_NUMBER, AT(decay_ratio), .fallback = "0.2", .min = 0,
      .max = 1,
      .flags = OPT_SHARED,
-     .help = "wsd: the last part of max_steps, in which the rate falls in a line; before that it "
-             "stays, so that a run can be made longer."},
+     .help = "With wsd: the last part of max_steps, in which the learning rate falls linearly. "
+             "Before that it is constant, so a run can be made longer."},
     {.name = "warmup_steps", .type = OPT_INT, AT(warmup_steps), .fallback = "auto", .min = 0,
      .max = 1e9, .flags = OPT_AUTO | OPT_SHARED,
      .help = "Steps of linear warmup, the first at learning_rate / warmup_steps. auto: 2 % of "
              "max_steps, 3 % with preset sft."},
     {.name = "weight_decay", .type = OPT_NUMBER, AT(weight_decay), .fallback = "0.1", .min = 0,
      .max = 10, .flags = OPT_SHARED,
-     .help = "Decoupled decay of tensors with two dimensions or more."},
+     .help = "Decoupled weight decay, for tensors with two or more dimensions."},
     {.name = "adam_beta1", .type = OPT_NUMBER, AT(adam_beta1), .fallback = "0.9", .min = 0,
      .max = 1, .flags = OPT_BELOW_MAX | OPT_SHARED, .aliases = beta1_names,
      .help = "Decay of the first moment."},
@@ -176,94 +180,98 @@ static const opt_spec specs[] = {
      .help = "Decay of the second moment."},
     {.name = "adam_epsilon", .type = OPT_NUMBER, AT(adam_epsilon), .fallback = "1e-8", .min = 0,
      .max = 1, .flags = OPT_ABOVE_MIN | OPT_SHARED,
-     .help = "Added to the root of the second moment."},
-    PLAN_ROW_MOMENTS_DTYPE(.help = "The dtype of both moments. bf16: 4 bytes less for each "
-                                   "parameter, in host memory or on disk and in checkpoints; they "
-                                   "are rounded stochastically, by the seed, so that runs still "
+     .help = "Added to the square root of the second moment."},
+    PLAN_ROW_MOMENTS_DTYPE(.help = "Type of Adam's two moments. bf16 saves 4 bytes per "
+                                   "parameter, in host memory or on disk and in checkpoints. "
+                                   "They are rounded at random, by the seed, so runs still "
                                    "repeat bit for bit."),
     {.name = "max_grad_norm", .type = OPT_NUMBER, AT(max_grad_norm), .fallback = "1.0", .min = 0,
      .max = 1e9, .aliases = clip_names,
      .flags = OPT_SHARED,
-     .help = "Global norm to clip gradients to; 0: no clipping."},
+     .help = "Gradients with a larger global norm are clipped to this. 0: no clipping."},
     {.name = "dropout", .type = OPT_NUMBER, AT(dropout), .fallback = "auto", .min = 0, .max = 1,
      .flags = OPT_AUTO | OPT_BELOW_MAX | OPT_SHARED,
-     .help = "Probability at all dropouts of the model. auto: what its configuration says "
+     .help = "Dropout probability everywhere in the model. auto: what its configuration says "
              "(presets: 0)."},
     PLAN_ROWS_LORA(lora,
-        "Rank of LoRA adapters: they are trained, the model itself stays as it is. Checkpoints are "
-        "PEFT directories. auto: no adapters, all of the model is trained.",
-        "Linear layers that get an adapter, by the end of their names, with commas between: "
-        "q_proj,v_proj; or a regular expression of whole names. all-linear: all but the head."),
+        "Train LoRA adapters of this rank, and leave the model itself as it is. Checkpoints are "
+        "PEFT directories. auto: no adapters, the whole model is trained.",
+        "Linear layers that get an adapter: the ends of their names, separated by commas "
+        "(q_proj,v_proj), or a regular expression for whole names. all-linear: all except the "
+        "head."),
     {.name = "adapter", .type = OPT_TEXT, AT(adapter), .value = "DIR",
-     .help = "A PEFT directory with a LoRA adapter of the model, to train on."},
+     .help = "A PEFT directory with a LoRA adapter for the model; training continues from it."},
     {.name = "compress_boundaries", .type = OPT_TEXT, AT(compress_boundaries), .value = "CODEC",
      .choices = codecs,
-     .help = "Train as if the model were cut into stages on hosts of their own: activations, and "
-             "their gradients on the way back, pass through this codec behind the blocks that at "
-             "names. topk:SHARE and randomk:SHARE send that share of the values; the weights that "
-             "are saved know nothing of these codecs. bottleneck:RATIO is learnt: two linear "
-             "layers, so many times narrower between them, become a part of the model. maxout:K "
-             "is learnt, too: the largest of each K values crosses, between two layer norms, "
-             "and a linear layer widens them again. A resumed run goes on with its codec; none "
-             "takes it away, but for bottlenecks and maxout."},
+     .help = "Train as if the model were cut into stages on separate hosts: after the blocks "
+             "that 'at' names, activations and their gradients pass through this codec. "
+             "topk:SHARE and randomk:SHARE send that share of the values. They leave no trace in "
+             "the saved weights. bottleneck:RATIO and maxout:K are learned and become part of "
+             "the model: bottleneck is two linear layers, between which the values are RATIO "
+             "times narrower; maxout sends the largest of every K values, between two layer "
+             "norms, and a linear layer widens them again. A resumed run keeps its codec; none "
+             "removes it, except bottleneck and maxout."},
     {.name = "at", .type = OPT_TEXT, AT(at), .value = "BLOCKS",
-     .help = "Where compress_boundaries stands: after how many blocks, with commas between. 2,4: "
-             "behind the second block and behind the fourth."},
-    PLAN_ROW_SEED(.flags = OPT_SHARED, .help = "Fixes initial weights, data order and dropout."),
+     .help = "Where compress_boundaries applies: numbers of blocks, separated by commas. 2,4: "
+             "after the second block and after the fourth."},
+    PLAN_ROW_SEED(.flags = OPT_SHARED, .help = "Determines the initial weights, the order of the "
+                                               "data, and dropout."),
 
     {.name = "logging_steps", .type = OPT_INT, AT(logging_steps), .fallback = "1", .min = 1,
      .max = 1e9, .group = "Log, evaluate, save",
-     .help = "Print every so many steps; metrics.jsonl has all of them."},
+     .help = "Print a line every so many steps; metrics.jsonl has all steps."},
     {.name = "report_to", .type = OPT_CHOICE, AT(report_to), .fallback = "none", .choices = reports,
-     .help = "tensorboard: event files in output_dir, for `tensorboard --logdir`, as well."},
+     .help = "tensorboard: also write event files to output_dir, for `tensorboard --logdir`."},
     {.name = "eval_steps", .type = OPT_INT, AT(eval_steps), .fallback = "100", .min = 0, .max = 1e9,
-     .help = "Validation loss every so many steps and at the end; 0: never."},
+     .help = "Compute the validation loss every so many steps and at the end. 0: never."},
     {.name = "eval_batches", .type = OPT_INT, AT(eval_batches), .fallback = "20", .min = 1,
      .max = 1e9, .help = "Micro-batches per validation."},
     {.name = "save_steps", .type = OPT_INT, AT(save_steps), .fallback = "500", .min = 0, .max = 1e9,
-     .help = "Checkpoint every so many steps; 0: only at the end. The last step is always saved."},
+     .help = "Save a checkpoint every so many steps. 0: only at the end. The last step is always "
+             "saved."},
     {.name = "save_total_limit", .type = OPT_INT, AT(save_total_limit), .fallback = "3", .min = 0,
      .max = 1e6, .aliases = keep_names,
-     .help = "Keep this many newest checkpoints of the run and delete older ones; 0: keep all."},
+     .help = "Keep this many of the run's newest checkpoints and delete older ones. 0: keep all."},
     {.name = "save_rate", .type = OPT_RATE, AT(save_rate), .fallback = "auto", .min = 1,
      .max = 0x1p62, .flags = OPT_AUTO,
-     .help = "Cap on the rate at which a checkpoint is written while it trains, where no step "
-             "waits for it. auto: none; with the optimizer's state on disk, what that leaves of "
-             "the disk."},
+     .help = "Limit for how fast a checkpoint is written while training goes on and no step "
+             "waits for it. auto: no limit; with the optimizer's state on disk, what that leaves "
+             "of the disk's speed."},
     {.name = "save_dtype", .type = OPT_CHOICE, AT(save_dtype), .fallback = "fp32",
      .choices = plan_stored_dtypes, .aliases = save_dtype_names,
-     .help = "Weights of checkpoints, as transformers loads them. bf16: half the size, and the "
-             "exact weights stand beside the moments, so that resuming loses nothing."},
+     .help = "Type of the weights in checkpoints. bf16: half the size; the exact weights are "
+             "saved with the moments, so resuming loses nothing."},
 
     {.name = "plan", .type = OPT_TEXT, AT(plan), .value = "FILE", .group = "Plan and execution",
-     .help = "Plan made by 'atom plan'. Default: search one and cache it."},
+     .help = "Plan made by 'atom plan'. Default: find one and cache it."},
     {.name = "profile", .type = OPT_TEXT, AT(profile), .value = "FILE",
      .help = "Profile made by 'atom profile'. Default: measure and cache it."},
-    PLAN_ROW_RECOMPUTE(.help = "Whether sub-models run forward again before their backward, "
-                               "instead of keeping activations. auto: the plan decides."),
-    PLAN_ROW_UPDATES(.help = "Where AdamW runs. auto: on a CUDA card that holds the whole model "
-                             "and its state if that is faster, else on the host."),
+    PLAN_ROW_RECOMPUTE(.help = "Whether sub-models compute their forward pass again before their "
+                               "backward pass, instead of keeping activations. auto: the plan "
+                               "decides."),
+    PLAN_ROW_UPDATES(.help = "Where AdamW runs. auto: on a CUDA card, if it can hold the whole "
+                             "model with its state and is faster; else on the host."),
     {.name = "update_ahead", .type = OPT_CHOICE, AT(update_ahead), .fallback = "auto",
      .choices = aheads,
-     .help = "With the optimizer's state on disk: whether blocks are updated while backward runs, "
-             "before the gradient's norm is known, and the step is run again if it was clipped "
-             "after all; the same bits. auto: where that is faster, while no gradient comes near "
-             "max_grad_norm."},
+     .help = "With the optimizer's state on disk: whether weights are updated during the "
+             "backward pass, before the gradient's norm is known. If the gradient then has to be "
+             "clipped, the step is run again; the result is the same, bit for bit. auto: if that "
+             "is faster, and as long as no gradient comes near max_grad_norm."},
     {.name = "execute", .type = OPT_CHOICE, AT(execute), .fallback = "auto", .choices = executes,
-     .help = "Generated C or the interpreter; both give the same bits. auto: generated where a "
-             "compiler is installed."},
+     .help = "Run generated C code or the interpreter; the result is the same, bit for bit. "
+             "auto: generated, if a compiler is installed."},
     {.name = "trace", .type = OPT_TEXT, AT(trace), .value = "FILE",
-     .help = "Write every instruction with stream, start and end, for Perfetto or "
+     .help = "Write every instruction with its stream, start and end to FILE, for Perfetto or "
              "chrome://tracing."},
 
     PLAN_ROW_JSON(.flags = OPT_CLI_ONLY, .group = "Output",
-        .help = "Print a summary as one JSON object on stdout at the end."),
+        .help = "At the end print a summary to stdout as one JSON object."),
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .letter = 'q', .flags = OPT_CLI_ONLY,
      .help = "No progress lines."},
     {.name = "dry_run", .type = OPT_FLAG, AT(dry_run), .letter = 'n', .flags = OPT_CLI_ONLY,
-     .help = "Check everything, print the plan, train nothing."},
+     .help = "Check everything and print the plan, but do not train."},
     {.name = "print_config", .type = OPT_FLAG, AT(print_config), .flags = OPT_CLI_ONLY,
-     .help = "Print the configuration with the origin of each value, and stop."},
+     .help = "Print the configuration and where each value comes from, and stop."},
 };
 /* clang-format on */
 
@@ -271,21 +279,18 @@ const opt_command train_command = {
     .name = "train",
     .summary = "train a model through a memory budget",
     .description =
-        "Trains with AdamW, or with Muon and AdamW, on token shards. Where the model does not fit "
-        "in --device-memory, it is "
-        "cut "
-        "into sub-models that are swapped through the device while it computes; the result is the "
-        "same, bit for bit. Without --plan, the machine is profiled and a plan is made, and both "
-        "are "
-        "cached.\n"
-        "Every key is also a key of CONFIG.yml; the command line wins. SIZE takes KiB, MiB, GiB "
-        "(powers of two) and kB, MB, GB (powers of ten). The first interrupt finishes the step and "
-        "saves.",
+        "Trains on token shards with AdamW, or with Muon and AdamW. If the model does not fit in "
+        "--device-memory, it is cut into sub-models that are swapped through the device while it "
+        "computes; the result is the same, bit for bit. Without --plan, the machine is profiled, "
+        "a plan is made, and both are cached.\n"
+        "Every option can also be a key of CONFIG.yml; the command line wins. SIZE takes KiB, "
+        "MiB, GiB (powers of two) and kB, MB, GB (powers of ten). The first Ctrl-C finishes the "
+        "step and saves.",
     .examples = "# the whole model through 512 MiB of device memory\n"
                 "atom train --data data/ -o run/ --device-memory 512MiB --max-steps 200\n"
                 "# what 4-bit activations on two links between hosts would cost the model\n"
                 "atom train --data data/ -o run/ --compress-boundaries int4 --at 4,8\n"
-                "# go on where an earlier run stopped\n"
+                "# continue where an earlier run stopped\n"
                 "atom train config.yml --resume-from-checkpoint auto\n",
     .positional = "[CONFIG.yml]",
     .positional_max = 1,
@@ -336,28 +341,28 @@ static atom_status check_idle(const idle_key *keys, size_t n, const opt_parsed *
 
 static atom_status check_effects(const train_config *c, const opt_parsed *parsed)
 {
-    static const char settled[] = "the plan has settled it; plan again with it, or leave it out",
-                      memory[] = "optimizer_state is memory, so that nothing is on disk; leave it "
+    static const char settled[] = "the plan file already decides it; make a new plan with it, or "
+                                  "leave it out",
+                      memory[] = "with optimizer_state memory nothing is kept on disk; leave it "
                                  "out";
     bool muon = c->optimizer == GRAPH_MUON;
     bool in_memory = c->optimizer_state == PLAN_STATE_IN_MEMORY;
     const idle_key keys[] = {
         {c->lr_scheduler == TRAIN_CONSTANT, c->min_lr_ratio >= 0, "min_lr_ratio",
-         "lr_scheduler constant stays at learning_rate to the end; leave it out"},
+         "with lr_scheduler constant the rate stays at learning_rate to the end; leave it out"},
         {c->lr_scheduler != TRAIN_WSD, fabs(c->decay_ratio - 0.2) > 1e-12, "decay_ratio",
-         "only lr_scheduler wsd has a decay of its own; leave it out"},
+         "only lr_scheduler wsd uses it; leave it out"},
         {c->eval_steps == 0, false,
          "eval_batches", /* of a file whose eval_steps the line sets to 0 */
-         "eval_steps is 0, so that nothing is evaluated; leave it out, or set eval_steps"},
+         "eval_steps is 0, so nothing is evaluated; leave it out, or set eval_steps"},
         {in_memory, c->store != STORE_AUTO, "store", memory},
         {in_memory, c->store_dir != NULL, "store_dir", memory},
         {in_memory, c->update_ahead != TRAIN_AHEAD_AUTO, "update_ahead", memory},
         {!(c->max_grad_norm > 0), c->update_ahead != TRAIN_AHEAD_AUTO, "update_ahead",
-         "max_grad_norm is 0, so that no update waits for a norm; leave it out"},
-        {c->dry_run, c->trace != NULL, "trace",
-         "a dry run makes no step that could be written down; leave it out"},
+         "max_grad_norm is 0, so no update waits for the norm; leave it out"},
+        {c->dry_run, c->trace != NULL, "trace", "a dry run makes no steps to write; leave it out"},
         {!muon, fabs(c->muon_momentum - 0.95) > 1e-12, "muon_momentum",
-         "only optimizer: muon has it; leave it out"},
+         "only optimizer: muon uses it; leave it out"},
         {c->plan, c->host_memory, "host_memory", settled},
         {c->plan, c->recompute >= 0, "recompute", settled},
         {c->plan, c->optimizer_state != PLAN_STATE_FREE, "optimizer_state", settled},

@@ -178,16 +178,16 @@ class Chat(tool.Case):
             return done
         self.assertEqual(say("qwertz\nasdfgh\n").stdout.count(ANSWER), 2)
         self.assertNotIn(">", say("qwertz\n").stderr)
-        self.assertIn("had no message", say("", code=2).stderr)
+        self.assertIn("no message on standard input", say("", code=2).stderr)
         self.assertIn("sees 96 at a time", say("x" * 120 + "\n", code=2).stderr)
         self.assertIn("it needs --prompt", say("qwertz\n", "--json", code=2).stderr)
         self.assertIn("--top-k would have no effect", say("qwertz\n", "--top-k", "3", code=2).stderr)
-        self.fails(2, "generate", "--model", model, "--template", "plain", says="--template goes with --chat")
+        self.fails(2, "generate", "--model", model, "--template", "plain", says="--template works only with --chat")
 
     def converse(self, model):
         """A conversation on a terminal of its own."""
         with Terminal(tool.ATOM, ["generate", "--model", model, "--chat", "--temperature", "0"], self.env) as t:
-            self.assertIn("Ctrl-D leaves", t.until("> "))
+            self.assertIn("Ctrl-D quits", t.until("> "))
             self.assertIn(ANSWER, t.say("qwertz"))
             self.assertIn("no such command", t.say("/what"))
             self.assertIn("sees 96 at a time", t.say("x" * 120))  # refused, and the conversation goes on
@@ -196,7 +196,7 @@ class Chat(tool.Case):
             t.say("/reset")
             self.assertIn(ANSWER, t.say("qwertz"))  # as at first
             t.write(b"half a li\x03")
-            self.assertIn("Ctrl-D leaves", t.until("> "))
+            self.assertIn("Ctrl-D quits", t.until("> "))
             self.assertIn(ANSWER, t.say("qwertz"))
             t.write(b"\x04")
             self.assertEqual(t.wait(), 0)

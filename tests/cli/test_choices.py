@@ -121,7 +121,7 @@ class Choices(tool.Case):
                          r".*, .* tokens/s in sequences of 64\n\Z")
         shown = self.ok(*args, "--limit", 1, "--sequence-len", 12).out
         self.assertIn("acc 1.0000, acc_norm 1.0000 (1 question)\n", shown)
-        self.assertIn("; 1 context did not fit and lost the beginning\n", shown)
+        self.assertIn("; 1 context did not fit and lost its beginning\n", shown)
         self.assertRegex(self.ok(*args, "--limit", 40, "--sequence-len", 12).out, "; 40 contexts did not fit")
 
     def test_terminal(self):

@@ -285,9 +285,9 @@ class Lora(tool.Case):
         self.assertNotEqual(host["whole"], host["adapters"])
         self.train(self.base, "planned", *lora, "--plan", "adapters-plan.json", "--max-steps", 1)
         self.train(self.base, "other", *lora, "--plan", "whole-plan.json", "--max-steps", 1, run=self.refused)
-        self.fails(2, "plan", "--profile", "whole.json", *lora, says="already sets lora_r")
+        self.fails(2, "plan", "--profile", "whole.json", *lora, says="already decides lora_r")
         for key, value in ("--lora-dropout", 0.1), ("--dtype", "bf16"), ("--sequence-len", 16), ("--micro-batch-size", 1):
-            self.fails(2, "plan", "--profile", "whole.json", key, value, says="already sets " + key[2:].replace("-", "_"))
+            self.fails(2, "plan", "--profile", "whole.json", key, value, says="already decides " + key[2:].replace("-", "_"))
         for command in ("plan", "--device-spec", "rtx-4090"), ("profile", "--device-spec", "rtx-4090"), ("profile",):
             self.fails(2, *command, *shape, "--lora-alpha", 8, says="lora_alpha has no effect without lora_r")
 

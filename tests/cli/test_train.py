@@ -230,7 +230,7 @@ class Bench(TrainCase):
             self.assertIn("ceiling", self.ok("bench", what, *size, "--rounds", 1).out)
         self.fails(2, "bench", "adam", says="did you mean 'adamw'")
         for what, key in ("adamw", "--model"), ("copy", "--steps"), ("train", "--rounds"), ("disk", "--params"), ("plan", "--steps"):
-            self.fails(2, "bench", what, key, 2000, says=f"bench {what} does not read {key[2:]}")
+            self.fails(2, "bench", what, key, 2000, says=f"bench {what} does not use {key[2:]}")
 
     def test_train(self):
         args = ["bench", "train", "--model", self.config, *BATCH, "--steps", 3, "--device-memory", "3MiB"]

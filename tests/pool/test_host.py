@@ -180,7 +180,7 @@ class Host(Members):
     def test_refusals(self):
         self.joined("a")
         self.fails(2, "host", "run", "box", says="there is no box/pools.yml")
-        self.fails(2, "host", "status", "box", says="no atom host ever ran")
+        self.fails(2, "host", "status", "box", says="atom host never ran with")
 
         def wrong(text, *says):
             self.write(os.path.join("box", "pools.yml"), text)

@@ -23,90 +23,96 @@ static const opt_choice transports[] = {{"gate", BENCH_GATE}, {"plain", BENCH_PL
 
 /* clang-format off */
 static const opt_spec specs[] = {
-    PLAN_ROW_DTYPE(.help = "auto: bf16 where the processor has it natively, else fp32."),
-    PLAN_ROW_MOMENTS_DTYPE(.help = "adamw, train: the dtype of Adam's moments."),
+    PLAN_ROW_DTYPE(.help = "auto: bf16 if the processor supports it natively, else fp32."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "adamw, train: the type of Adam's moments."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     {.name = "rounds", .type = OPT_INT, AT(rounds), .fallback = "auto", .min = 1, .max = 10000,
      .flags = OPT_AUTO,
-     .help = "Passes of each kind, in turn; the median counts. auto: 9; allreduce: 3, after one to "
-             "warm up."},
+     .help = "How often each thing is measured; the median counts. auto: 9; allreduce: 3, after "
+             "one round to warm up."},
     {.name = "params", .type = OPT_INT, AT(params), .fallback = "64000000", .min = 1000,
-     .max = 1e12, .group = "adamw", .help = "Parameters to update."},
+     .max = 1e12, .group = "adamw", .help = "Number of parameters to update."},
     {.name = "bytes", .type = OPT_SIZE, AT(bytes), .fallback = "256MiB", .min = 4096, .max = 0x1p40,
      .group = "copy, disk, codec and allreduce",
-     .help = "Size of one copy; of the file; of the fp32 vector."},
+     .help = "Size of one copy, of the file, or of the fp32 vector."},
     {.name = "dir", .type = OPT_TEXT, AT(dir), .fallback = ".", .value = "DIR",
-     .help = "disk: where the file goes for the time of the test."},
+     .help = "disk: where to put the file during the test."},
     PLAN_ROW_MODEL(.fallback = "gpt2-124m", .group = "matmul, plan and train",
-        .help = "Whose linear layers, what to plan, or what to train from random weights on random "
-                "tokens. plan: default: every preset."),
+        .help = "The model: its linear layers are measured (matmul), it is planned (plan; "
+                "default: every preset), or trained from random weights on random tokens (train)."),
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences per micro-batch."),
     PLAN_ROW_SEQUENCE_LEN(.fallback = "256", .help = "Tokens per sequence."),
     PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(.fallback = "1", .help = "train: micro-batches per step."),
     {.name = "device", .type = OPT_TEXT, AT(device), .fallback = "cpu", .value = "cpu|cuda[:N]",
-     .help = "copy and train: what computes."},
+     .help = "copy and train: the device that computes."},
     {.name = "steps", .type = OPT_INT, AT(steps), .fallback = "5", .min = 2, .max = 1e6,
      .help = "train: steps per run."},
-    PLAN_ROW_DEVICE_MEMORY(.help = "train: also train under this cap, and say what swapping costs."),
+    PLAN_ROW_DEVICE_MEMORY(.help = "train: also train with this limit of device memory, and say "
+                                   "what swapping costs."),
     {.name = "only", .type = OPT_CHOICE, AT(only), .fallback = "both", .choices = only_names,
-     .help = "train: leave out one of the two runs, for a model that is larger than the device."},
+     .help = "train: do only one of the two runs, for a model that is larger than the device."},
     PLAN_ROW_RECOMPUTE(.help = "train: as in 'atom train'."),
-    PLAN_ROW_OPTIMIZER_STATE(.help = "train: as in 'atom train'. memory: fails where it does not "
+    PLAN_ROW_OPTIMIZER_STATE(.help = "train: as in 'atom train'. memory: fails if it does not "
                                      "fit."),
     PLAN_ROW_UPDATES(.help = "train: as in 'atom train'."),
-    PLAN_ROW_LINK_BANDWIDTH(.help = "copy and train: throttle of the link."),
+    PLAN_ROW_LINK_BANDWIDTH(.help = "copy and train: slow the link down to this rate."),
     {.name = "peers", .type = OPT_INT, AT(peers), .fallback = "8", .min = 2, .max = 32,
-     .group = "allreduce", .help = "Members, each a process in a network namespace of its own."},
+     .group = "allreduce", .help = "Number of members; each is a process in its own network "
+                                   "namespace."},
     {.name = "codec", .type = OPT_CHOICE, AT(codec), .fallback = "fp32", .choices = codecs,
      .help = "What travels."},
     {.name = "rate", .type = OPT_NUMBER, AT(rate), .fallback = "auto", .min = 0.1, .max = 1e6,
      .flags = OPT_AUTO, .value = "MBIT",
-     .help = "Rate of every peer's link, up and down. auto: as fast as it goes."},
+     .help = "Rate of every peer's link, up and down. auto: as fast as possible."},
     {.name = "slow", .type = OPT_NUMBER, AT(slow), .fallback = "auto", .min = 0.1, .max = 1e6,
-     .flags = OPT_AUTO, .value = "MBIT", .help = "Rate of the last peer's link instead."},
+     .flags = OPT_AUTO, .value = "MBIT", .help = "Another rate for the last peer's link."},
     {.name = "rtt", .type = OPT_NUMBER, AT(rtt), .fallback = "auto", .min = 0.1, .max = 10000,
      .flags = OPT_AUTO, .value = "MS",
-     .help = "Round trip between peers, where the kernel can delay packets."},
+     .help = "Round trip time between peers; needs a kernel that can delay packets."},
     {.name = "transport", .type = OPT_CHOICE, AT(transport), .fallback = "gate",
-     .choices = transports, .help = "plain: bare nanomsg, to see what the gate costs."},
+     .choices = transports, .help = "plain: nanomsg without encryption, to see what the gate "
+                                    "costs."},
     {.name = "streams", .type = OPT_INT, AT(streams), .fallback = "auto", .min = 1, .max = 16,
      .flags = OPT_AUTO,
-     .help = "Streams of parts per pair of peers. auto: 2; 1 where four or more peers share a "
+     .help = "Data streams between each pair of peers. auto: 2; 1 if four or more peers share a "
              "link."},
     {.name = "strangers", .type = OPT_INT, AT(strangers), .fallback = "auto", .min = 1,
      .max = 100000, .flags = OPT_AUTO,
-     .help = "Connections per second of a host without a ticket, in every second round: garbage, "
-             "slow ones, ones that close at once. Needs the gate. auto: none."},
+     .help = "In every second round, a host without a ticket opens this many connections per "
+             "second, which send garbage, are slow, or close at once. Needs the gate. auto: none."},
     {.name = "addresses", .type = OPT_TEXT, AT(addresses), .value = "HOST:PORT,...",
-     .help = "One peer here, the others on the hosts that run the same command with another "
-             "--self. The same list everywhere, numeric. --rate: what the links have."},
+     .help = "Run one peer here and the others on other hosts, where the same command runs with "
+             "another --self. Numeric addresses; give the same list everywhere. --rate then says "
+             "how fast the links are."},
     {.name = "self", .type = OPT_INT, AT(self), .fallback = "auto", .min = 0, .max = 31,
-     .flags = OPT_AUTO, .help = "With --addresses: which of them is this host, from 0."},
+     .flags = OPT_AUTO, .help = "With --addresses: which of them is this host, counted from 0."},
     {.name = "secret", .type = OPT_TEXT, AT(secret), .value = "WORDS",
-     .help = "With --addresses: whoever knows this secret takes part. The same everywhere."},
+     .help = "With --addresses: a secret that all hosts of the test share."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 /* clang-format on */
 
 static const opt_command options = {
     .name = "bench",
-    .summary = "measure rates beside their ceilings: adamw, allreduce, codec, copy, disk, matmul, "
-               "plan, train",
+    .summary = "measure speeds and compare them with the best possible: adamw, allreduce, codec, "
+               "copy, disk, matmul, plan, train",
     .description =
-        "adamw: host AdamW beside a STREAM triad.\n"
-        "allreduce: members of a pool average a vector over shaped links, beside what the links "
-        "allow.\n"
-        "codec: what a pool's member does with bytes (encode, sum, hash, seal), and what each "
-        "codec "
-        "of 'atom train --compress-boundaries' takes there and back, beside a memory copy; the "
-        "cores that 1 Gbit/s takes.\n"
-        "copy: copies between host and device beside a plain memory copy.\n"
-        "disk: the disk tier's store, by each way to the kernel, beside fio.\n"
-        "matmul: the linear layers of a model beside the processor's raw multiply-add rate.\n"
-        "plan: how long 'atom plan' takes over a grid of models, devices, dtypes, micro-batches "
-        "and budgets; the slowest is named. With --model, all rows of that model.\n"
-        "train: whole steps beside the time of their matmuls alone; with --device-memory, "
-        "swapped beside resident.",
+        "adamw: AdamW on the host, compared with a STREAM triad.\n"
+        "allreduce: members of a pool average a vector over links of limited speed, compared "
+        "with what the links allow.\n"
+        "codec: what a member of a pool does with bytes (encode, sum, hash, encrypt) and how "
+        "long each codec of 'atom train --compress-boundaries' takes to encode and decode, "
+        "compared with a memory copy; also how many cores 1 Gbit/s needs.\n"
+        "copy: copies between host and device, compared with a plain memory copy.\n"
+        "disk: the store for state on disk, with each interface of the kernel, compared with "
+        "fio.\n"
+        "matmul: the linear layers of a model, compared with the processor's raw multiply-add "
+        "rate.\n"
+        "plan: how long 'atom plan' takes for many combinations of models, devices, dtypes, "
+        "micro-batches and budgets; names the slowest. With --model: all combinations for that "
+        "model, one per line.\n"
+        "train: whole steps, compared with the time of their matmuls alone; with --device-memory "
+        "also swapped steps, compared with resident ones.",
     .examples = "atom bench adamw\n"
                 "atom bench allreduce --peers 8 --bytes 64MiB --rate 100\n"
                 "# on the second of two hosts; the other one: --self 0\n"
@@ -222,7 +228,7 @@ static atom_status check_options(const char *what, const opt_parsed *parsed)
         const char *name = options.specs[i].name;
         snprintf(word, sizeof word, " %s ", name);
         if (strcmp(name, "json") != 0 && opt_given(&options, parsed, name) && !strstr(reads, word))
-            return atom_fail(ATOM_E_USAGE, "bench %s does not read %s; leave it out", what, name);
+            return atom_fail(ATOM_E_USAGE, "bench %s does not use %s; leave it out", what, name);
     }
     return ATOM_OK;
 }
@@ -257,7 +263,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         const char *near = atom_did_you_mean(what, whats, 8);
         st = atom_fail(
             ATOM_E_USAGE,
-            "no bench '%s'; there are adamw, allreduce, codec, copy, disk, matmul, plan and "
+            "there is no bench '%s', only adamw, allreduce, codec, copy, disk, matmul, plan and "
             "train%s%s%s",
             what, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
     }

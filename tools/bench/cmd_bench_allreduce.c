@@ -46,17 +46,18 @@ static atom_status plan_hosts(const bench_values *v, allreduce_plan *p)
     p->given = true;
     p->peers = 0;
     if (v->rtt > 0 || v->strangers > 0)
-        return atom_fail(ATOM_E_USAGE, "allreduce: --rtt and --strangers are for peers on this "
-                                       "host, not with --addresses");
+        return atom_fail(ATOM_E_USAGE, "allreduce: --rtt and --strangers work only with all "
+                                       "peers on this host; leave them out, or leave --addresses "
+                                       "out");
     if (!v->secret || strlen(v->secret) < 8 || v->self < 0)
         return atom_fail(ATOM_E_USAGE, "allreduce: --addresses needs --self N (which of them is "
-                                       "this host, from 0) and --secret (at least 8 letters)");
+                                       "this host, counted from 0) and --secret (at least 8 "
+                                       "letters)");
     while (*at) {
         size_t n = strcspn(at, ",");
         if (n == 0 || n >= ALLREDUCE_ADDRESS_BYTES || p->peers == ALLREDUCE_PEERS_MAX)
             return atom_fail(ATOM_E_USAGE,
-                             "allreduce: --addresses: 2 to %d of HOST:PORT, with "
-                             "commas between them",
+                             "allreduce: --addresses takes 2 to %d HOST:PORT, separated by commas",
                              ALLREDUCE_PEERS_MAX);
         memcpy(p->address[p->peers], at, n);
         ATOM_TRY(gsp_address_parse(p->address[p->peers++], &parsed));
@@ -94,7 +95,7 @@ static atom_status plan_make(const bench_values *v, allreduce_plan *p)
     if (p->rounds > ALLREDUCE_ROUNDS_MAX)
         return atom_fail(ATOM_E_USAGE, "allreduce: at most %d rounds", ALLREDUCE_ROUNDS_MAX);
     if (v->strangers > 0 && (!p->gate || p->peers == ALLREDUCE_PEERS_MAX))
-        return atom_fail(ATOM_E_USAGE, "allreduce: strangers meet the gate of at most %d peers",
+        return atom_fail(ATOM_E_USAGE, "allreduce: --strangers works with at most %d peers",
                          ALLREDUCE_PEERS_MAX - 1);
     p->strangers_per_second = v->strangers > 0 ? (double)v->strangers : 0;
     for (uint32_t i = 0; i < p->peers + (v->strangers > 0); i++)

@@ -232,7 +232,7 @@ atom_status bench_train_run(const bench_values *v)
     file_model model = {0};
     atom_status st = ATOM_OK;
     if (v->only == BENCH_CAPPED && !v->device_memory)
-        return atom_fail(ATOM_E_USAGE, "only: capped needs device_memory");
+        return atom_fail(ATOM_E_USAGE, "--only capped needs --device-memory");
     if (!mkdtemp(dir))
         return atom_fail(ATOM_E_RUNTIME, "cannot make a directory in /tmp");
     ATOM_TRY_CLEAN(file_model_resolve(v->model, &model));

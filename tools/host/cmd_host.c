@@ -14,38 +14,40 @@ typedef struct run_values {
 /* clang-format off */
 static const opt_spec run_specs[] = {
     {.name = "quiet", .type = OPT_FLAG, .offset = offsetof(run_values, quiet),
-     .help = "No progress of the pool that computes."},
+     .help = "Do not show the progress of the pool that computes."},
 };
 /* clang-format on */
 
 static const char TURNS[] =
-    "One pool computes at a time, in turns: who has computed least, per unit of its share, is "
-    "next. "
-    "A turn ends behind a version that this box contributed to; then it says goodbye, so that "
-    "nobody "
-    "waits for it, and comes back in its next turn as the same member. What is in each "
-    "membership's "
-    "own host.yml (name, addresses, limits) still holds. A pool that fails is tried again after 30 "
-    "s, then ever later, and the others compute meanwhile; one that is done leaves its share to "
-    "the "
-    "others.\n\n"
-    "FILE, pools.yml, lists the pools; paths are relative to it:\n\n"
-    "    slice_seconds: auto       # of a turn; auto: 10 min, or 20 times what a switch costs\n"
-    "    hours: 22:00-07:00        # of the box; left out: always\n"
+    "The pools take turns: one computes at a time, and the next is always the one that has "
+    "computed least for its share. A turn ends after a version that this box contributed to. The "
+    "box then says goodbye to that pool, so that nobody waits for it, and comes back in the next "
+    "turn as the same member. The settings in each membership's own host.yml (name, addresses, "
+    "limits) still apply. A pool that fails is tried again after 30 s, and after further "
+    "failures it waits longer; the others compute meanwhile. A pool that is done leaves its "
+    "share to the others.\n"
+    "\n"
+    "FILE, pools.yml, lists the pools; paths are relative to it:\n"
+    "\n"
+    "    slice_seconds: auto       # length of a turn; auto: 10 min, or 20 times what a switch "
+    "costs\n"
+    "    hours: 22:00-07:00        # when this box computes; default: always\n"
     "    pools:\n"
-    "      - dir: friends          # what `atom pool join -o` or `pool create -o` made\n"
+    "      - dir: friends          # the directory of `atom pool join -o` or `atom pool create "
+    "-o`\n"
     "        share: 2              # default 1\n"
     "      - dir: cats\n"
-    "        ticket: cats.txt      # joined where dir holds no membership yet\n"
-    "        hours: 00:00-06:00    # of this pool\n"
-    "        name: meow            # default: the last part of dir\n\n"
-    "What was used is remembered in `host-state` beside FILE.";
+    "        ticket: cats.txt      # used to join if dir holds no membership yet\n"
+    "        hours: 00:00-06:00    # when this pool may compute\n"
+    "        name: meow            # default: the last part of dir\n"
+    "\n"
+    "How much each pool has computed is remembered in `host-state` beside FILE.";
 
 static const opt_command run_options = {
     .name = "host run",
-    .summary = "take part in several pools with one box, by shares",
+    .summary = "take part in several pools with one box, each with its share of the time",
     .description = TURNS,
-    .examples = "# the pools.yml of this directory\n"
+    .examples = "# uses pools.yml in this directory\n"
                 "atom host run\n"
                 "atom host run box/pools.yml\n"
                 "# as a service: tools/atom-host@.service\n",
@@ -107,7 +109,7 @@ static atom_status ask(const opt_parsed *parsed, const char *request, json_t **a
     if (!state)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     if (!atom_path_is_dir(state))
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "no atom host ever ran from %s", file));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "atom host never ran with %s", file));
     ATOM_TRY_CLEAN(gsp_control_ask(state, request, 15, &text));
     *answer = json_loads(text, 0, NULL);
     if (!json_is_true(json_object_get(*answer, "ok"))) {
@@ -162,19 +164,21 @@ static void show(const json_t *s)
         cost = number_of(p, "switch_s") > cost ? number_of(p, "switch_s") : cost;
         turn = number_of(p, "turn_s") > turn ? number_of(p, "turn_s") : turn;
     }
-    cli_print("\na turn lasts at least %s", cli_duration(turn));
+    cli_print("\n"
+              "a turn takes at least %s",
+              cli_duration(turn));
     if (cost > 0)
-        cli_print("; a switch costs up to %s, as measured: %.1f %% of it", cli_seconds(cost),
+        cli_print("; switching took up to %s here, %.1f %% of that", cli_seconds(cost),
                   100 * cost / turn);
     cli_print("\n");
 }
 
 static const opt_command status_options = {
     .name = "host status",
-    .summary = "show the pools of a box: whose turn it is, what each got",
+    .summary = "show the pools of a box: whose turn it is, and how much time each got",
     .description =
-        "Asks the host that runs from FILE. `due` is what the shares say, `got` what was "
-        "really computed since the beginning.",
+        "Asks the atom host that runs with FILE. `due` is each pool's part according to the "
+        "shares, `got` its part of what was really computed since the beginning.",
     .examples = "atom host status\natom host status box/pools.yml --json\n",
     .positional = "[DIR|FILE]",
     .positional_max = 1,
@@ -195,7 +199,7 @@ static atom_status status(void *values, const opt_parsed *parsed)
 
 static const opt_command stop_options = {
     .name = "host stop",
-    .summary = "end a host: the pool that computes saves, and nothing else starts",
+    .summary = "stop atom host: the pool whose turn it is saves, and no other starts",
     .examples = "atom host stop\n",
     .positional = "[DIR|FILE]",
     .positional_max = 1,
