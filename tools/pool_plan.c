@@ -86,8 +86,8 @@ static const char *why_idle(const plan_pool *p, const place_candidate *c, uint32
         &p->kinds[c->mode == PLACE_GRADIENTS ? PLAN_POOL_GRADIENTS : PLAN_POOL_PARAMETERS]
                  [p->hosts[host].kind];
     if (c->mode == PLACE_STAGES)
-        return "it is left over when hosts are shared out evenly";
-    return kind->whole ? "with it everybody would be slower" : kind->whole_why;
+        return "the stages divide the hosts evenly, and this one is left over";
+    return kind->whole ? "the others are faster without it" : kind->whole_why;
 }
 
 /* The hosts of one way; those that are alike share a row. */
@@ -140,9 +140,10 @@ static void print_delay(const plan_pool *p)
     const place_candidate *c = &p->delayed;
     if (delay_pays(p))
         cli_print(
-            "delayed_updates   true beside sync: gradients: %u hosts, %s tokens/s, a step in "
-            "%s; gradients move\n                  while the next step is computed, and learn "
-            "less at high learning rates\n",
+            "delayed_updates   true, with sync: gradients: %u hosts, %s tokens/s, a step in %s; "
+            "gradients are sent\n"
+            "                  while the next step is computed; it learns less at high learning "
+            "rates\n",
             c->n_used, cli_count(c->tokens_per_second), cli_seconds(c->step_seconds));
 }
 
@@ -154,17 +155,20 @@ static void print_advice(const plan_pool *p)
     while (best && first + 1 < p->net->n && best->stage[first] == PLACE_UNUSED)
         first++;
     if (!best)
-        cli_print("recommended       nothing: atom cannot train this model with these hosts\n");
+        cli_print("recommended       nothing; atom cannot train this model with these hosts\n");
     else if (best->n_used == 1)
-        cli_print("recommended       no pool: %s trains it alone\n", p->hosts[first].name);
+        cli_print("recommended       no pool; %s should train it alone\n", p->hosts[first].name);
     else if (p->recommended == PLACE_GRADIENTS)
-        cli_print("recommended       sync: gradients, which learns what one trainer learns%s\n",
-                  best->n_used < p->net->n ? "; not everybody takes part" : "");
+        cli_print("recommended       sync: gradients, which learns as well as one trainer%s\n",
+                  best->n_used < p->net->n ? "; not all hosts take part" : "");
     else
-        cli_print("recommended       sync: parameters, sync_steps: %u; averaging takes %s and %s;\n"
-                  "                  the same tokens teach less than with summed gradients\n",
+        cli_print("recommended       sync: parameters, sync_steps: %u; averaging takes %s and "
+                  "%s;\n"
+                  "                  it learns less from the same tokens than summed gradients\n",
                   w->sync_steps, cli_seconds(w->sync_seconds),
-                  w->hidden ? "hides behind the steps" : "is not hidden: a faster line would help");
+                  w->hidden ? "is hidden behind the steps"
+                            : "is not hidden: faster connections "
+                              "would help");
     print_delay(p);
     if (s->possible)
         cli_print("stages            atom cannot train in stages yet; this row is a prediction%s\n",
@@ -180,7 +184,7 @@ static void print_changes(const plan_pool *p)
     double now = p->way[p->changes_of].tokens_per_second;
     char way[64];
     way_text(&p->way[p->changes_of], way, sizeof way);
-    cli_print("one change, all else the same, for %s:\n", way);
+    cli_print("with one change and everything else the same, for %s:\n", way);
     for (uint32_t i = 0; i < p->n_changes; i++) {
         const plan_pool_outcome *o = &p->changes[i];
         if (o->possible)
@@ -197,7 +201,7 @@ static void print_text(const plan_pool *p)
     const plan_pool_file *f = p->file;
     int32_t told = p->recommended >= 0 ? p->recommended : p->changes_of;
     char way[64];
-    cli_print("%s, %s, steps of %s tokens in %u micro-batches of %lld x %lld, %s on the wire\n",
+    cli_print("%s, %s, steps of %s tokens in %u micro-batches of %lld x %lld, sent as %s\n",
               g->name, atom_dtype_name(g->dtype), cli_count((double)f->step_tokens),
               p->problem.micro_batches, (long long)g->micro_batch, (long long)g->sequence,
               plan_pool_codec_name(f->codec));

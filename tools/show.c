@@ -184,12 +184,12 @@ static void show_micro_batches(const part_plan *plan)
         return;
     }
     if (plan->most_tokens_per_second <= 0) {
-        cli_print(plan->in_place ? "; nothing is loaded, so any number will do\n" : "\n");
+        cli_print(plan->in_place ? "; nothing has to be loaded, so any number is fine\n" : "\n");
         return;
     }
     char nearly[32];
     snprintf(nearly, sizeof nearly, "%s", cli_count(plan->recommended_tokens_per_second));
-    cli_print("; %u is the smallest number that gets %.0f %% of what any number gets: about\n"
+    cli_print("; %u is the smallest number that reaches %.0f %% of the best speed: about\n"
               "                  %s of %s tokens/s\n",
               plan->recommended_micro_batches, 100 * PART_NEARLY_ALL, nearly,
               cli_count(plan->most_tokens_per_second));
@@ -208,8 +208,9 @@ static void show_prediction(const part_plan *plan, const graph *g)
     cli_print("  bound by        %s\n", part_bound_name(plan->bound));
     if (!plan->simulated && plan->least_step_seconds > 0)
         cli_print(
-            "  estimated       the step is too long to run in virtual time; no plan takes less "
-            "than %s, so\n                  this one is at most %.1f %% from the best\n",
+            "  estimated       the step is too long to simulate; no plan can take less than %s, "
+            "so\n"
+            "                  this one is at most %.1f %% slower than the best\n",
             cli_seconds(plan->least_step_seconds),
             100 * (plan->predicted_step_seconds / plan->least_step_seconds - 1));
     show_micro_batches(plan);
@@ -264,6 +265,6 @@ void show_memory(const gen_lowered *low, const part_plan *plan)
     show_space(low, SWAP_HOST, " host", low->host_bytes);
     uint64_t spare = part_spare_bytes(plan, low->layout.trained);
     if (spare)
-        cli_print("  %-26s %10s  beside it, while a checkpoint is written\n", "spare for snapshots",
-                  cli_size(spare));
+        cli_print("  %-26s %10s  in addition, while a checkpoint is written\n",
+                  "spare for snapshots", cli_size(spare));
 }

@@ -60,7 +60,9 @@ static void print_text(const graph *g, const part_profile *profile, const part_p
     } else {
         cli_print("fits              no: %s\n", refused);
     }
-    cli_print(w->n ? "one change, all else the same:\n" : "no change was found to plan\n");
+    cli_print(w->n ? "with one change and everything else the same:\n"
+                   : "there is no change to "
+                     "try\n");
     for (uint32_t i = 0; i < w->n; i++)
         print_change(&w->changes[i], now.tokens_per_second);
 }

@@ -56,9 +56,9 @@ class Basics(tool.Case):
         self.fails(2, "help", "nothing", says="unknown command")
 
     def test_what_nothing_reads_is_refused(self):
-        for words, says in ((("pool", "status", "--seconds", 3), "--seconds goes with --watch"),
-                            (("pool", "selftest", "--bytes", "1MiB"), "--bytes goes with --via"),
-                            (("pool", "selftest", "--minutes", 3), "--minutes goes with --serve"),
+        for words, says in ((("pool", "status", "--seconds", 3), "--seconds works only with --watch"),
+                            (("pool", "selftest", "--bytes", "1MiB"), "--bytes works only with --via"),
+                            (("pool", "selftest", "--minutes", 3), "--minutes works only with --serve"),
                             (("profile", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--threads", 2),
                              "--threads would have no effect"),
                             (("export", "--model", "m", "-o", "g", "--max_shard_size", "1GB"),

@@ -107,13 +107,13 @@ class Status(tool.Case):
 
     def test_questions_that_were_not_answered(self):
         text, said = self.answer(unanswered=139)
-        self.assertIn("4 refused messages and strangers; 139 questions of members that ask too often left unanswered",
+        self.assertIn("4 messages and connections of strangers refused; 139 questions left unanswered because members ask too often",
                       text)
         self.assertEqual(said["unanswered"], 139)
 
     def test_nothing_is_said_of_none(self):
         text, said = self.answer(unanswered=0)
-        self.assertIn("4 refused messages and strangers\n", text)
+        self.assertIn("4 messages and connections of strangers refused\n", text)
         self.assertEqual(said["unanswered"], 0)
 
 

@@ -135,7 +135,7 @@ class PoolMemory(test_pool_train.Members):
         self.assertFalse(room["anchor_on_disk"])
         self.assertGreater(room["host_bytes"], 3 * room["least_host_bytes"])
         self.assertGreater(room["disk_bytes"], room["joiner_bytes"])
-        self.assertIn("with its anchor on disk", self.ok(*create).out)
+        self.assertIn("with its anchor (the weights last agreed on) on disk", self.ok(*create).out)
         more = self.write("disk.yml", "optimizer_state: disk\n" + RUN.format(steps=10, codec="int8"))
         disk = self.ok("pool", "create", "--config", more, *create[4:], "--json").json()["room"]
         self.assertTrue(disk["anchor_on_disk"])

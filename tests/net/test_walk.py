@@ -161,7 +161,7 @@ class Walk(unittest.TestCase):
         self.all_there(3, first, second, last)
         # One leaves, and goes on alone with the very words it was told.
         self.ok(friend, say["leave"])
-        alone = re.search(r"on alone: (atom train .*)", self.ends(second, 0)).group(1)
+        alone = re.search(r"continue alone: (atom train .*)", self.ends(second, 0)).group(1)
         self.assertRegex(self.section, "`" + re.sub(r"checkpoint-\d+", r"checkpoint-\\d+", alone).replace("data", "data/?"))
         self.ok(friend, alone + " --max-steps 2 --sequence-len 32 --micro-batch-size 2 --eval-steps 0 --quiet")
         self.all_there(2, first, last)

@@ -187,7 +187,7 @@ static void read_from_file_or_itself(void **state)
     test_must(gsp_ticket_read(path, got));
     assert_string_equal(got, text);
     char *said =
-        atom_format("the ticket for others, who join with x-atom1- it:\n\n  %s\n\nsaved\n", text);
+        atom_format("to join, others run x-atom1- and paste this ticket:\n\n  %s\n\nsaved\n", text);
     test_must(
         atom_file_write(path, said, strlen(said))); /* what pool create prints, kept in a file */
     test_must(gsp_ticket_read(path, got));

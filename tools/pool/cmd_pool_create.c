@@ -19,12 +19,13 @@ typedef struct create_values {
 /* clang-format off */
 static const opt_spec specs[] = {
     {.name = "config", .type = OPT_TEXT, AT(config), .value = "FILE", .flags = OPT_REQUIRED,
-     .help = "The run: a configuration of atom train, in which `pool:` may say how to average "
-             "(sync, sync_steps, fragments, codec, min_peers, trust, global_batch_size, "
-             "delayed_updates, dense_steps, due_seconds, fork_seconds, outer_learning_rate, outer_momentum, mix, rewarm_steps)."},
+     .help = "The run: a configuration file of atom train. Its section `pool:` may say how to "
+             "average (sync, sync_steps, fragments, codec, min_peers, trust, global_batch_size, "
+             "delayed_updates, dense_steps, due_seconds, fork_seconds, outer_learning_rate, "
+             "outer_momentum, mix, rewarm_steps)."},
     {.name = "output_dir", .type = OPT_TEXT, AT(output_dir), .value = "DIR", .letter = 'o',
-     .help = "Checkpoints, metrics, and in DIR/pool the membership; keep a copy of "
-             "DIR/pool/identity. Required, but for --dry-run."},
+     .help = "Where checkpoints, metrics and the membership (in DIR/pool) are written; keep a "
+             "copy of DIR/pool/identity. Required, except with --dry-run."},
     {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT", .help = "Name of the pool."},
     PLAN_ROW_MODEL(.group = "Overrides", .help = "In place of the configuration's."),
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
@@ -32,29 +33,32 @@ static const opt_spec specs[] = {
     {.name = "device", .type = OPT_TEXT, AT(device), .value = "auto|cpu|cuda[:N]",
      .help = "In place of the configuration's."},
     {.name = "sync", .type = OPT_TEXT, AT(sync), .value = "parameters|slices|gradients",
-     .help = "What is averaged: weights with an outer step; slices of them, written over what is "
-             "trained; or gradients."},
+     .help = "What is averaged. parameters: weights, with an outer step; slices: slices of the "
+             "weights, which replace those being trained; gradients: the gradients of each step."},
     {.name = "sync_steps", .type = OPT_TEXT, AT(sync_steps), .value = "N",
-     .help = "H: steps between two averagings of the same weights."},
+     .help = "H: steps that a member makes before the same weights are averaged again."},
     {.name = "fragments", .type = OPT_TEXT, AT(fragments), .value = "N",
-     .help = "F: pieces that are averaged in turn."},
+     .help = "F: into how many pieces the weights are divided; the pieces are averaged in turn."},
     {.name = "codec", .type = OPT_TEXT, AT(codec), .value = "fp32|bf16|int8",
-     .help = "How changes travel."},
+     .help = "How what members send is encoded."},
     {.name = "fork_seconds", .type = OPT_TEXT, AT(fork_seconds), .value = "SECONDS",
-     .help = "T_fork: members that reach less than a quorum for so long go on by themselves."},
+     .help = "T_fork: members that have not reached a quorum for this long go on by themselves."},
     {.name = "min_peers", .type = OPT_TEXT, AT(min_peers), .value = "N",
      .help = "Training begins when the pool has this many members."},
     {.name = "max_steps", .type = OPT_INT, AT(max_steps), .min = 0, .max = 1e12,
-     .help = "Steps of this member, in this process; the pool's are in the configuration."},
+     .help = "Stop after this many steps of this member; the number of steps of the whole pool "
+             "is in the configuration."},
     {.name = "invite_count", .type = OPT_INT, AT(invite_count), .fallback = "16", .min = 1,
      .max = 100000, .help = "How many hosts may join with the ticket."},
     {.name = "invite_days", .type = OPT_NUMBER, AT(invite_days), .fallback = "7", .min = 0.01,
-     .max = 3650, .help = "For how long it is good; atom pool invite makes others."},
+     .max = 3650, .help = "How many days the ticket is valid; atom pool invite makes more "
+                          "tickets."},
     {.name = "plain", .type = OPT_FLAG, AT(plain),
-     .help = "No encryption, no admissions: for a trusted local network."},
+     .help = "No encryption and no admission control; only for a trusted local network."},
     {.name = "dry_run", .type = OPT_FLAG, AT(dry_run),
-     .help = "Print how members would average and why, with alternatives, and make nothing."},
-    PLAN_ROW_JSON(.help = "On stdout two objects: the ticket at once, the summary at the end."),
+     .help = "Print how members would average, why, and with which alternatives; create nothing."},
+    PLAN_ROW_JSON(.help = "Print two JSON objects to stdout: the ticket at once and the summary "
+                          "at the end."),
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
     POOL_HOST_NAME_SPEC(create_values, host, "host_name"),
     POOL_HOST_SPECS(create_values, host),
@@ -65,21 +69,23 @@ static const opt_command options = {
     .name = "pool create",
     .summary = "make a pool of a run, print its ticket, and train as its first member",
     .description =
-        "Anybody with the ticket can join with `atom pool join`, so it is a secret. Members train "
-        "on their own data order and average their weights piece by piece, while they train. "
-        "max_steps of the configuration counts the steps of all members together. After a "
-        "signal it saves and goes away; `atom pool join -o DIR` comes back, from DIR alone.",
-    .examples = "# the least that run.yml may say; 'atom help train' has all keys\n"
+        "Anybody who has the ticket can join with `atom pool join`, so keep it secret. Each "
+        "member trains on the data in its own order, and the weights are averaged piece by piece "
+        "meanwhile. max_steps of the configuration counts the steps of all members together. "
+        "After Ctrl-C or another signal it saves and leaves for now; `atom pool join -o DIR` "
+        "brings it back and needs only DIR.",
+    .examples = "# a minimal run.yml; 'atom help train' lists all keys\n"
                 "#   model: gpt2-124m\n"
                 "#   data: data\n"
                 "#   max_steps: 100000\n"
                 "#   pool:\n"
                 "#     sync_steps: 20\n"
                 "atom pool create --config run.yml -o run\n"
-                "# what it would choose for this model and link, and why\n"
+                "# what it would choose for this model and connection, and why\n"
                 "atom pool create --config run.yml --max-upload 20 --dry-run\n"
                 "# only on this machine\n"
-                "atom pool create --config run.yml --listen 127.0.0.1:4400 --no-directory -o run\n",
+                "atom pool create --config run.yml --listen 127.0.0.1:4400 --no-directory -o "
+                "run\n",
     OPT_TABLE(specs, create_values),
 };
 
@@ -124,13 +130,15 @@ static void print_room(const pool_run *run)
     pool_run_room r;
     char host[24], least[24], disk[24], joiner[24];
     pool_run_read_room(run, &r);
-    cli_print("\nbeside training the pool takes %s of host memory",
+    cli_print("\n"
+              "in addition to training the pool takes %s of host memory",
               atom_size_text(r.host_bytes, host));
     if (r.least_host_bytes < r.host_bytes)
-        cli_print(", or %s with its anchor on disk", atom_size_text(r.least_host_bytes, least));
-    cli_print("%s, and %s of disk; a joiner fetches %s\n",
-              r.on_disk ? ", where this host would have it" : "",
-              atom_size_text(r.disk_bytes, disk), atom_size_text(r.joiner_bytes, joiner));
+        cli_print(", or %s with its anchor (the weights last agreed on) on disk",
+                  atom_size_text(r.least_host_bytes, least));
+    cli_print("%s, and %s of disk; a newcomer downloads %s\n",
+              r.on_disk ? ", as this host would do" : "", atom_size_text(r.disk_bytes, disk),
+              atom_size_text(r.joiner_bytes, joiner));
 }
 
 /* Null where nobody measured it, or where sums make the steps of one trainer. */
@@ -164,8 +172,9 @@ static atom_status show_advice(const pool_show *show)
     }
     for (uint32_t i = 0; i < a->n_why; i++)
         cli_print("%s\n", a->why[i]);
-    cli_print("F = %lld pieces in turn, T = %s\n\n", (long long)s->fragments,
-              cli_seconds(s->due_seconds));
+    cli_print("F = %lld pieces, averaged in turn; T = %s\n"
+              "\n",
+              (long long)s->fragments, cli_seconds(s->due_seconds));
     cli_print("  codec      H      sync   H steps   waits\n");
     for (uint32_t i = 0; i < a->n_cases; i++) {
         const pool_case *c = &a->cases[i];
@@ -174,11 +183,12 @@ static atom_status show_advice(const pool_show *show)
         cli_print("  %8s   %4.0f %%\n", cli_seconds(c->steps_seconds), 100 * c->waits);
     }
     print_room(show->run);
-    cli_print("\nsync: moving all weights once. waits: %s\n",
+    cli_print("\n"
+              "sync: time to send all weights once. waits: %s\n",
               s->sync == POOL_SYNC_GRADIENTS
                   ? "share of the time in which the trainer waits for the link"
-                  : "share of the time in which what is due waits for the link; "
-                    "training goes on meanwhile");
+                  : "share of the time in which weights that are due wait for the link; training "
+                    "goes on meanwhile");
     return ATOM_OK;
 }
 
@@ -189,9 +199,11 @@ static atom_status show_ticket(const pool_show *show)
         ATOM_TRY(cli_print_json(json_pack("{s:s, s:i, s:s}", "ticket", ticket, "port",
                                           (int)pool_run_port(show->run), "output_dir", show->dir)));
     else
-        cli_print(
-            "the ticket for others, who join with `atom pool join -` and paste it:\n\n  %s\n\n",
-            ticket);
+        cli_print("to join, others run `atom pool join -` and paste this ticket:\n"
+                  "\n"
+                  "  %s\n"
+                  "\n",
+                  ticket);
     (void)fflush(stdout);
     return ATOM_OK;
 }

@@ -16,7 +16,7 @@ typedef struct evidence_values {
 /* clang-format off */
 static const opt_spec specs[] = {
     {.name = "manifest", .type = OPT_TEXT, AT(manifest),
-     .help = "The pool's manifest, where DIR is not at hand."},
+     .help = "The pool's manifest, if you do not have DIR."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 /* clang-format on */
@@ -25,13 +25,13 @@ static const opt_command options = {
     .name = "pool evidence",
     .summary = "check a file of evidence against a member",
     .description =
-        "The owner of a part of a round signs its result. Others do some of the sums again, and "
-        "where "
-        "one is false they write a file and ban its author. This command needs that file and the "
-        "pool's manifest (in DIR, or --manifest), and neither the pool nor a connection. A member "
-        "that withholds what it brought leaves no file: it is off the roster for a while, and its "
-        "own log and those of the others say so. Exit code "
-        "0: the file proves a lie; 3: it proves nothing.",
+        "In each round every part is summed by one member, its owner, who signs the result. "
+        "Other members repeat some of these sums. If one is false, they ban the owner and write "
+        "a file of evidence. This command checks such a file. It needs only the file and the "
+        "pool's manifest (in DIR, or --manifest); the pool need not be running. A member that "
+        "withholds its contribution leaves no such file: it is taken off the roster for a while, "
+        "and its log and the others' logs say so. Exit code 0: the file proves a lie; 3: it "
+        "proves nothing.",
     .examples = "atom pool evidence run/pool/member/evidence-73672b20bcd66409-17-3 run\n",
     .positional = "FILE [DIR]",
     .positional_min = 1,
@@ -78,7 +78,8 @@ static atom_status tell(const evidence_values *v, const gsp_manifest *m, const g
     if (lie)
         return ATOM_OK;
     return atom_fail(ATOM_E_FORMAT,
-                     "this proves nothing: part %u of version %llu is what member %s said",
+                     "this proves nothing: the sum of part %u of version %llu is right, as "
+                     "member %s said",
                      f->claim.number, (unsigned long long)f->claim.version, who);
 }
 

@@ -16,10 +16,11 @@ typedef struct export_values {
 /* clang-format off */
 static const opt_spec specs[] = {
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "PATH", .letter = 'o',
-     .flags = OPT_REQUIRED, .help = "The directory to make; written whole or not at all."},
+     .flags = OPT_REQUIRED, .help = "The directory to create; it is written completely or not at "
+                                    "all."},
     {.name = "dtype", .type = OPT_CHOICE, AT(dtype), .fallback = "fp32",
-     .choices = plan_saved_dtypes, .help = "What all weights are made of."},
-    PLAN_ROW_MAX_SHARD_SIZE(.help = "Larger models are cut into files of at most so much."),
+     .choices = plan_saved_dtypes, .help = "The type of the weights in the files."},
+    PLAN_ROW_MAX_SHARD_SIZE(.help = "Split the model into files of at most this size."),
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 /* clang-format on */
@@ -28,9 +29,10 @@ static const opt_command options = {
     .name = "pool export",
     .summary = "write the pool's weights as a model directory",
     .description =
-        "The newest weights that the pool has certified and this member holds: a Hugging Face "
-        "directory with the tokenizer, which atom generate, eval, train and export read too. The "
-        "member may be running. (A checkpoint in DIR is the member's own weights instead.)",
+        "Writes the newest weights that the pool has certified and this member has, as a Hugging "
+        "Face directory with the tokenizer, which atom generate, eval, train and export can read "
+        "too. The member may be running. (The checkpoints in DIR contain the member's own "
+        "weights instead.)",
     .examples = "atom pool export run -o model/\n"
                 "# for llama.cpp\n"
                 "atom export --model model/ --type q8_0 -o model.gguf\n",

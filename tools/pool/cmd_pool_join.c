@@ -20,36 +20,38 @@ typedef struct join_values {
 /* clang-format off */
 static const opt_spec specs[] = {
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
-     .help = "The pool's data set, where this host has it already: it is used from there. Default: "
-             "fetched from the members into DIR/data. In a pool whose members bring their own: a "
-             "directory made by `atom data prepare` with the pool's tokenizer, needed the first "
-             "time."},
+     .help = "The pool's data set, if this host already has it; it is used in place. Default: "
+             "download it from the members into DIR/data. In a pool whose members bring their "
+             "own data: a directory made by `atom data prepare` with the pool's tokenizer; "
+             "needed the first time."},
     {.name = "own_data", .type = OPT_FLAG, AT(own_data),
-     .help = "--data is other data than the pool's, in a pool that allows it."},
+     .help = "Allow --data to name other data than the pool's, if the pool permits that."},
     {.name = "model", .type = OPT_TEXT, AT(model), .value = "DIR|FILE",
-     .help = "In a pool that trains adapters (LoRA): a copy of the model that they are for. Needed "
+     .help = "In a pool that trains adapters (LoRA): a copy of the model they are for. Needed "
              "the first time."},
     {.name = "output_dir", .type = OPT_TEXT, AT(output_dir), .fallback = "pool-run", .value = "DIR",
-     .letter = 'o', .help = "Checkpoints, metrics, and in DIR/pool the membership."},
+     .letter = 'o', .help = "Where checkpoints, metrics and the membership (in DIR/pool) are "
+                            "written."},
     {.name = "device", .type = OPT_TEXT, AT(device), .value = "auto|cpu|cuda[:N]",
      .help = "What computes."},
     {.name = "device_memory", .type = OPT_TEXT, AT(device_memory), .value = "SIZE",
-     .help = "Cap on the device's memory; less than the model needs means swapping."},
+     .help = "Limit for memory on the device. If it is less than the model needs, the model is "
+             "swapped."},
     {.name = "host_memory", .type = OPT_TEXT, AT(host_memory), .value = "SIZE",
-     .help = "Cap on this host's memory, the pool's share of it included."},
+     .help = "Limit for this host's memory, including what the pool needs."},
     {.name = "optimizer_state", .type = OPT_TEXT, AT(optimizer_state), .value = "auto|memory|disk",
-     .help = "Where master weights and Adam's moments live. auto: in memory where they fit, else on "
-             "disk. With sync: gradients they stay in memory."},
+     .help = "Where master weights and Adam's moments are kept. auto: in memory if they fit, "
+             "else on disk. With dense_steps they stay in memory."},
     {.name = "store_dir", .type = OPT_TEXT, AT(store_dir), .value = "DIR",
-     .help = "Directory for that state on disk; a fast local drive. Default: DIR."},
+     .help = "Directory for that state on disk, best on a fast local drive. Default: DIR."},
     {.name = "moments_dtype", .type = OPT_TEXT, AT(moments_dtype), .value = "fp32|bf16",
-     .help = "What Adam's moments are kept in on this host. bf16: 4 bytes less for each parameter. "
-             "Not with sync: gradients."},
+     .help = "Type of Adam's moments on this host. bf16 saves 4 bytes per parameter. Not with "
+             "sync: gradients or dense_steps."},
     {.name = "threads", .type = OPT_TEXT, AT(threads), .value = "N", .help = "CPU threads."},
     {.name = "max_steps", .type = OPT_INT, AT(max_steps), .min = 0, .max = 1e12,
      .help = "Leave after this many steps; 0: when the pool is done."},
     {.name = "patience", .type = OPT_NUMBER, AT(patience), .fallback = "0", .min = 0, .max = 1e9,
-     .value = "SECONDS", .help = "Give up when nobody answers for so long; 0: never."},
+     .value = "SECONDS", .help = "Give up if nobody answers for this long. 0: never."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
     POOL_HOST_NAME_SPEC(join_values, host, "name"),
@@ -59,14 +61,14 @@ static const opt_spec specs[] = {
 
 static const opt_command options = {
     .name = "pool join",
-    .summary = "train along in a pool",
+    .summary = "join a pool, or come back to it, and train",
     .description =
-        "With a ticket: joins. It is a secret: give it by a file, or by - on the standard input; "
-        "on "
-        "the command line (atom1-...) everybody on this machine can see it. Without: comes back to "
-        "the pool of DIR. Every member draws its "
-        "samples in an order of its own, keyed by its identity. Weights and data come from the "
-        "members. What is fetched can be resumed; disk and memory are checked before.",
+        "With a ticket, joins its pool; without, comes back to the pool of DIR. The ticket is a "
+        "secret: put it into a file, or give - and paste it on standard input. If you type it on "
+        "the command line (atom1-...), everybody on this machine can see it. Weights and data "
+        "are downloaded from the members; an interrupted download continues, and disk and memory "
+        "are checked before it begins. Every member uses the samples in its own order, which "
+        "follows from its identity.",
     .examples = "# paste the ticket when it asks; nobody else on this machine sees it\n"
                 "atom pool join - -o run\n"
                 "# the ticket is in a file that only you can read (chmod 600)\n"

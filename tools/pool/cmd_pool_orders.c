@@ -21,15 +21,15 @@ static const opt_spec plain_specs[] = {PLAN_ROW_JSON(.help = "One JSON object on
 static const opt_spec invite_specs[] = {
     {.name = "count", .type = OPT_INT, AT(hosts), .fallback = "16", .min = 1, .max = 100000,
      .aliases = count_names,
-     .help = "How many hosts may join with it. Each key that is admitted counts once."},
+     .help = "How many hosts may join with the ticket. Each key that is admitted counts once."},
     {.name = "days", .type = OPT_NUMBER, AT(days), .fallback = "7", .min = 0.01, .max = 3650,
-     .help = "For how long it is good."},
+     .help = "How many days the ticket is valid."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 static const opt_spec ban_specs[] = {
     {.name = "whole_invite", .type = OPT_FLAG, AT(whole_invite),
-     .help = "Ban all keys that came with the same invite: whoever has a ticket can make as many "
-             "keys as it admits."},
+     .help = "Ban all keys that came with the same invite, because whoever has a ticket can make "
+             "as many keys as it admits."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 /* clang-format on */
@@ -72,9 +72,9 @@ static atom_status say(void *values, const opt_parsed *parsed, const char *word,
 static const opt_command ticket_options = {
     .name = "pool ticket",
     .summary = "print the ticket that others join with",
-    .description = "Only where the pool's owner runs. A ticket is a secret: anybody with it can "
-                   "join, until 16 "
-                   "hosts have, or 7 days are over (atom pool invite makes others).",
+    .description = "Works only on the host where the pool's owner runs. A ticket is a secret: "
+                   "anybody who has it can join, until 16 hosts have joined or 7 days have "
+                   "passed (atom pool invite makes other tickets).",
     .examples = "atom pool ticket run\n",
     .positional = "[DIR]",
     .positional_max = 1,
@@ -89,7 +89,7 @@ static atom_status ticket(void *values, const opt_parsed *parsed)
 static const opt_command invite_options = {
     .name = "pool invite",
     .summary = "make a new ticket, for a number of hosts and days",
-    .description = "Earlier tickets stay good until they expire or the key is rotated.",
+    .description = "Earlier tickets stay valid until they expire or the key is rotated.",
     .examples = "atom pool invite run --count 5 --days 2\n",
     .positional = "[DIR]",
     .positional_max = 1,
@@ -107,11 +107,12 @@ static atom_status invite(void *values, const opt_parsed *parsed)
 
 static const opt_command ban_options = {
     .name = "pool ban",
-    .summary = "put a member out of the pool for good, and rotate the key",
+    .summary = "expel a member from the pool for good, and rotate the key",
     .description =
-        "KEY as atom pool status shows it; its beginning is enough where only one fits. The owner "
-        "signs a next manifest; members pass it on. Says with which invite the key came in; that "
-        "invite is over, and earlier tickets are void: the new one is printed.",
+        "KEY is the member's key as atom pool status shows it; its beginning is enough if it "
+        "fits only one member. Also ends the invite that the key came with, and says which that "
+        "was. Earlier tickets become invalid, and a new one is printed. The order is part of a "
+        "new manifest, which the owner signs and members pass on.",
     .examples = "atom pool ban K_P-_8ZI run\n"
                 "# and everybody else who came with the same ticket\n"
                 "atom pool ban K_P-_8ZI run --whole-invite\n",
@@ -131,15 +132,15 @@ static atom_status ban(void *values, const opt_parsed *parsed)
     return tell(v, dir_of(parsed, 1),
                 json_pack("{s:s, s:s, s:b}", "do", "ban", "key", parsed->positional[0],
                           "whole_invite", (int)v->whole_invite),
-                "banned; the newest ticket:");
+                "banned; the ticket is now:");
 }
 
 static const opt_command rotate_options = {
     .name = "pool rotate",
-    .summary = "make a new pre-shared key: earlier tickets become void",
-    .description = "Members that are here get the new key at once, others when they come back "
-                   "within a day; later ones need a new ticket. Nobody comes in with an earlier "
-                   "ticket from now on.",
+    .summary = "make a new pre-shared key, so that earlier tickets become invalid",
+    .description = "Members that are connected get the new key at once, and others if they come "
+                   "back within a day; after that they need a new ticket. From now on nobody can "
+                   "join with an earlier ticket.",
     .examples = "atom pool rotate run\n",
     .positional = "[DIR]",
     .positional_max = 1,
@@ -153,12 +154,13 @@ static atom_status rotate(void *values, const opt_parsed *parsed)
 
 static const opt_command reset_options = {
     .name = "pool reset",
-    .summary = "bring a pool that fell apart together again, from what this host holds",
+    .summary = "reunite a pool that has fallen apart, with the state of this host",
     .description =
-        "Only where the pool's owner runs. For members that train apart since a network was cut "
-        "for long, or that followed somebody they should not have. All members follow this order: "
-        "they take the state of this host, come in again, and what they made elsewhere since is "
-        "lost. A pool whose members all agree does not need it.",
+        "Works only on the host where the pool's owner runs. For a pool whose members train "
+        "separately because a network was cut for long, or because some followed a member they "
+        "should not have followed. All members obey this order: they take over the state of this "
+        "host and rejoin, and what they computed elsewhere since then is lost. A pool whose "
+        "members all agree does not need it.",
     .examples = "atom pool reset run\n",
     .positional = "[DIR]",
     .positional_max = 1,
@@ -172,7 +174,7 @@ static atom_status reset(void *values, const opt_parsed *parsed)
 
 static const opt_command leave_options = {
     .name = "pool leave",
-    .summary = "say goodbye: off the roster, save, and end",
+    .summary = "leave the roster, save, and stop",
     .examples = "atom pool leave run\n",
     .positional = "[DIR]",
     .positional_max = 1,
@@ -181,7 +183,7 @@ static const opt_command leave_options = {
 
 static atom_status leave(void *values, const opt_parsed *parsed)
 {
-    return say(values, parsed, "leave", "leaving: it saves and ends");
+    return say(values, parsed, "leave", "leaving: it saves and stops");
 }
 
 static const opt_command pause_options = {
@@ -195,7 +197,7 @@ static const opt_command pause_options = {
 
 static atom_status pause_it(void *values, const opt_parsed *parsed)
 {
-    return say(values, parsed, "pause", "paused after this step");
+    return say(values, parsed, "pause", "it pauses after this step");
 }
 
 static const opt_command resume_options = {

@@ -160,23 +160,25 @@ static reply metrics_of(const pool_web *w)
         "# HELP atom_pool_up Whether the host answers.\n# TYPE atom_pool_up gauge\n"
         "atom_pool_up %d\n",
         s != NULL);
-    gauge(&t, s, "applied", "counter", "version", "Newest version applied here.");
+    gauge(&t, s, "applied", "counter", "version", "Newest version applied on this host.");
     gauge(&t, s, "certified_tokens", "counter", "tokens_certified_total",
-          "Tokens certified by the pool.");
+          "Tokens that the pool has certified.");
     gauge(&t, s, "certified_samples", "counter", "samples_certified_total", "Samples certified.");
-    gauge(&t, s, "tokens", "counter", "tokens_trained_total", "Tokens trained here.");
+    gauge(&t, s, "tokens", "counter", "tokens_trained_total", "Tokens trained on this host.");
     gauge(&t, s, "bytes_out", "counter", "sent_bytes_total", "Bytes sent on the wire.");
     gauge(&t, s, "bytes_in", "counter", "received_bytes_total", "Bytes received.");
-    gauge(&t, s, "faults", "counter", "refused_total", "Messages and strangers refused.");
+    gauge(&t, s, "faults", "counter", "refused_total",
+          "Messages and connections of strangers "
+          "that were refused.");
     gauge(&t, s, "unanswered", "counter", "unanswered_total",
-          "Questions of members that ask too often.");
+          "Questions left unanswered because members ask too often.");
     if (peers) {
-        per_peer(&t, peers, "up", "gauge", "up", "Whether there is a link.");
+        per_peer(&t, peers, "up", "gauge", "up", "Whether there is a link to it.");
         per_peer(&t, peers, "on_roster", "gauge", "on_roster", "Whether it is a member.");
         per_peer(&t, peers, "applied", "counter", "version", "Newest version it has applied.");
         per_peer(&t, peers, "tokens", "counter", "tokens_total", "Tokens it has trained.");
         per_peer(&t, peers, "brought", "counter", "samples_certified_total",
-                 "Samples it brought, as certificates count them.");
+                 "Samples it has contributed, as counted in certificates.");
     }
     json_decref(s);
     return of_text(200, "text/plain; version=0.0.4; charset=utf-8", t.at);
@@ -269,7 +271,7 @@ static atom_status listen_at(const char *where, int *out)
     if (bind(fd, (struct sockaddr *)&at, bytes) != 0 || listen(fd, 16) != 0) {
         int why = errno;
         close(fd);
-        return atom_fail(ATOM_E_USAGE, "%s: %s; say another address with --listen", where,
+        return atom_fail(ATOM_E_USAGE, "%s: %s; name another address with --listen", where,
                          strerror(why));
     }
     *out = fd;

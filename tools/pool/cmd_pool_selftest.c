@@ -24,40 +24,41 @@ typedef struct pool_values {
 /* clang-format off */
 static const opt_spec specs[] = {
     {.name = "listen", .type = OPT_TEXT, AT(listen), .fallback = "*:4400", .value = "ADDRESS:PORT",
-     .help = "Where this host would accept members. *: all addresses, IPv6 and IPv4."},
+     .help = "The address at which this host would accept members. *: all its addresses, IPv6 "
+             "and IPv4."},
     {.name = "via", .type = OPT_TEXT, AT(via), .value = "-|TICKET|HOST:PORT",
-     .help = "Ask a second host: the ticket that --serve printed there (-: from the standard "
-             "input), or, with --ticket, one of its hosts."},
+     .help = "Also test with a second host: give the ticket that --serve printed there (-: read "
+             "it from standard input), or the host's address and --ticket."},
     {.name = "ticket", .type = OPT_TEXT, AT(ticket), .value = "-|FILE|TICKET",
-     .help = "The ticket to show to --via HOST:PORT. It is a secret: on a command line everybody on "
-             "this machine can see it."},
+     .help = "The ticket for --via HOST:PORT. It is a secret, and everybody on this machine can "
+             "see a command line."},
     {.name = "seconds", .type = OPT_NUMBER, AT(seconds), .fallback = "3", .min = 0.1, .max = 60,
-     .help = "How long to measure each direction."},
+     .help = "For how long to measure each direction."},
     {.name = "bytes", .type = OPT_SIZE, AT(bytes), .fallback = "64MiB", .min = 1 << 20,
-     .max = 0x1p29, .help = "At most this much in each direction."},
+     .max = 0x1p29, .help = "Send at most this much in each direction."},
     {.name = "dir", .type = OPT_TEXT, AT(dir), .fallback = ".", .value = "DIR",
-     .help = "Where the pool's state would be kept."},
+     .help = "The directory where the pool's state would be kept."},
     {.name = "serve", .type = OPT_FLAG, AT(serve),
-     .help = "Answer the selftests of others: prints a ticket for them and waits."},
+     .help = "Answer the selftests of other hosts: print a ticket for them and wait."},
     {.name = "minutes", .type = OPT_NUMBER, AT(minutes), .fallback = "30", .min = 0.01, .max = 1440,
-     .help = "--serve: for how long."},
+     .help = "With --serve: for how long."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 /* clang-format on */
 
 static const opt_command options = {
     .name = "pool selftest",
-    .summary = "say whether this host can take part in a pool, and what to change",
+    .summary = "test whether this host can take part in a pool, and say what to change",
     .description =
-        "Looks at addresses, port, kernel limits, clock and disk, and, with --via, asks a second "
-        "host: the address it sees, whether a connection back comes in, round trip, rates up and "
-        "down, difference of the clocks. Each line that is not well says what to do, as a command "
-        "where there is one. Exits with 0 when the host can take part, with 1 when not (4: the "
-        "disk is full).",
+        "Checks addresses, port, kernel limits, clock and disk. With --via it also asks a second "
+        "host for the address it sees, whether it can connect back, and the difference of the "
+        "clocks, and measures round trip time and rates up and down. For everything that should "
+        "be better, it says what to do, with a command if there is one. Exit code 0: this host "
+        "can take part; 1: it cannot; 4: it cannot, because the disk is full.",
     .examples = "atom pool selftest\n"
                 "# on a second host\n"
                 "atom pool selftest --serve\n"
-                "# here, with the ticket that it printed; paste it when it asks\n"
+                "# then on this host; paste the ticket that the second one printed\n"
                 "atom pool selftest --via -\n",
     OPT_TABLE(specs, pool_values),
 };
@@ -89,8 +90,8 @@ static atom_status make_ticket(const gsp_identity *owner, const pool_values *v, 
     }
     if (n == 0)
         return atom_fail(ATOM_E_RUNTIME,
-                         "this host has no address but loopback; name one with "
-                         "--listen 127.0.0.1:%u to serve itself",
+                         "this host has no address except loopback; to test it with itself, use "
+                         "--listen 127.0.0.1:%u",
                          port);
     return ATOM_OK;
 }
@@ -165,7 +166,9 @@ static atom_status serve(const pool_values *v)
         ATOM_TRY_CLEAN(cli_print_json(json_pack("{s:s, s:i, s:f}", "ticket", text, "port",
                                                 (int)gsp_net_port(net), "minutes", v->minutes)));
     else
-        cli_print("On the other host, within %g minutes:\n\n  atom pool selftest --via %s\n",
+        cli_print("Run this on the other host within %g minutes:\n"
+                  "\n"
+                  "  atom pool selftest --via %s\n",
                   v->minutes, text);
     ATOM_TRY_CLEAN(cli_flush());
     ATOM_TRY_CLEAN(answer_all(net, v->minutes * 60));
@@ -184,8 +187,8 @@ static atom_status read_via(const pool_values *v, gsp_ticket *ticket, gsp_probe_
     char text[GSP_TICKET_TEXT_BYTES];
     if (v->via && !where)
         return atom_fail(ATOM_E_USAGE,
-                         "--via %s needs --ticket too: nobody answers without one; --serve on the "
-                         "other host prints one",
+                         "--via %s also needs --ticket, because nobody answers without one; "
+                         "'atom pool selftest --serve' on the other host prints one",
                          v->via);
     if (!where)
         return ATOM_OK;
@@ -209,21 +212,24 @@ static atom_status read_via(const pool_values *v, gsp_ticket *ticket, gsp_probe_
         else
             atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     }
-    return wish->n_hosts ? ATOM_OK
-                         : atom_fail(ATOM_E_USAGE,
-                                     "the ticket names no host that is known; add --via HOST:PORT");
+    return wish->n_hosts
+               ? ATOM_OK
+               : atom_fail(ATOM_E_USAGE, "none of the hosts in the ticket can be found; add --via "
+                                         "HOST:PORT");
 }
 
 static void judge_port(pool_findings *to, const pool_values *v, gsp_net *net, uint16_t port)
 {
     pool_finding *f = pool_find(to, "port", net ? POOL_GOOD : POOL_BAD);
     if (net) {
-        pool_finding_say(f, "TCP %u, at %s, can be opened", gsp_net_port(net), v->listen);
+        pool_finding_say(f, "TCP port %u can be opened at %s", gsp_net_port(net), v->listen);
         return;
     }
     pool_finding_say(f, "%s", atom_fail_message());
     pool_finding_fix(
-        f, "to see what has it: sudo ss -ltnp 'sport = :%u'; or choose another: --listen '*:%u'",
+        f,
+        "to see which program uses it: sudo ss -ltnp 'sport = :%u'; or choose another port: "
+        "--listen '*:%u'",
         port, port + 1u);
 }
 
@@ -242,8 +248,8 @@ static void fix_way(pool_finding *f, const gsp_address *address)
         host[strcspn(host, "]")] = 0;
     }
     pool_finding_fix(f,
-                     "is atom running there? is the way open? timeout 5 bash -c '</dev/tcp/%s/%u' "
-                     "&& echo open",
+                     "is atom running there? this command says whether the port can be reached: "
+                     "timeout 5 bash -c '</dev/tcp/%s/%u' && echo open",
                      host, port);
 }
 
@@ -263,8 +269,8 @@ static void judge_peer(pool_findings *to, const gsp_probe_wish *wish, const gsp_
                      cli_seconds(r->rtt_s), gsp_address_text(&r->seen, seen));
     if (r->offered == 0) {
         f = pool_find(to, "rates", POOL_NOTE);
-        pool_finding_say(f, "not measured: it gives no bytes for that to who is no member");
-        pool_finding_fix(f, "where that matters: atom pool selftest --serve on the other host");
+        pool_finding_say(f, "not measured: the peer measures only with members");
+        pool_finding_fix(f, "to measure them, run atom pool selftest --serve on the other host");
         return;
     }
     f = pool_find(to, "rates", POOL_GOOD);
@@ -272,7 +278,7 @@ static void judge_peer(pool_findings *to, const gsp_probe_wish *wish, const gsp_
                      cli_size(r->up_bytes), r->down_bytes_per_s * 8e-6, cli_size(r->down_bytes));
     if (r->up_bytes_per_s <= 0 || r->down_bytes_per_s <= 0) {
         f->state = POOL_NOTE;
-        pool_finding_fix(f, "a direction was too slow to be measured; try --seconds 20");
+        pool_finding_fix(f, "one direction was too slow to be measured; try --seconds 20");
     }
 }
 
@@ -375,10 +381,12 @@ static atom_status run(void *values, const opt_parsed *parsed)
     for (size_t i = 0; i < sizeof of_via / sizeof *of_via; i++)
         if (!v->via && opt_given(&options, parsed, of_via[i]))
             return atom_fail(ATOM_E_USAGE,
-                             "--%s goes with --via; without it no other host is asked", of_via[i]);
+                             "--%s works only with --via; without it no other host is asked",
+                             of_via[i]);
     if (!v->serve && opt_given(&options, parsed, "minutes"))
         return atom_fail(ATOM_E_USAGE,
-                         "--minutes goes with --serve; without it nobody is waited for");
+                         "--minutes works only with --serve; without it the command does not "
+                         "wait for anybody");
     return v->serve ? serve(v) : selftest(v);
 }
 

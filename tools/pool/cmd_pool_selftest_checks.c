@@ -158,30 +158,31 @@ static void guess_nat(pool_findings *to, uint16_t port, const gsp_probe_result *
     if (n)
         host_text(&ours[n - 1], mine); /* the most private one is what the router knows */
     if (known && peer->reachable) {
-        pool_finding_say(f, "yes: a connection from the peer to %s came in%s",
+        pool_finding_say(f, "yes: the peer could connect to %s%s",
                          gsp_address_text(&peer->seen, seen), nat ? ", through a NAT" : "");
         return;
     }
     f->state = POOL_NOTE;
     if (known)
-        pool_finding_say(f, "no: the peer sees %s, and its connection there failed (%s)%s",
+        pool_finding_say(f, "no: the peer sees this host at %s and could not connect there (%s)%s",
                          gsp_address_text(&peer->seen, seen), peer->why,
                          nat ? "; there is a NAT" : "");
     else if (nat)
-        pool_finding_say(f, "unknown; there is probably a NAT: no address of this host is global");
+        pool_finding_say(f, "unknown; there is probably a NAT, because no address of this host "
+                            "is global");
     else
         pool_finding_say(
-            f, "unknown; an address of this host is global, so likely, unless a firewall is "
-               "in the way");
+            f, "unknown, but likely unless a firewall prevents it, because an address of this "
+               "host is global");
     if (!known)
-        pool_finding_fix(f, "ask another host: there: atom pool selftest --serve; here: atom pool "
-                            "selftest --via TICKET");
+        pool_finding_fix(f, "to find out, run atom pool selftest --serve on another host, then "
+                            "here: atom pool selftest --via TICKET");
     fix_firewall(f, port);
     if (nat)
         pool_finding_fix(f, "in the router: forward TCP port %u to %s port %u", port, mine, port);
     pool_finding_fix(
-        f, "without it this host still takes part, over connections that it opens itself, "
-           "but owns no part of a round");
+        f, "this host can take part anyway, over connections that it opens itself, but it will "
+           "not sum any part for the others");
 }
 
 void pool_check_addresses(pool_findings *to, uint16_t port, const gsp_probe_result *peer)
@@ -192,7 +193,7 @@ void pool_check_addresses(pool_findings *to, uint16_t port, const gsp_probe_resu
     uint32_t n = pool_addresses(ours, 16), global_v4 = 0, global_v6 = 0;
     pool_finding *f = pool_find(to, "addresses", n ? POOL_GOOD : POOL_NOTE);
     if (!n)
-        pool_finding_say(f, "none but loopback: this host can talk to itself only");
+        pool_finding_say(f, "only loopback: this host can only talk to itself");
     for (uint32_t i = 0; i < n; i++) {
         pool_reach reach = pool_reach_of(&ours[i]);
         host_text(&ours[i], text);
@@ -205,9 +206,10 @@ void pool_check_addresses(pool_findings *to, uint16_t port, const gsp_probe_resu
     }
     f = pool_find(to, "ipv6", global_v6 ? POOL_GOOD : POOL_NOTE);
     pool_finding_say(f,
-                     global_v6 ? "yes: most NATs are not in its way"
-                               : "no global address%s; IPv6 often needs no port forwarding",
-                     global_v4 ? ", but IPv4 has one" : "");
+                     global_v6 ? "yes; most NATs do not get in its way"
+                               : "no global IPv6 address%s; with one, port forwarding is often "
+                                 "not needed",
+                     global_v4 ? ", but a global IPv4 address" : "");
     guess_nat(to, port, peer, ours, n);
 }
 
@@ -239,27 +241,31 @@ void pool_check_buffers(pool_findings *to, double bytes_per_s, double rtt_s)
     uint64_t least = in < out ? in : out;
     pool_finding *f = pool_find(to, "tcp buffers", POOL_GOOD);
     pool_finding_say(
-        f, "up to %s in, %s out: one stream carries about %.0f Mbit/s at 100 ms of round trip%s",
+        f,
+        "up to %s in, %s out: one stream carries about %.0f Mbit/s if a round trip takes 100 "
+        "ms%s",
         cli_size(in), cli_size(out), (double)least / 2 / 0.1 * 8e-6,
-        measured ? "" : " (the peer's way was not measured)");
+        measured ? "" : " (the connection to the peer was not measured)");
     if (least && (double)least < need) {
         f->state = POOL_NOTE;
         pool_finding_fix(f, "sudo sysctl -w net.ipv4.tcp_rmem=\"4096 131072 %d\"", PLENTY);
         pool_finding_fix(f, "sudo sysctl -w net.ipv4.tcp_wmem=\"4096 65536 %d\"", PLENTY);
-        pool_finding_fix(
-            f, "to keep it: write both without 'sudo sysctl -w' to /etc/sysctl.d/60-atom.conf");
+        pool_finding_fix(f, "to make this permanent, write both lines without 'sudo sysctl -w' to "
+                            "/etc/sysctl.d/60-atom.conf");
     }
     if (sysctl_max("ipv4/tcp_moderate_rcvbuf") == 0) {
         f = pool_find(to, "autotuning", POOL_NOTE);
-        pool_finding_say(f, "off: buffers stay at their first size");
+        pool_finding_say(f, "off: buffers never grow");
         pool_finding_fix(f, "sudo sysctl -w net.ipv4.tcp_moderate_rcvbuf=1");
     }
     char control[32], known[256];
     atom_net_setting("ipv4/tcp_congestion_control", control, sizeof control);
     atom_net_setting("ipv4/tcp_available_congestion_control", known, sizeof known);
     f = pool_find(to, "congestion control", POOL_GOOD);
-    pool_finding_say(f, "%s; packets that get lost %s", control[0] ? control : "unknown",
-                     strcmp(control, "bbr") == 0 ? "do not slow it much" : "slow it on long ways");
+    pool_finding_say(f, "%s; lost packets %s", control[0] ? control : "unknown",
+                     strcmp(control, "bbr") == 0 ? "do not slow it much"
+                                                 : "slow it on long "
+                                                   "distances");
     if (strcmp(control, "bbr") != 0 && measured && rtt_s > 0.03) {
         f->state = POOL_NOTE;
         if (!strstr(known, "bbr"))
@@ -268,7 +274,7 @@ void pool_check_buffers(pool_findings *to, double bytes_per_s, double rtt_s)
     }
     f = pool_find(to, "plain buffers", POOL_GOOD);
     uint64_t rmem = sysctl_max("core/rmem_max"), wmem = sysctl_max("core/wmem_max");
-    pool_finding_say(f, "up to %s in, %s out; they count for --transport plain only",
+    pool_finding_say(f, "up to %s in, %s out; they matter only for --transport plain",
                      cli_size(rmem), cli_size(wmem));
     if (rmem < 4 << 20 || wmem < 4 << 20)
         pool_finding_fix(f, "for --transport plain: sudo sysctl -w net.core.rmem_max=4194304 "
@@ -284,10 +290,10 @@ void pool_check_clock(pool_findings *to, const gsp_probe_result *peer)
     bool kept = state >= 0 && !(t.status & STA_UNSYNC);
     if (peer)
         pool_finding_say(f, "%+.3f s to the peer's; %s", off,
-                         kept ? "kept in step" : "the kernel does not know of a time service");
+                         kept ? "kept right by a time service" : "no time service keeps it right");
     else
         pool_finding_say(f, "%s",
-                         kept ? "kept in step" : "the kernel does not know of a time service");
+                         kept ? "kept right by a time service" : "no time service keeps it right");
     if (off > GSP_SKEW_SECONDS || off < -GSP_SKEW_SECONDS)
         f->state = POOL_BAD; /* admissions and handshakes forgive five minutes */
     else if (!kept)
@@ -350,10 +356,10 @@ void pool_check_disk(pool_findings *to, const char *dir)
         f->state = POOL_BAD;
         to->short_of_disk = errno == ENOSPC || errno == EDQUOT;
         pool_finding_say(f, "%s cannot be written: %s", dir, strerror(errno));
-        pool_finding_fix(f, "name another directory with --dir, or make room");
+        pool_finding_fix(f, "name another directory with --dir, or free some space");
         return;
     }
-    pool_finding_say(f, "%s free in %s; a vote is safe after %s", cli_size(left), dir,
+    pool_finding_say(f, "%s free in %s; writing a vote safely takes %s", cli_size(left), dir,
                      cli_seconds(took));
     if (left < NOTHING) {
         f->state = POOL_BAD;
@@ -363,6 +369,7 @@ void pool_check_disk(pool_findings *to, const char *dir)
     }
     if (f->state != POOL_GOOD)
         pool_finding_fix(f, left < LITTLE
-                                ? "make room: state and votes need some, a model needs its size"
-                                : "put the pool's directory on a quicker disk (--dir)");
+                                ? "free some space: state and votes need a little, a model needs "
+                                  "its size"
+                                : "put the pool's directory on a faster disk (--dir)");
 }

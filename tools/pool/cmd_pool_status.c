@@ -22,16 +22,16 @@ typedef struct status_values {
 static const opt_spec specs[] = {
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
     {.name = "watch", .type = OPT_FLAG, AT(watch),
-     .help = "Again and again, until interrupted; with --json a line each."},
+     .help = "Show it repeatedly until interrupted; with --json as one line each time."},
     {.name = "seconds", .type = OPT_NUMBER, AT(seconds), .fallback = "1", .min = 0.1, .max = 3600,
-     .help = "--watch: how often."},
+     .help = "With --watch: how often."},
 };
 /* clang-format on */
 
 static const opt_command options = {
     .name = "pool status",
     .summary = "show members, version, samples and rounds of a running pool",
-    .description = "Asks the member that runs from DIR (the output directory of atom pool create "
+    .description = "Asks the member that runs in DIR (the output directory of atom pool create "
                    "or join).",
     .examples = "atom pool status run\n"
                 "atom pool status run --watch\n"
@@ -181,10 +181,10 @@ static void show(const json_t *s)
     if (*month)
         cli_print("; %s", month);
     double unanswered = number_of(s, "unanswered");
-    cli_print("; up for %s; %.0f refused messages and strangers",
+    cli_print("; up for %s; %.0f messages and connections of strangers refused",
               cli_duration(number_of(s, "up_s")), number_of(s, "faults"));
     if (unanswered > 0)
-        cli_print("; %.0f question%s of members that ask too often left unanswered", unanswered,
+        cli_print("; %.0f question%s left unanswered because members ask too often", unanswered,
                   unanswered == 1 ? "" : "s");
     cli_print("\n");
 }
@@ -209,7 +209,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     const char *dir = parsed->n_positional ? parsed->positional[0] : ".";
     if (!v->watch && opt_given(&options, parsed, "seconds"))
         return atom_fail(ATOM_E_USAGE,
-                         "--seconds goes with --watch; without it the pool is asked once");
+                         "--seconds works only with --watch; without it the pool is asked only "
+                         "once");
     cli_signals_catch();
     atom_status st = once(v, dir);
     while (st == ATOM_OK && v->watch && !cli_signal()) {

@@ -172,18 +172,18 @@ static atom_status sum_up(const pool_show *show, const train_summary *s)
         cli_print("trained steps %lld to %lld: loss %.4f to %.4f, %s tokens/s\n",
                   (long long)s->first_step, (long long)s->steps, s->first_loss, s->final_loss,
                   cli_count(s->tokens_per_second));
-    cli_print("the pool stands at version %llu, step %llu of %llu; %llu of our contributions are "
-              "in it\n",
+    cli_print("the pool is at version %llu, step %llu of %llu; %llu contributions of this host "
+              "are in it\n",
               (unsigned long long)p->applied, (unsigned long long)p->pool_step,
               (unsigned long long)p->max_steps, (unsigned long long)p->included);
     if (s->checkpoint)
         cli_print("saved %s\n", s->checkpoint);
     if (p->pool_step >= p->max_steps && p->max_steps > 0)
-        cli_print("the pool is done; its model: atom pool export %s -o model\n", show->dir);
+        cli_print("the pool is done; to get its model: atom pool export %s -o model\n", show->dir);
     else
         cli_print("back to the pool: atom pool join -o %s\n", show->dir);
     if (s->checkpoint)
-        cli_print("or on alone: atom train --model %s --data %s -o alone\n", s->checkpoint,
+        cli_print("or continue alone: atom train --model %s --data %s -o alone\n", s->checkpoint,
                   pool_run_configuration(show->run)->data);
     return ATOM_OK;
 }

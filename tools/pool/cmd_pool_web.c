@@ -22,22 +22,23 @@ typedef struct web_values {
 static const opt_spec specs[] = {
     {.name = "listen", .type = OPT_TEXT, AT(listen), .fallback = "127.0.0.1:4480",
      .value = "ADDRESS:PORT",
-     .help = "Where to serve. Anybody who reaches the address may look (but never change "
-             "anything)."},
+     .help = "The address to serve at. Anybody who can reach it can look, but not change "
+             "anything."},
 };
 /* clang-format on */
 
 static const opt_command options = {
     .name = "pool web",
-    .summary = "show a pool as a local web page, and its numbers to Prometheus",
+    .summary = "show a pool as a local web page, and offer its numbers to Prometheus",
     .description =
-        "Serves a page with the loss against the pool's certified tokens, members over time, "
-        "rounds, links and what happened; /metrics is for Prometheus, /status.json what `atom "
-        "pool status --json` says. It asks the running `atom pool create` or `join` in DIR, which "
-        "may come and go. Stop it with Ctrl-C.",
+        "Serves a page that shows the loss against the pool's certified tokens, members over "
+        "time, rounds, links and events. /metrics is for Prometheus, and /status.json is what "
+        "`atom pool status --json` prints. The numbers come from the `atom pool create` or "
+        "`join` that runs in DIR; it may stop and start again meanwhile. Stop the page with "
+        "Ctrl-C.",
     .examples = "atom pool web run\n"
                 "atom pool web run --listen 127.0.0.1:9000\n"
-                "# from your laptop, of a machine elsewhere\n"
+                "# on your laptop, for a pool on a remote machine\n"
                 "ssh -L 4480:127.0.0.1:4480 box atom pool web run\n",
     .positional = "[DIR]",
     .positional_max = 1,
