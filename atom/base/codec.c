@@ -24,9 +24,8 @@ static bool chooses(atom_codec_kind kind)
 static atom_status refuse(const char *text)
 {
     return atom_fail(ATOM_E_USAGE,
-                     "'%s' is not a codec; there are int8, int4, int2, topk:SHARE and "
-                     "randomk:SHARE, with a share of the values above 0 and at most 1 (topk:0.1), "
-                     "and none",
+                     "'%s' is not a codec; use int8, int4, int2, topk:SHARE, randomk:SHARE "
+                     "(SHARE of the values is above 0 and at most 1: topk:0.1) or none",
                      text);
 }
 

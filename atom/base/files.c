@@ -213,7 +213,7 @@ atom_status atom_file_check_place(const char *path, const char *says, const char
     bool nowhere = parent && !atom_path_is_dir(parent);
     atom_free(parent);
     if (nowhere)
-        return atom_fail(ATOM_E_USAGE, "%s: there is no directory %.*s; make it first", path,
+        return atom_fail(ATOM_E_USAGE, "%s: there is no directory %.*s; create it first", path,
                          (int)(slash - path), path);
     if (stat(path, &s) < 0 || !S_ISREG(s.st_mode) || s.st_size == 0)
         return ATOM_OK;
@@ -239,7 +239,7 @@ atom_status atom_file_write(const char *path, const void *data, uint64_t bytes)
     if (stat(path, &info) < 0)
         return write_and_rename(path, data, bytes);
     if (S_ISDIR(info.st_mode))
-        return atom_fail(ATOM_E_USAGE, "%s is a directory; name a file", path);
+        return atom_fail(ATOM_E_USAGE, "%s is a directory; give the name of a file", path);
     if (!S_ISREG(info.st_mode))
         return write_special(path, data, bytes);
     return write_and_rename(realpath(path, real) ? real : path, data, bytes);
@@ -338,10 +338,12 @@ static atom_status own_dir(const char *path)
 {
     struct stat info;
     if (stat(path, &info) < 0)
-        return atom_fail_errno(errno, "cannot look at %s", path);
+        return atom_fail_errno(errno, "cannot read the attributes of %s", path);
     if (S_ISDIR(info.st_mode) && info.st_uid == geteuid() && !(info.st_mode & S_IWOTH))
         return ATOM_OK;
-    return atom_fail(ATOM_E_RUNTIME, "%s is not a directory of ours alone; set XDG_CACHE_HOME",
+    return atom_fail(ATOM_E_RUNTIME,
+                     "%s is not a directory that belongs only to this user; set "
+                     "XDG_CACHE_HOME to one that does",
                      path);
 }
 

@@ -23,8 +23,8 @@ atom_status atom_json_parse(const char *file, const char *text, size_t bytes, si
         return atom_fail_lfs(file);
     if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* Python's json refuses it, too */
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: it begins with a byte order mark, which JSON has none of; take it "
-                         "away: sed -i '1s/^\\xef\\xbb\\xbf//' %s",
+                         "%s: it begins with a byte order mark, which is not allowed in JSON; "
+                         "remove it: sed -i '1s/^\\xef\\xbb\\xbf//' %s",
                          file, file);
     json_t *parsed = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | flags, &error);
     if (!parsed && atom_json_starved(&error))

@@ -39,8 +39,8 @@ static void warn_of(const export_source *s, uint64_t element)
         if (s->g->params[i].offset <= element)
             name = s->g->params[i].name;
     atom_log(ATOM_LOG_WARN,
-             "%s: '%s' has values that are not finite, and so has what is written; the model "
-             "would say nothing sensible",
+             "%s: '%s' has values that are not finite, and they are exported as they are; such a "
+             "model produces nothing sensible",
              s->model.dir, name);
 }
 
@@ -110,7 +110,7 @@ static atom_status check_output(const char *path, bool replace)
 {
     if (replace || !atom_path_exists(path))
         return ATOM_OK;
-    return atom_fail(ATOM_E_USAGE, "%s is there already; name another file, or use --overwrite",
+    return atom_fail(ATOM_E_USAGE, "%s already exists; name another file, or use --overwrite",
                      path);
 }
 
@@ -206,7 +206,7 @@ static atom_status move_over(const char *temporary, const char *output)
     if (rename(temporary, output) == 0)
         return ATOM_OK;
     if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
-        return atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output);
+        return atom_fail(ATOM_E_USAGE, "%s already exists; name a directory that does not", output);
     return atom_fail_errno(errno, "cannot rename %s to %s", temporary, output);
 }
 
@@ -222,7 +222,7 @@ atom_status export_directory(const char *output, export_fill *fill, void *contex
         return atom_fail_memory("a path", n);
     if (atom_path_exists(output) && rmdir(output) != 0)
         ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output));
+            atom_fail(ATOM_E_USAGE, "%s already exists; name a directory that does not", output));
     ATOM_TRY_CLEAN(atom_dir_remove(temporary));
     st = fill(context, temporary);
     st = st == ATOM_OK ? move_over(temporary, output) : st;
@@ -259,8 +259,8 @@ atom_status export_hf(const char *dir, const char *adapter, atom_dtype dtype, ui
         job.dtype = file_weights_dtype(job.source.weights);
     if (job.source.model.config.bottlenecks.n)
         atom_log(ATOM_LOG_WARN,
-                 "the model has bottlenecks between blocks, so only atom reads %s; transformers "
-                 "knows no such model",
+                 "the model has bottlenecks between blocks, so only atom can read %s; "
+                 "transformers does not know such models",
                  output);
     ATOM_TRY_CLEAN(export_directory(output, fill_hf, &job));
 cleanup:

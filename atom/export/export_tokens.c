@@ -92,8 +92,8 @@ static atom_status find_pre(const char *dir, const json_t *root, const char **na
     if (*name)
         return ATOM_OK;
     return atom_fail(ATOM_E_UNSUPPORTED,
-                     "%s/tokenizer.json: llama.cpp has no name that atom knows for this "
-                     "pre-tokenizer; use its convert_hf_to_gguf.py on this directory",
+                     "%s/tokenizer.json: atom does not know llama.cpp's name for this "
+                     "pre-tokenizer; use llama.cpp's convert_hf_to_gguf.py on this directory",
                      dir);
 }
 
@@ -126,7 +126,7 @@ static void warn_of_takers(const char *dir, const json_t *root)
         atom_log(
             ATOM_LOG_WARN,
             "%s/tokenizer.json: white space beside the token \"%.40s\" belongs to it (%s), which "
-            "GGUF cannot say: llama.cpp may give such texts other ids",
+            "GGUF cannot express, so llama.cpp may give such texts other ids",
             dir, text, left ? "lstrip" : "rstrip");
         return;
     }
@@ -350,7 +350,8 @@ atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int
     atom_status st;
     ATOM_TRY_CLEAN(load(dir, "tokenizer.json", 0, &root));
     if (!root) {
-        atom_log(ATOM_LOG_WARN, "%s has no tokenizer.json; the file gets no tokenizer", dir);
+        atom_log(ATOM_LOG_WARN, "%s has no tokenizer.json, so the file will contain no tokenizer",
+                 dir);
         return ATOM_OK;
     }
     ATOM_TRY_CLEAN(check_json(dir, root));

@@ -61,7 +61,7 @@ static atom_status take_tokens(importing *in)
     const file_gguf_value *v = file_gguf_find(in->f, "tokenizer.ggml.tokens");
     if (!v || v->type != FILE_GGUF_VALUE_ARRAY || v->item != FILE_GGUF_VALUE_TEXT || v->n == 0 ||
         v->n > TEXT_VOCAB_MAX)
-        return wrong(in, "tokens is missing or no list of texts");
+        return wrong(in, "tokens is missing or not a list of texts");
     in->texts = atom_alloc(v->n, sizeof *in->texts);
     in->types = atom_alloc(v->n, sizeof *in->types);
     in->scores = atom_alloc(v->n, sizeof *in->scores);
@@ -119,7 +119,7 @@ static atom_status sort_tokens(importing *in)
         if (type == UNUSED)
             continue;
         if (json_object_get(in->vocab, in->texts[i]))
-            return wrong(in, "a token is there twice");
+            return wrong(in, "a token appears twice");
         if (added &&
             json_array_append_new(in->added, added_entry(i, in->texts[i], type != USER)) < 0)
             return wrong(in, "a token is not UTF-8");
@@ -136,7 +136,7 @@ static atom_status copy_merges(importing *in)
 {
     const file_gguf_value *v = file_gguf_find(in->f, "tokenizer.ggml.merges");
     if (!v || v->type != FILE_GGUF_VALUE_ARRAY || v->item != FILE_GGUF_VALUE_TEXT)
-        return wrong(in, "merges is missing or no list of texts");
+        return wrong(in, "merges is missing or not a list of texts");
     const uint8_t *at = v->at;
     for (uint64_t i = 0; i < v->n; i++) {
         uint64_t bytes;
@@ -389,20 +389,20 @@ atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out
         st = import_tokenizer(dir, &t);
     else if (!atom_path_exists(path))
         st = atom_fail(ATOM_E_FORMAT,
-                       "%s has no tokenizer.json; copy the one of the data that the model was "
-                       "trained on into it",
+                       "%s has no tokenizer.json; copy it there from the data that the model was "
+                       "trained on",
                        dir);
     else
         st = text_tokenizer_load(path, &t);
     if (st == ATOM_OK && !t)
         st = atom_fail(ATOM_E_FORMAT,
-                       "%s has no tokenizer; export it with one, from a directory that has a "
+                       "%s has no tokenizer; export the model again from a directory that has a "
                        "tokenizer.json",
                        dir);
     if (st == ATOM_OK && text_tokenizer_vocab(t) > (uint64_t)model->config.vocab_size)
         st = atom_fail(ATOM_E_FORMAT,
-                       "%s has %u tokens, the model only %lld (vocab_size in config.json); they do "
-                       "not belong together",
+                       "%s has %u tokens, but the model only %lld (vocab_size in config.json); "
+                       "they do not belong together",
                        path, text_tokenizer_vocab(t), (long long)model->config.vocab_size);
     if (st == ATOM_OK)
         *out = t;

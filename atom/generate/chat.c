@@ -128,8 +128,8 @@ static atom_status fit(generate_chat *c)
         if ((int64_t)c->w.seen.n < c->positions)
             break; /* alone it fits, with less of an answer */
         return atom_fail(ATOM_E_USAGE,
-                         "the message has %zu tokens, those of the template included; the "
-                         "model sees %lld at a time: shorten it",
+                         "the message has %zu tokens, including those of the template, but the "
+                         "model sees %lld at a time; shorten it",
                          c->w.seen.n, (long long)c->positions);
     }
     c->first = first;

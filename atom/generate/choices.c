@@ -85,12 +85,13 @@ static atom_status encode_answer(scoring *s, const text_question *q, uint32_t ch
     s->answer.n = 0;
     ATOM_TRY(text_encode_behind(s->encoder, s->spaced, answer->bytes + space, &s->answer));
     if (s->answer.n == 0)
-        return atom_fail(ATOM_E_FORMAT, "%s:%llu: answer %u (from 0) has no tokens", q->name,
-                         (unsigned long long)q->line, choice);
+        return atom_fail(ATOM_E_FORMAT, "%s:%llu: answer %u (counted from 0) has no tokens",
+                         q->name, (unsigned long long)q->line, choice);
     if ((int64_t)s->answer.n > s->most)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s:%llu: answer %u (from 0) alone has %zu tokens, a sequence %lld; take "
-                         "the line out, or use a longer sequence_len if the model can",
+                         "%s:%llu: answer %u (counted from 0) alone has %zu tokens, but a "
+                         "sequence has only %lld; remove the line, or use a longer sequence_len "
+                         "if the model supports it",
                          q->name, (unsigned long long)q->line, choice, s->answer.n,
                          (long long)s->most);
     *keep = (size_t)s->most + 1 - s->answer.n; /* the last token is a target only */
@@ -187,8 +188,8 @@ static atom_status take_score(scoring *s, const placed *row)
         sum -= (double)losses[i];
     if (!isfinite(sum))
         return atom_fail(ATOM_E_DIVERGED,
-                         "%s:%llu: the score of answer %u (from 0) is not finite; the weights are "
-                         "damaged or the training diverged",
+                         "%s:%llu: the score of answer %u (counted from 0) is not finite; the "
+                         "weights are damaged or the training diverged",
                          s->request->file, (unsigned long long)q->line, row->choice);
     q->scores[row->choice] = sum;
     q->scored++;

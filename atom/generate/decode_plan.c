@@ -260,9 +260,9 @@ static atom_status refuse(const generate_decoder *d, uint64_t budget, uint64_t s
     char a[24], b[24], c[24], e[24], f[24];
     return atom_fail(
         ATOM_E_RESOURCE,
-        "device_memory: %s cannot hold this model while it generates; %s are needed, "
-        "%llu bytes more (keys and values of %lld tokens %s, activations %s, two "
-        "slots of %s for parameters); raise device_memory or lower max_tokens",
+        "device_memory: %s is too little to generate with this model; it needs %s, which is %llu "
+        "bytes more (keys and values of %lld tokens %s, activations %s, two slots of %s for "
+        "parameters); raise device_memory or lower max_tokens",
         atom_size_text(budget, a), atom_size_text(need, b), (unsigned long long)(need - budget),
         (long long)d->c.room, atom_size_text(d->caches_bytes, c),
         atom_size_text(d->fixed_bytes - d->caches_bytes, e), atom_size_text(slot_bytes, f));

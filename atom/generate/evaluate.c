@@ -41,7 +41,7 @@ static atom_status open_data(evaluation *v)
     if (r->split && strcmp(r->split, text_split_name(TEXT_TRAIN)) == 0)
         split = TEXT_TRAIN;
     else if (r->split && strcmp(r->split, text_split_name(TEXT_VAL)) != 0)
-        return atom_fail(ATOM_E_USAGE, "split: '%s' is not a split; use val or train", r->split);
+        return atom_fail(ATOM_E_USAGE, "split: '%s' is unknown; use val or train", r->split);
     if (r->batches < 0)
         return atom_fail(ATOM_E_USAGE, "batches must be 0 (all) or more");
     if (v->e.bench->model.dir)
@@ -52,7 +52,7 @@ static atom_status open_data(evaluation *v)
     if (v->windows == 0)
         return atom_fail(
             ATOM_E_FORMAT,
-            "%s: the %s split has %llu tokens, fewer than one sequence of %lld and its "
+            "%s: the %s split has only %llu tokens, too few for one sequence of %lld and its "
             "last target; use a smaller sequence_len",
             r->data, text_split_name(split), (unsigned long long)text_shards_tokens(v->shards),
             (long long)g->sequence);
@@ -104,7 +104,8 @@ static atom_status run(evaluation *v, double *loss, int64_t *tokens)
     if (count == 0)
         return atom_fail(
             ATOM_E_FORMAT,
-            "%s: the masks leave no token to measure; prepare the data with --loss all",
+            "%s: the masks of the data leave no token to measure; prepare the data with --loss "
+            "all",
             v->request->data);
     *loss = sum / (double)count;
     *tokens = count;

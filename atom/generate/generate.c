@@ -110,8 +110,8 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
     ATOM_TRY_CLEAN(text_template_prompt(template, encoder, &chat, &made));
     ATOM_TRY_CLEAN(text_template_stop(template, encoder, &chat, &w->stop));
     if (made.ids.n == 0)
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "the chat template makes nothing of the messages; "
-                                                "name another one with --template"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "the chat template makes no text of these "
+                                                "messages; name another one with --template"));
     w->seen.n = 0;
     for (size_t i = 0; i < made.ids.n; i++)
         ATOM_TRY_CLEAN(generate_writer_remember(w, made.ids.ids[i]));
@@ -286,8 +286,8 @@ static atom_status feed_prompt(generate_writer *w)
     size_t n = w->seen.n, most = (size_t)w->positions;
     if (n > most) {
         atom_log(ATOM_LOG_WARN,
-                 "the prompt has %zu tokens, the model sees %zu at a time; it continues the last "
-                 "%zu",
+                 "the prompt has %zu tokens, but the model sees only %zu at a time; it continues "
+                 "the last %zu",
                  n, most, most);
         n = most;
     }
@@ -302,8 +302,8 @@ static atom_status feed_next(generate_writer *w, uint32_t *slides)
         return feed_last(w, 1);
     if ((*slides)++ == 0)
         atom_log(ATOM_LOG_DEBUG,
-                 "all %lld positions are used; from here on the model forgets the older half of "
-                 "what it sees whenever it is full",
+                 "all %lld positions are used; from now on, whenever they are full, the model "
+                 "forgets the older half of what it sees",
                  (long long)w->positions);
     generate_decoder_reset(w->decoder);
     return feed_last(w, half > 0 ? (size_t)half : 1);

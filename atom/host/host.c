@@ -113,7 +113,7 @@ static atom_status act(host *h, host_action action)
         host_child_signal(&h->child, SIGTERM);
         return ATOM_OK;
     case HOST_DO_KILL:
-        note(h, "%s: it did not end in time and is killed", running(h)->name);
+        note(h, "%s: it did not stop in time, so it is killed", running(h)->name);
         host_child_signal(&h->child, SIGKILL);
         return ATOM_OK;
     }
@@ -139,7 +139,9 @@ static host_end judge(const host *h, const host_child_news *news, char *text, si
         return HOST_END_OVER;
     }
     if (news->code == 0 && !asked) {
-        snprintf(text, bytes, "left by atom pool leave; start atom host again to come back");
+        snprintf(text, bytes,
+                 "it was taken out by atom pool leave; start atom host again to "
+                 "bring it back");
         return HOST_END_OVER;
     }
     if (asked && (news->code == 0 || news->code == 130 || news->code == 143))
@@ -160,10 +162,10 @@ static atom_status on_end(host *h, const host_child_news *news)
     if (end == HOST_END_OVER)
         note(h, "%s: %s; the others get its share", h->pools->pool[was].name, h->text[was]);
     if (end == HOST_END_ASKED && h->schedule.put_back)
-        snprintf(h->text[was], sizeof h->text[was], "it did not compute: %.200s",
-                 *h->child.why ? h->child.why : "no reason was said");
+        snprintf(h->text[was], sizeof h->text[was], "it computed nothing: %.200s",
+                 *h->child.why ? h->child.why : "it gave no reason");
     if (end == HOST_END_FAILED && !h->schedule.stopping)
-        note(h, "%s: %s; it is tried again later, and atom host status says when",
+        note(h, "%s: %s; it is tried again later (atom host status says when)",
              h->pools->pool[was].name, h->text[was]);
     ATOM_TRY(tell(h, HOST_EXITED, end));
     return save(h);
@@ -266,7 +268,7 @@ static atom_status turns(host *h)
     if (h->schedule.stopping && h->hooks.stop(h->hooks.ctx))
         return atom_fail(ATOM_E_INTERRUPTED, "stopped");
     if (!h->schedule.stopping)
-        note(h, "no pool of this box has anything left to do");
+        note(h, "none of the pools has anything left to do");
     return ATOM_OK;
 }
 
@@ -280,14 +282,14 @@ static atom_status wait_for_orphan(host *h, const host_process *orphan)
     while (host_process_lives(orphan)) {
         if (!told)
             note(h,
-                 "waiting for process %" PRId64 ", which an earlier atom host left behind: it "
-                 "saves and ends",
+                 "waiting for process %" PRId64 ", which an earlier atom host left running, to "
+                 "save and stop",
                  orphan->pid);
         told = true;
         if (h->hooks.stop(h->hooks.ctx))
             return atom_fail(ATOM_E_INTERRUPTED, "stopped");
         if (!killed && atom_clock_seconds() - began > host_rules_usual.leave_patience_s) {
-            note(h, "process %" PRId64 " did not end in time and is killed", orphan->pid);
+            note(h, "process %" PRId64 " did not stop in time, so it is killed", orphan->pid);
             killed = kill((pid_t)orphan->pid, SIGKILL) == 0;
         }
         usleep(TURN_MS * 1000);
@@ -308,8 +310,9 @@ static atom_status lock(host *h)
     ATOM_TRY(atom_dir_lock(h->state, &h->lock, &holder));
     return h->lock >= 0 ? ATOM_OK
                         : atom_fail(ATOM_E_USAGE,
-                                    "another atom host (process %" PRId64 ") runs from %s; ask it "
-                                    "with atom host status, end it with atom host stop",
+                                    "another atom host (process %" PRId64 ") already runs with "
+                                    "%s; see it with atom host status, stop it with atom host "
+                                    "stop",
                                     holder, h->pools->path);
 }
 

@@ -135,8 +135,8 @@ atom_status host_ledger_parse(const char *path, const char *text, size_t bytes, 
     json_decref(o);
     if (!good)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s is not what atom host wrote: what pools have used is lost; remove it, "
-                         "and all pools of this box begin alike",
+                         "%s is damaged, so it is not known how much each pool has computed; "
+                         "remove it, and all pools of this box start equal",
                          path);
     *passed_s = now_s > saved_s ? now_s - saved_s : 0;
     return ATOM_OK;

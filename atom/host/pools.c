@@ -131,8 +131,8 @@ static atom_status check_item(const host_pools *f, uint32_t i)
     ATOM_TRY(name_item(p));
     if (!is_name(p->name))
         return atom_fail(ATOM_E_USAGE,
-                         "'%.64s' cannot be the name of a pool: 1 to %d letters, digits and . _ -; "
-                         "say another with 'name'",
+                         "'%.64s' cannot be the name of a pool: a name has 1 to %d letters, "
+                         "digits and . _ -; choose another with 'name'",
                          p->name, NAME_BYTES_MAX);
     ATOM_TRY(check_hours(p->hours));
     ATOM_TRY(place(f, &p->dir));
@@ -143,7 +143,8 @@ static atom_status check_item(const host_pools *f, uint32_t i)
                              p->dir, f->pool[k].line);
         if (strcmp(f->pool[k].name, p->name) == 0)
             return atom_fail(ATOM_E_USAGE,
-                             "the pool in line %u is called '%s', too; say another with 'name'",
+                             "the pool in line %u is also called '%s'; choose another name with "
+                             "'name'",
                              f->pool[k].line, p->name);
     }
     return ATOM_OK;
@@ -152,7 +153,8 @@ static atom_status check_item(const host_pools *f, uint32_t i)
 static atom_status check_together(const host_pools *f)
 {
     if (f->n == 0)
-        return atom_fail(ATOM_E_USAGE, "%s: there are no pools; 'pools' lists them", f->path);
+        return atom_fail(ATOM_E_USAGE, "%s: there are no pools in it; list them under 'pools'",
+                         f->path);
     atom_status st = check_hours(f->hours);
     if (st != ATOM_OK)
         return atom_fail_in(st, "%s: ", f->path);
@@ -187,7 +189,8 @@ atom_status host_pools_read(const char *path, host_pools **out)
     char *text = NULL, missing[512];
     size_t bytes = 0;
     snprintf(missing, sizeof missing,
-             "there is no %s; it lists the pools of this box (atom host run --help shows one)",
+             "there is no %s; write one that lists the pools of this box (atom host run --help "
+             "shows an example)",
              path);
     ATOM_TRY(opt_file_text(path, missing, &text, &bytes));
     atom_status st = host_pools_parse(path, text, bytes, out);
@@ -211,12 +214,12 @@ static atom_status check_place(const host_pool *p)
         return ATOM_OK;
     if (!p->ticket)
         return atom_fail(ATOM_E_USAGE,
-                         "%s holds no membership in a pool; join it once (atom pool join - -o %s), "
-                         "or name the file of a ticket with 'ticket'",
+                         "%s holds no membership in a pool; join the pool once (atom pool join - "
+                         "-o %s), or name the file of a ticket with 'ticket'",
                          p->dir, p->dir);
     return atom_path_exists(p->ticket)
                ? ATOM_OK
-               : atom_fail(ATOM_E_USAGE, "there is no ticket %s", p->ticket);
+               : atom_fail(ATOM_E_USAGE, "there is no file %s with a ticket", p->ticket);
 }
 
 atom_status host_pools_check(const host_pools *f)

@@ -214,7 +214,7 @@ atom_status opt_find_command(const opt_command *const *commands, uint32_t n, int
     const opt_command *best = NULL;
     int best_used = 0;
     if (argc < 1)
-        return atom_fail(ATOM_E_USAGE, "no command is named; --help lists them");
+        return atom_fail(ATOM_E_USAGE, "no command was given; --help lists them");
     for (uint32_t i = 0; i < n; i++) {
         int words = 0;
         if (starts_with_words(commands[i]->name, argc, argv, &words) && words > best_used) {

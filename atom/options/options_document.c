@@ -88,7 +88,7 @@ static atom_status text_of(reader *r, int id, const char *what, const char **tex
     if (!**text || (plain && (strcmp(*text, "null") == 0 || strcmp(*text, "~") == 0)))
         return at(
             r, id,
-            atom_fail(ATOM_E_USAGE, "'%s' has no value; leave the line out for the default", what));
+            atom_fail(ATOM_E_USAGE, "'%s' has no value; remove the line to use the default", what));
     return ATOM_OK;
 }
 
@@ -174,8 +174,7 @@ static atom_status read_section(reader *r, int id, const opt_section *s, void *v
     opt_parsed parsed;
     ATOM_TRY(visit(r, id, &node));
     if (node->type != YAML_SEQUENCE_NODE)
-        return at(r, id,
-                  atom_fail(ATOM_E_USAGE, "'%s' must be a list, an item for each", table->name));
+        return at(r, id, atom_fail(ATOM_E_USAGE, "'%s' must be a list", table->name));
     const int *item = node->data.sequence.items.start;
     size_t n = (size_t)(node->data.sequence.items.top - item);
     if (n > s->most)
@@ -240,7 +239,10 @@ static atom_status read_document(reader *r, void *values)
     ATOM_TRY(load(r, &second));
     bool more = yaml_document_get_root_node(&second) != NULL;
     yaml_document_delete(&second);
-    return more ? atom_fail(ATOM_E_USAGE, "%s: a second document; keep one per file", r->path)
+    return more ? atom_fail(ATOM_E_USAGE,
+                            "%s: there is a second YAML document; keep only one "
+                            "per file",
+                            r->path)
                 : ATOM_OK;
 }
 

@@ -271,8 +271,8 @@ static atom_status check_path(const opt_spec *spec, const char *text)
         return ATOM_OK;
     return atom_fail(
         ATOM_E_USAGE,
-        "'%s': only a shell puts your home directory in place of ~, where it stands at "
-        "the start of a word; write %s%s",
+        "'%s': ~ means your home directory only where a shell replaces it, at the start of a "
+        "word; write %s%s",
         text, home ? home : "the whole path", home ? text + 1 : "");
 }
 

@@ -95,13 +95,14 @@ static atom_status read_key(yaml_reader *r, int32_t *row)
     const char *key = scalar(r);
     int32_t found = strchr(key, '-') ? -1 : opt_find(r->command, key);
     if (found >= 0 && (r->command->specs[found].flags & OPT_CLI_ONLY))
-        return at_event(r, atom_fail(ATOM_E_USAGE, "'%s' belongs on the command line only", key));
+        return at_event(r,
+                        atom_fail(ATOM_E_USAGE, "'%s' can only be given on the command line", key));
     if (found < 0 && !r->foreign && strcmp(key, "pool") == 0 &&
         strcmp(r->command->name, "train") == 0)
-        return at_event(r, atom_fail(ATOM_E_USAGE, "this configures a pool: atom pool create "
-                                                   "--config FILE -o DIR makes it and trains as "
-                                                   "its first member; to train alone, take the "
-                                                   "section 'pool' out"));
+        return at_event(r, atom_fail(ATOM_E_USAGE, "this file configures a pool: atom pool "
+                                                   "create --config FILE -o DIR creates it and "
+                                                   "trains as its first member; to train alone, "
+                                                   "remove the section 'pool'"));
     if (found < 0) {
         const char *near = opt_suggest(r->command, key);
         st = near ? atom_fail(ATOM_E_USAGE, "unknown key '%.64s' (did you mean '%s'?)", key, near)
@@ -110,7 +111,7 @@ static atom_status read_key(yaml_reader *r, int32_t *row)
         return at_event(r, st);
     }
     if (r->foreign && !opt_is_shared(r->command, (uint32_t)found))
-        return at_event(r, atom_fail(ATOM_E_USAGE, "'%s' is for this host alone to decide",
+        return at_event(r, atom_fail(ATOM_E_USAGE, "'%s' is for each host to decide by itself",
                                      r->command->specs[found].name));
     if (r->line[found])
         return at_event(
@@ -135,7 +136,7 @@ static atom_status set_scalar(yaml_reader *r, uint32_t row)
     ATOM_TRY(check_scalar(r, spec->name));
     if (is_null(r))
         return at_event(r, atom_fail(ATOM_E_USAGE,
-                                     "'%s' has no value; leave the line out for the default",
+                                     "'%s' has no value; remove the line to use the default",
                                      spec->name));
     st = opt_set(r->command, row, scalar(r), r->values);
     return st == ATOM_OK ? ATOM_OK : at_event(r, st);
@@ -181,7 +182,8 @@ static atom_status read_stream(yaml_reader *r)
         ATOM_TRY(next_event(r));
         const yaml_event_t *e = &r->event;
         if (e->type == YAML_DOCUMENT_START_EVENT && documents++)
-            return at_event(r, atom_fail(ATOM_E_USAGE, "a second document; keep one per file"));
+            return at_event(r, atom_fail(ATOM_E_USAGE, "there is a second YAML document; keep "
+                                                       "only one per file"));
         if (e->type == YAML_DOCUMENT_START_EVENT && e->data.document_start.tag_directives.start !=
                                                         e->data.document_start.tag_directives.end)
             return at_event(r, atom_fail(ATOM_E_USAGE, "%%TAG is not accepted here"));

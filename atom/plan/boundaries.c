@@ -29,8 +29,8 @@ static atom_status parse_at(const char *at, plan_boundaries *b)
         p = end + 1;
     }
     return atom_fail(ATOM_E_USAGE,
-                     "at: '%s' is no list of up to %d boundaries; name after how many blocks each "
-                     "of them lies, with commas between: 2,4",
+                     "at: '%s' is not a list of up to %d boundaries; give the numbers of the "
+                     "blocks after which they are, separated by commas: 2,4",
                      at, GRAPH_BOTTLENECKS_MAX);
 }
 
@@ -54,9 +54,9 @@ static atom_status parse_maxout(const char *text, int64_t C, plan_boundaries *b)
     if (!end || *end || window < 2 || window > C || C % window != 0 ||
         strlen(text) >= sizeof b->text)
         return atom_fail(ATOM_E_USAGE,
-                         "compress_boundaries: '%.64s' is not a maxout; say of how many values the "
-                         "largest is kept, a whole number from 2 that divides the model's width, "
-                         "%lld: maxout:2",
+                         "compress_boundaries: '%.64s' is not a maxout; say of how many values "
+                         "the largest is kept: a whole number of at least 2 that divides the "
+                         "model's width, %lld; for example maxout:2",
                          text, (long long)C);
     b->maxout = true;
     b->width = C / window;
@@ -74,15 +74,15 @@ static atom_status parse_bottleneck(const char *text, int64_t C, plan_boundaries
         strlen(text) >= sizeof b->text)
         return atom_fail(ATOM_E_USAGE,
                          "compress_boundaries: '%.64s' is not a bottleneck; say how many times "
-                         "narrower than the model it is, more than 1 and at most %lld here: "
-                         "bottleneck:8",
+                         "narrower than the model it is: more than 1 and at most %lld here; for "
+                         "example bottleneck:8",
                          text, (long long)C);
     b->width = llround((double)C / times);
     snprintf(b->text, sizeof b->text, "%s", text);
     if (b->width >= C)
         return atom_fail(ATOM_E_USAGE,
-                         "compress_boundaries: '%s' narrows nothing: %lld values of %lld would "
-                         "cross",
+                         "compress_boundaries: '%s' would make nothing narrower: %lld values of "
+                         "%lld would be sent",
                          text, (long long)b->width, (long long)C);
     return ATOM_OK;
 }
@@ -105,14 +105,15 @@ static atom_status parse_codec(const plan_workbench_config *config, int64_t C, p
     if (!b->text[0])
         return config->compress_at
                    ? atom_fail(ATOM_E_USAGE,
-                               "at has no effect without compress_boundaries: nothing would be "
-                               "compressed there; name a codec, or leave at out")
+                               "at has no effect without compress_boundaries, because nothing "
+                               "would be compressed there; give compress_boundaries, or leave at "
+                               "out")
                    : ATOM_OK;
     if (config->compress_at)
         return parse_at(config->compress_at, b);
     return atom_fail(ATOM_E_USAGE,
-                     "compress_boundaries needs at: after how many blocks each boundary lies, "
-                     "for example at: 2,4");
+                     "compress_boundaries needs at, the numbers of the blocks after which the "
+                     "boundaries are, for example at: 2,4");
 }
 
 /* The bottlenecks that a model came with. */
@@ -144,8 +145,8 @@ atom_status plan_boundaries_choose(const plan_workbench_config *config, graph_co
         const plan_boundaries has = brought(model);
         if ((config->compress_boundaries || config->compress_at) && !same(&has, &b))
             return atom_fail(ATOM_E_USAGE,
-                             "compress_boundaries: the model has learnt with bottlenecks (%s) of "
-                             "%lld values after %s blocks, and they are a part of it; leave "
+                             "compress_boundaries: the model was trained with bottlenecks (%s) "
+                             "of %lld values after %s blocks, and they are a part of it; leave "
                              "compress_boundaries and at out",
                              has.text, (long long)has.width, has.at);
         *out = has;
@@ -158,8 +159,8 @@ atom_status plan_boundaries_choose(const plan_workbench_config *config, graph_co
         for (uint32_t i = 0; i < b.n; i++)
             if (b.after[i] >= model->layers || (i && b.after[i] <= b.after[i - 1]))
                 return atom_fail(ATOM_E_USAGE,
-                                 "at: '%s' does not fit a model of %lld blocks: each boundary lies "
-                                 "after 1 to %lld of them, in ascending order",
+                                 "at: '%s' does not fit a model of %lld blocks: boundaries can "
+                                 "be after block 1 to %lld, in ascending order",
                                  b.at, (long long)model->layers, (long long)model->layers - 1);
         model->bottlenecks = made;
     }

@@ -52,15 +52,15 @@ atom_status plan_device_several(int card, int64_t n)
     ATOM_TRY(dev_cuda_describe(card, &first));
     if (card + n > first.cards)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "devices: cuda:%d and %lld behind it were asked for, this machine has %d "
-                         "card%s; lower devices",
+                         "devices: cuda:%d and the %lld after it were asked for, but this "
+                         "machine has %d card%s; lower devices",
                          card, (long long)n - 1, first.cards, first.cards == 1 ? "" : "s");
     for (int i = card + 1; i < card + n; i++) {
         ATOM_TRY(dev_cuda_describe(i, &info));
         if (strcmp(info.name, first.name) != 0 || info.memory_bytes != first.memory_bytes)
             return atom_fail(ATOM_E_UNSUPPORTED,
-                             "devices: cards that train together are of one kind; cuda:%d is a %s "
-                             "with %llu MiB, cuda:%d a %s with %llu MiB",
+                             "devices: cards that train together must be of one kind, but "
+                             "cuda:%d is a %s with %llu MiB and cuda:%d a %s with %llu MiB",
                              card, first.name, (unsigned long long)(first.memory_bytes >> 20), i,
                              info.name, (unsigned long long)(info.memory_bytes >> 20));
     }

@@ -414,8 +414,8 @@ static atom_status check_room(const stopwatch *w)
     if (most <= have)
         return ATOM_OK;
     return atom_fail(ATOM_E_RESOURCE,
-                     "a micro-batch of %lld x %lld tokens needs %s of memory for %s alone, and %s "
-                     "are available; take a smaller micro_batch_size (and more "
+                     "a micro-batch of %lld x %lld tokens needs %s of memory for %s alone, and "
+                     "only %s are available; use a smaller micro_batch_size (with more "
                      "gradient_accumulation_steps) or a smaller sequence_len",
                      (long long)g->micro_batch, (long long)g->sequence, atom_size_text(most, need),
                      g->nodes[node].name, atom_size_text(have, has));

@@ -99,14 +99,14 @@ static atom_status no_room(const char *dir, uint64_t need)
     char size[24], have[24];
     if (!atom_dir_free_bytes(dir, &left) || left >= need)
         return atom_fail(ATOM_E_RESOURCE,
-                         "%s: not enough disk space: measuring it takes %s (%" PRIu64
-                         " bytes), and a "
-                         "quota or a limit of file sizes leaves less; raise it, or name another "
-                         "directory with --store-dir",
+                         "%s: not enough disk space: measuring the disk takes %s (%" PRIu64 " "
+                         "bytes), but a quota or a limit of file sizes allows less; raise it, or "
+                         "name another directory with --store-dir",
                          dir, atom_size_text(need, size), need);
     return atom_fail(ATOM_E_RESOURCE,
-                     "%s: not enough disk space: measuring it takes %s, there is %s: %" PRIu64
-                     " bytes are missing; free space, or name another directory with --store-dir",
+                     "%s: not enough disk space: measuring the disk takes %s, but there is only "
+                     "%s: %" PRIu64 " bytes are missing; free some space, or name another "
+                     "directory with --store-dir",
                      dir, atom_size_text(need, size), atom_size_text(left, have), need - left);
 }
 

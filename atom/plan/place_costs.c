@@ -125,8 +125,8 @@ static atom_status plan_beside(const graph *g, const part_profile *profile,
     uint64_t host = kind->host_bytes;
     if (host <= beside) {
         snprintf(kind->whole_why, sizeof kind->whole_why,
-                 "the pool alone takes %.1f GB of host memory beside training, and %.1f GB may be "
-                 "used",
+                 "the pool alone, without training, takes %.1f GB of host memory, and only %.1f "
+                 "GB may be used",
                  1e-9 * (double)beside, 1e-9 * (double)host);
         return ATOM_E_RESOURCE;
     }
@@ -170,7 +170,7 @@ static atom_status price_whole(const graph *g, const part_profile *profile,
     ATOM_TRY(st);
     if (plan->disk && 2 * state > (double)limits->disk) { /* two generations (swap/store) */
         snprintf(kind->whole_why, sizeof kind->whole_why,
-                 "the optimizer's state needs %.0f GB of disk, and %.0f GB may be used",
+                 "the optimizer's state needs %.0f GB of disk, and only %.0f GB may be used",
                  2e-9 * state, 1e-9 * (double)limits->disk);
     } else {
         double step = part_plan_seconds(plan), update = plan->predicted_compute_seconds;

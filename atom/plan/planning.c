@@ -93,7 +93,7 @@ atom_status plan_profile_get(plan_workbench *bench, const char *path, plan_progr
     ATOM_TRY_CLEAN(cache_path(bench, &cache));
     ATOM_TRY_CLEAN(plan_profile_measure(bench, progress, ctx, out));
     if (bench->busy[0])
-        atom_log(ATOM_LOG_WARN, "%s; the profile is used now and not kept", bench->busy);
+        atom_log(ATOM_LOG_WARN, "%s; the profile is used this time but not kept", bench->busy);
     else if (part_profile_write(*out, cache) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "the profile was not cached: %s", atom_fail_message());
     st = ATOM_OK;
@@ -111,13 +111,13 @@ static atom_status check_devices(const part_profile *profile, const plan_request
                          PART_DEVICES_MAX, n);
     if (n > 1 && C > 0 && C < n)
         return atom_fail(ATOM_E_USAGE,
-                         "devices: %u devices share the micro-batches of a step, and there %s %u; "
-                         "raise gradient_accumulation_steps to %u or more",
+                         "devices: %u devices share the micro-batches of a step, but there %s "
+                         "only %u; raise gradient_accumulation_steps to %u or more",
                          n, C == 1 ? "is" : "are", C, n);
     if (n > 1 && profile->device.unified && !request->device_memory)
         return atom_fail(ATOM_E_USAGE,
-                         "devices: without device_memory the CPU uses weights where they lie, as "
-                         "one device; set device_memory, or leave devices out");
+                         "devices: without device_memory the CPU uses the weights in place and "
+                         "is one device; set device_memory, or leave devices out");
     return ATOM_OK;
 }
 

@@ -183,7 +183,7 @@ static atom_status check_entry(plan_pool_file *f, plan_pool_entry *e)
                          e->device ? "%s:%u: a device and a profile both say what this host is; "
                                      "leave one of them out"
                                    : "%s:%u: this host needs 'device' (a described one, such as "
-                                     "rtx-4090) or 'profile' (a file of 'atom profile')",
+                                     "rtx-4090) or 'profile' (a file written by 'atom profile')",
                          f->path, e->line);
     if (e->link && f->mbit_csv)
         return atom_fail(ATOM_E_USAGE,
@@ -226,9 +226,11 @@ static atom_status check_together(plan_pool_file *f)
 {
     int64_t n = 0;
     if (f->n_entries == 0)
-        return atom_fail(ATOM_E_USAGE, "%s: there are no hosts; 'hosts' lists them", f->path);
+        return atom_fail(ATOM_E_USAGE, "%s: there are no hosts in it; list them under 'hosts'",
+                         f->path);
     if (!f->delays_csv != !f->mbit_csv)
-        return atom_fail(ATOM_E_USAGE, "%s: delays_csv and mbit_csv go together", f->path);
+        return atom_fail(ATOM_E_USAGE, "%s: delays_csv and mbit_csv must be given together",
+                         f->path);
     if (f->mbit_csv && (f->n_lines || f->n_regions))
         return atom_fail(ATOM_E_USAGE,
                          "%s: delays_csv and mbit_csv say everything about the links; leave "
@@ -241,8 +243,8 @@ static atom_status check_together(plan_pool_file *f)
         n += f->entries[i].count;
     }
     if (n > PLACE_HOSTS_MAX)
-        return atom_fail(ATOM_E_USAGE, "%s: %lld hosts; there may be %d", f->path, (long long)n,
-                         PLACE_HOSTS_MAX);
+        return atom_fail(ATOM_E_USAGE, "%s: %lld hosts are too many; there may be at most %d",
+                         f->path, (long long)n, PLACE_HOSTS_MAX);
     return check_names_differ(f);
 }
 
@@ -271,7 +273,7 @@ atom_status plan_pool_file_read(const char *path, plan_pool_file **out)
 {
     char *text = NULL, missing[512];
     size_t bytes = 0;
-    snprintf(missing, sizeof missing, "there is no description of a pool %s", path);
+    snprintf(missing, sizeof missing, "there is no file %s with the description of a pool", path);
     ATOM_TRY(opt_file_text(path, missing, &text, &bytes));
     atom_status st = plan_pool_file_parse(path, text, bytes, out);
     atom_free(text);

@@ -65,9 +65,9 @@ static atom_status unknown_class(const plan_pool_file *f, const plan_pool_entry 
         names[n++] = plan_pool_classes[i];
     const char *near = atom_did_you_mean(e->link, names, n);
     return atom_fail(ATOM_E_USAGE,
-                     "%s:%u: no link is called '%.64s'%s%s%s; there are home-DOWN-UP (Mbit/s, such "
-                     "as home-100-20), fibre, mobile, lan, lan-10g, datacenter, and those that "
-                     "'links' describes",
+                     "%s:%u: no link is called '%.64s'%s%s%s; use home-DOWN-UP (in Mbit/s, such "
+                     "as home-100-20), fibre, mobile, lan, lan-10g, datacenter, or one that you "
+                     "describe under 'links'",
                      f->path, e->line, e->link, near ? " (did you mean '" : "", near ? near : "",
                      near ? "'?)" : "");
 }
@@ -126,8 +126,10 @@ static atom_status check_regions(const plan_pool_file *f)
             char *const *x = b->between.items, *const *y = f->regions[j].between.items;
             if ((strcmp(x[0], y[0]) == 0 && strcmp(x[1], y[1]) == 0) ||
                 (strcmp(x[0], y[1]) == 0 && strcmp(x[1], y[0]) == 0))
-                return atom_fail(ATOM_E_USAGE, "%s:%u: line %u says it already", f->path, b->line,
-                                 f->regions[j].line);
+                return atom_fail(ATOM_E_USAGE,
+                                 "%s:%u: line %u already says how far these "
+                                 "regions are apart",
+                                 f->path, b->line, f->regions[j].line);
         }
     }
     return ATOM_OK;
@@ -150,10 +152,12 @@ static atom_status region_delay(const plan_pool_file *f, const plan_pool_entry *
     if (strcmp(x, y) == 0)
         return ATOM_OK;
     if (!*x || !*y)
-        return atom_fail(ATOM_E_USAGE, "%s:%u: this host has no 'region', and others have one",
+        return atom_fail(ATOM_E_USAGE,
+                         "%s:%u: this host has no 'region', but others have one; "
+                         "give it one",
                          f->path, *x ? b->line : a->line);
     return atom_fail(ATOM_E_USAGE,
-                     "%s: how far '%s' and '%s' are apart is not said; add to 'regions': - "
+                     "%s: the delay between '%s' and '%s' is missing; add to 'regions': - "
                      "{between: [%s, %s], delay_ms: 40}",
                      f->path, x, y, x, y);
 }
@@ -203,7 +207,7 @@ static atom_status read_row(const char *path, uint32_t at_line, const char *s, u
         s = skip_blanks(s);
         double x = strtod(s, &end);
         if (end == s && !(k == row && (*s == ',' || *s == '\n' || !*s)))
-            return atom_fail(ATOM_E_USAGE, "%s:%u: cell %u is no number; a row has %u of them",
+            return atom_fail(ATOM_E_USAGE, "%s:%u: cell %u is not a number; a row has %u of them",
                              path, at_line, k + 1, n);
         out[(size_t)row * n + k] = x * unit;
         s = skip_blanks(end);
@@ -247,7 +251,7 @@ static atom_status read_matrix(const char *path, uint32_t n, double unit, double
     char *text = NULL;
     uint64_t bytes = 0;
     if (!atom_path_exists(path))
-        return atom_fail(ATOM_E_USAGE, "there is no matrix %s", path);
+        return atom_fail(ATOM_E_USAGE, "there is no file %s with the matrix", path);
     atom_status st = atom_file_read(path, MATRIX_BYTES_MAX, &text, &bytes);
     if (st == ATOM_OK)
         st = strlen(text) == bytes ? plan_pool_matrix_parse(path, text, n, unit, out)

@@ -111,8 +111,8 @@ static atom_status check_holds(const plan_pool *p, const plan_pool_entry *e, uin
             return ATOM_OK;
     snprintf(has, sizeof has, "%.2f GB", 1e-9 * (double)k->host_bytes);
     return atom_fail(ATOM_E_RESOURCE,
-                     "%s:%u: %s is too small for any part of the model: not one layer trains in %s "
-                     "of host memory and %.2f GB on the device; leave it out",
+                     "%s:%u: %s is too small for any part of the model: not even one layer can "
+                     "be trained in %s of host memory and %.2f GB on the device; leave it out",
                      p->file->path, e->line, e->name, has, 1e-9 * (double)k->device_bytes);
 }
 

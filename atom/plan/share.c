@@ -69,14 +69,14 @@ static atom_status check_request(const plan_workbench *bench, const plan_request
         return atom_fail(ATOM_E_USAGE, "it is for %u micro-batches per step, not %u",
                          plan->micro_batches, request->micro_batches);
     if (plan->devices != 1)
-        return atom_fail(ATOM_E_USAGE, "it is for %u devices, not for one", plan->devices);
+        return atom_fail(ATOM_E_USAGE, "it is for %u devices, not for one device", plan->devices);
     if (plan->clip != request->clip)
         return atom_fail(ATOM_E_USAGE, "it was made %s clipping", plan->clip ? "with" : "without");
     if (plan->disk || plan->update_on_device)
-        return atom_fail(ATOM_E_USAGE, "it keeps the optimizer's state on disk or on the device; "
-                                       "in a pool that stays in host memory");
+        return atom_fail(ATOM_E_USAGE, "it keeps the optimizer's state on disk or on the device, "
+                                       "but in a pool the state stays in host memory");
     if (plan->in_place != in_place)
-        return atom_fail(ATOM_E_USAGE, "it %s weights in place, this device %s",
+        return atom_fail(ATOM_E_USAGE, "it %s weights in place, but this device %s",
                          plan->in_place ? "uses" : "does not use", in_place ? "does" : "does not");
     for (uint32_t k = 0; k < plan->n_sub_models; k++) {
         part_keep keep = plan->sub_models[k].keep;
@@ -85,8 +85,8 @@ static atom_status check_request(const plan_workbench *bench, const plan_request
             ((request->recompute == 1 && keep != PART_RECOMPUTE) ||
              (request->recompute == 0 && (keep == PART_RECOMPUTE || keep == PART_KEEP_SOME))))
             return atom_fail(ATOM_E_USAGE,
-                             "its sub-model %u keeps or recomputes activations "
-                             "where `recompute` says otherwise",
+                             "its sub-model %u keeps or recomputes activations although "
+                             "`recompute` says otherwise",
                              k);
     }
     return ATOM_OK;
@@ -97,7 +97,7 @@ static atom_status check_room(const char *which, uint64_t need, uint64_t room)
     char a[24], b[24];
     if (!room || need <= room)
         return ATOM_OK;
-    return atom_fail(ATOM_E_RESOURCE, "it takes %s of %s memory, this host gives %s",
+    return atom_fail(ATOM_E_RESOURCE, "it needs %s of %s memory, but this host allows %s",
                      atom_size_text(need, a), which, atom_size_text(room, b));
 }
 

@@ -54,8 +54,8 @@ atom_status plan_vocab_check(const char *model_dir, const char *data)
     if (models && datas && !text_tokenizer_agrees(models, datas))
         st = atom_fail(
             ATOM_E_USAGE,
-            "%s was prepared with another tokenizer than the one of model %s, so its "
-            "tokens mean something else to it; prepare it with --tokenizer %s/tokenizer.json",
+            "%s was prepared with another tokenizer than that of model %s, so its tokens have "
+            "another meaning for the model; prepare it with --tokenizer %s/tokenizer.json",
             data, model_dir, model_dir);
 cleanup:
     text_tokenizer_close(&models);
@@ -137,11 +137,11 @@ atom_status plan_lora_check(const char *adapter, const file_lora_keys *keys)
     if (!key || (keys->r > 0 && !adapter))
         return ATOM_OK;
     if (adapter)
-        return atom_fail(ATOM_E_USAGE, "%s: the adapter %s brings its own; leave the key out", key,
+        return atom_fail(ATOM_E_USAGE, "%s: the adapter %s has its own; leave the key out", key,
                          adapter);
     return atom_fail(ATOM_E_USAGE,
-                     "%s has no effect without lora_r: all of the model would be trained; set "
-                     "lora_r, or leave %s out",
+                     "%s has no effect without lora_r, because the whole model would be trained; "
+                     "set lora_r, or leave %s out",
                      key, key);
 }
 
@@ -155,7 +155,7 @@ static atom_status choose_lora(plan_workbench *bench)
         ATOM_TRY(copy_text(c->adapter, &model->adapter));
     if (model->adapter && c->lora.r > 0)
         return atom_fail(ATOM_E_USAGE,
-                         "the adapter %s brings its own rank and targets; leave lora_r out",
+                         "the adapter %s has its own rank and targets; leave lora_r out",
                          model->adapter);
     ATOM_TRY(plan_lora_check(model->adapter, &c->lora));
     if (!c->trains || !(model->adapter || c->lora.r > 0))
@@ -182,9 +182,9 @@ static atom_status choose_boundaries(plan_workbench *bench)
     if (!bench->boundaries.added || bench->lora.rank == 0)
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,
-                     "compress_boundaries: adapters leave all of the model as it is, so that new "
-                     "bottlenecks would stay as they are drawn; train the model with them first, "
-                     "and adapters of it then");
+                     "compress_boundaries: with adapters the model itself is not trained, so new "
+                     "bottlenecks would stay random; train the model with bottlenecks first, and "
+                     "adapters for it after that");
 }
 
 static bool has_all_kernels(const plan_workbench *bench)

@@ -31,8 +31,8 @@ typedef struct pool_host {
     {                                                                                              \
         .name = key, .type = OPT_TEXT, .offset = offsetof(values_type, member.name),               \
         .value = "NAME", .group = "This member (kept in DIR/host.yml)",                            \
-        .help = "What others see beside this member's key: up to 31 letters, digits and . _ - "    \
-                "(otherwise the name of this machine)."                                            \
+        .help = "The name that others see beside this member's key: up to 31 letters, "            \
+                "digits and . _ - Default: the name of this machine."                              \
     }
 
 /* The other rows of `member`, a pool_host in `values_type`. */
@@ -42,18 +42,20 @@ typedef struct pool_host {
      .offset = offsetof(values_type, member.listen),                                               \
      .value = "ADDRESS:PORT",                                                                      \
      .group = "Network (kept in DIR/host.yml)",                                                    \
-     .help = "Where others reach this host; *:4400 is every address. Without it pool create "      \
-             "listens at *:4400 and puts all addresses of this host into the ticket; pool join "   \
-             "only dials, and such a member owns no part of a round."},                            \
+     .help = "The address at which this host accepts connections; *:4400 means all "               \
+             "its addresses. Without this option, pool create listens at *:4400 and "              \
+             "puts all addresses of this host into the ticket, while pool join only "              \
+             "opens connections itself; such a member sums no part for the others."},              \
         {.name = "announce",                                                                       \
          .type = OPT_LIST,                                                                         \
          .offset = offsetof(values_type, member.announce),                                         \
          .value = "NAME:PORT",                                                                     \
-         .help = "What others are told to dial instead, behind a router or a name."},              \
+         .help = "The address that others should connect to instead, for example if this "         \
+                 "host is behind a router or has a name."},                                        \
         {.name = "no_lan",                                                                         \
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.no_lan),                                           \
-         .help = "Do not look on the local network."},                                             \
+         .help = "Do not look for members on the local network."},                                 \
         {.name = "no_directory",                                                                   \
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.no_directory),                                     \
@@ -62,65 +64,69 @@ typedef struct pool_host {
          .type = OPT_LIST,                                                                         \
          .offset = offsetof(values_type, member.directory_nodes),                                  \
          .value = "NAME:PORT",                                                                     \
-         .help = "Nodes of the directory (OpenDHT, UDP) to begin with, beside those of members "   \
-                 "that this host knows; they find the pool where all addresses are old."},         \
+         .help = "Nodes of the directory (OpenDHT, UDP) to ask first, in addition to "             \
+                 "members that this host knows. They help to find the pool if all known "          \
+                 "addresses are out of date."},                                                    \
         {.name = "no_router",                                                                      \
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.no_router),                                        \
-         .help = "Do not ask the router (NAT-PMP, UPnP) to forward the port of *."},               \
+         .help = "Do not ask the router (NAT-PMP, UPnP) to forward the port when "                 \
+                 "listening at all addresses."},                                                   \
         {.name = "max_upload",                                                                     \
          .type = OPT_NUMBER,                                                                       \
          .offset = offsetof(values_type, member.up_mbit),                                          \
          .max = 1e6,                                                                               \
          .value = "MBIT",                                                                          \
-         .help = "Mbit/s that this host sends at most; others plan its share of the averaging "    \
-                 "by it. 0: no limit."},                                                           \
+         .help = "The most that this host sends, in Mbit/s; its share of the averaging is "        \
+                 "planned accordingly. 0: no limit."},                                             \
         {.name = "max_download",                                                                   \
          .type = OPT_NUMBER,                                                                       \
          .offset = offsetof(values_type, member.down_mbit),                                        \
          .max = 1e6,                                                                               \
          .value = "MBIT",                                                                          \
-         .help = "Mbit/s that it receives at most. 0: no limit."},                                 \
+         .help = "The most that this host receives, in Mbit/s. 0: no limit."},                     \
         {.name = "max_upload_month",                                                               \
          .type = OPT_NUMBER,                                                                       \
          .offset = offsetof(values_type, member.up_month_gb),                                      \
          .max = 1e9,                                                                               \
          .value = "GB",                                                                            \
-         .help = "GB (10^9 bytes) that this host sends in a calendar month; then it rests until "  \
-                 "the next. 0: no limit."},                                                        \
+         .help = "The most that this host sends in a calendar month, in GB (10^9 bytes); "         \
+                 "after that it rests until the next month. 0: no limit."},                        \
         {.name = "max_download_month",                                                             \
          .type = OPT_NUMBER,                                                                       \
          .offset = offsetof(values_type, member.down_month_gb),                                    \
          .max = 1e9,                                                                               \
          .value = "GB",                                                                            \
-         .help = "GB that it receives in a month. 0: no limit."},                                  \
+         .help = "The most that this host receives in a calendar month, in GB. 0: no "             \
+                 "limit."},                                                                        \
         {.name = "max_disk",                                                                       \
          .type = OPT_NUMBER,                                                                       \
          .offset = offsetof(values_type, member.disk_gb),                                          \
          .max = 1e9,                                                                               \
          .value = "GB",                                                                            \
-         .help = "GB of disk that the pool may take in DIR: what it would take is counted before " \
-                 "anything is fetched. 0: what is free."},                                         \
+         .help = "The most disk space that the pool may use in DIR, in GB; this is "               \
+                 "checked before anything is downloaded. 0: all that is free."},                   \
         {.name = "hours",                                                                          \
          .type = OPT_TEXT,                                                                         \
          .offset = offsetof(values_type, member.hours),                                            \
          .value = "FROM-TO",                                                                       \
          .group = "When this host computes (kept in DIR/host.yml)",                                \
-         .help = "Only then, by its clock: 22:00-07:00; several with commas."},                    \
+         .help = "Compute only at these times, by this host's clock: 22:00-07:00; "                \
+                 "separate several by commas."},                                                   \
         {.name = "mains_only",                                                                     \
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.mains_only),                                       \
-         .help = "Not on battery."},                                                               \
+         .help = "Do not compute on battery."},                                                    \
         {.name = "max_temperature",                                                                \
          .type = OPT_NUMBER,                                                                       \
          .offset = offsetof(values_type, member.celsius_max),                                      \
          .max = 150,                                                                               \
          .value = "CELSIUS",                                                                       \
-         .help = "Rests while processor or card is hotter; 0: no limit."},                         \
+         .help = "Rest while the processor or card is hotter than this. 0: no limit."},            \
     {                                                                                              \
         .name = "others_cores", .type = OPT_NUMBER,                                                \
         .offset = offsetof(values_type, member.others_max), .max = 4096, .value = "N",             \
-        .help = "Rests while other programs use more than so many cores; 0: no limit."             \
+        .help = "Rest while other programs use more than this many cores. 0: no limit."            \
     }
 
 /*

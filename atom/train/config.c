@@ -377,15 +377,15 @@ static atom_status check(const train_config *config, const opt_parsed *parsed)
     if (config->devices > config->gradient_accumulation_steps)
         return atom_fail(
             ATOM_E_USAGE,
-            "devices: %lld devices share the micro-batches of a step, and there %s "
-            "%lld; raise gradient_accumulation_steps to %lld or more",
+            "devices: %lld devices share the micro-batches of a step, but there %s only %lld; "
+            "raise gradient_accumulation_steps to %lld or more",
             (long long)config->devices, config->gradient_accumulation_steps == 1 ? "is" : "are",
             (long long)config->gradient_accumulation_steps, (long long)config->devices);
     if (config->warmup_steps > config->max_steps && !(config->num_train_epochs > 0))
         return atom_fail(
             ATOM_E_USAGE,
-            "warmup_steps (%lld) is more than max_steps (%lld); the learning rate would "
-            "never reach its peak",
+            "warmup_steps (%lld) is more than max_steps (%lld), so the learning rate would never "
+            "reach its peak; lower warmup_steps",
             (long long)config->warmup_steps, (long long)config->max_steps);
     return ATOM_OK;
 }
@@ -425,7 +425,7 @@ static atom_status choose_length(train_config *config, const opt_parsed *parsed)
     if (config->num_train_epochs > 0 && steps && epochs)
         return atom_fail(
             ATOM_E_USAGE,
-            "--max-steps and --num-train-epochs both say how long to train; leave one out");
+            "--max-steps and --num-train-epochs both say how long to train; leave one of them out");
     if (steps && !epochs)
         config->num_train_epochs = 0;
     return ATOM_OK;

@@ -101,7 +101,7 @@ class Bring(tool.Case):
             self.fails(2, command[0], *where, *command[1:], says="such as run/checkpoint-3")
         self.fails(2, *run, "-o", "~/run", says="/run")
         self.write("c.yml", "output_dir: ~/run\n")
-        self.fails(2, *run, "c.yml", says="only a shell puts")
+        self.fails(2, *run, "c.yml", says="only where a shell replaces it")
         self.assertFalse(os.path.exists(self.path("~")))
 
     def test_weights_that_are_no_numbers(self):

@@ -113,7 +113,7 @@ class Bottlenecks(TrainCase):
         self.ok("train", "--model", checkpoint, *self.args("lora", *lora, "--learning-rate", 1e-2, steps=2)[3:])
         adapter = self.path("lora", "checkpoint-2")
         merged = self.ok("export", "--model", adapter, "--to", "hf", "-o", self.path("merged"))
-        self.assertIn("only atom reads", merged.err)
+        self.assertIn("only atom can read", merged.err)
         self.assertAlmostEqual(self.evaluate(adapter), self.evaluate(self.path("merged")), delta=1e-4)
 
 
@@ -182,7 +182,7 @@ class Bottleneck(Bottlenecks):
 
     def test_refusals(self):
         for text, says in (("bottleneck", "is not a bottleneck"), ("bottleneck:", "is not a bottleneck"), ("bottleneck:1", "more than 1"),
-                           ("bottleneck:49", "at most 48 here"), ("bottleneck:1.001", "narrows nothing"),
+                           ("bottleneck:49", "at most 48 here"), ("bottleneck:1.001", "would make nothing narrower"),
                            ("bottleneck:2x", "is not a bottleneck"), ("bottleneck:nan", "is not a bottleneck"),
                            ("bottle:2", "takes bottleneck:RATIO")):
             self.fails(2, *self.args("run", "--compress-boundaries", text, "--at", 2), says=says)
@@ -191,7 +191,7 @@ class Bottleneck(Bottlenecks):
         self.fails(2, *self.args("run", "--compress-boundaries", "bottleneck:4"), says="needs at")
         self.train("plain", steps=1)
         self.fails(2, "train", "--model", self.path("plain", "checkpoint-1"), *self.args("run", *NARROW, "--lora-r", 2)[3:],
-                   says="train the model with them first")
+                   says="train the model with bottlenecks first")
         self.train("narrow", *NARROW, steps=1)
         for more in ["int8", "--at", "2"], ["none"], ["bottleneck:4", "--at", "1,3"], ["bottleneck:5", "--at", "1"]:
             self.fails(2, "train", "--model", self.path("narrow", "checkpoint-1"), *self.args("run", "--compress-boundaries", *more)[3:],
@@ -261,7 +261,7 @@ class Maxout(Bottlenecks):
             self.fails(2, "export", "--model", checkpoint, "--to", to, "-o", self.path("out." + to), says=("bottlenecks between blocks", says))
         self.assertFalse([name for name in os.listdir(self.dir) if name.startswith("out.")])
         hf = self.ok("export", "--model", checkpoint, "--to", "hf", "-o", self.path("hf"))
-        self.assertIn("only atom reads", hf.err)
+        self.assertIn("only atom can read", hf.err)
         self.assertAlmostEqual(self.evaluate(checkpoint), self.evaluate(self.path("hf")), delta=1e-4)
 
     def test_a_kind_that_is_none(self):

@@ -310,7 +310,7 @@ class Lora(tool.Case):
         refused(2, ["weights"], "--lora-r", 2, model=self.path("tiny.json"))
         self.train(self.base, "small", "--lora-r", 2, "--lora-target-modules", "o_proj", "--max-steps", 1)
         small = self.path("small", "checkpoint-1")
-        refused(2, ["brings its own"], "--adapter", small, "--lora-r", 2)
+        refused(2, ["has its own"], "--adapter", small, "--lora-r", 2)
         refused(2, ["LoRA run"], "--resume-from-checkpoint", small)
         refused(2, ["rank 2"], "--lora-r", 3, "--lora-target-modules", "o_proj", "--resume-from-checkpoint", small)
         # an adapter of another model; one of a kind that atom has not; one that is cut off

@@ -100,7 +100,7 @@ class PoolPlans(tool.DataCase):
         whole["sub_models"][0]["param_bytes"] = self.whole_bytes(plan)
         strange = dict(plan, graph_hash="0x%016x" % (int(plan["graph_hash"], 16) ^ 1))
         slow = dict(self.slow_plan(plan), predicted_step_seconds=1e-9, predicted_compute_seconds=1e-9)
-        for name, poison, says in (("f", whole, "of device memory, this host gives"), ("g", strange, "plan again"),
+        for name, poison, says in (("f", whole, "of device memory, but this host allows"), ("g", strange, "plan again"),
                                    ("h", slow, "a step takes")):
             for note in self.notes("a"):
                 os.remove(note)

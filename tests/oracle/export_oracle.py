@@ -258,7 +258,7 @@ def check_tokenizers(program, seed):
             t.save(os.path.join(work, "source", "tokenizer.json"))
             if kind in ("digits", "stages"):
                 done = subprocess.run([program, "export", "--model", "source", "-o", "x.gguf"], cwd=work, capture_output=True, text=True)
-                assert done.returncode == 2 and "llama.cpp has no name" in done.stderr and done.stderr.count("\n") == 1, done
+                assert done.returncode == 2 and "does not know llama.cpp's name" in done.stderr and done.stderr.count("\n") == 1, done
                 continue
             atom("export", "--model", "source", "-o", "x.gguf", "--overwrite")
             atom("export", "--model", "x.gguf", "--to", "hf", "-o", "back")

@@ -162,7 +162,7 @@ class Host(Members):
         seen = self.until_asked("it is out", lambda s: any(p["state"] == "over" for p in s["pools"]))
         out, other = sorted(seen["pools"], key=lambda p: p["name"] != name)
         self.assertEqual((out["due"], other["due"]), (0, 1))
-        self.assertIn("left by atom pool leave", out["text"])
+        self.assertIn("taken out by atom pool leave", out["text"])
         self.until_asked("the other one computes", lambda s: s["running"] == other["name"] and s["state"] == "computing")
         self.assertIn(out["name"], self.ok("host", "status", "box").out)
         self.ok("host", "stop", "box")
@@ -187,12 +187,12 @@ class Host(Members):
             self.fails(2, "host", "run", "box", says=says)
         wrong("pools:\n  - dir: a\n    wieght: 2\n", "box/pools.yml:3:5", "unknown key 'wieght'")
         wrong("pools:\n  - dir: a\n    share: 0\n", "box/pools.yml:3", "share")
-        wrong("pools:\n  - dir: nowhere\n", "box/pools.yml:2", "holds no membership in a pool; join it once")
+        wrong("pools:\n  - dir: nowhere\n", "box/pools.yml:2", "holds no membership in a pool; join the pool once")
         wrong("pools:\n  - dir: a\n  - dir: ./a\n    name: b\n", "box/pools.yml:3", "also the directory of the pool in line 2")
         self.write(os.path.join("box", "pools.yml"), "pools:\n  - dir: a\n")
         os.makedirs(self.path("box", "host-state"))
         self.write(os.path.join("box", "host-state", "ledger.json"), "{}")
-        self.fails(3, "host", "run", "box", says=("ledger.json is not what atom host wrote", "remove it"))
+        self.fails(3, "host", "run", "box", says=("ledger.json is damaged", "remove it"))
 
     def test_a_member_that_cannot_start(self):
         """It is said, tried again later, and not spun."""

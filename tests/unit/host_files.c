@@ -72,10 +72,10 @@ static void refused(const char *text, const char *says)
 static void test_mistakes(void **state)
 {
     (void)state;
-    refused("", "there are no pools");
-    refused("# nothing\n", "there are no pools");
-    refused("pools: []\n", "there are no pools");
-    refused("hours: 22:00-07:00\n", "there are no pools");
+    refused("", "there are no pools in it");
+    refused("# nothing\n", "there are no pools in it");
+    refused("pools: []\n", "there are no pools in it");
+    refused("hours: 22:00-07:00\n", "there are no pools in it");
     refused("pools:\n  - dir: a\n    shares: 2\n",
             "p.yml:3:5: unknown key 'shares' in pools (did you mean 'share'?)");
     refused("pool:\n  - dir: a\n", "1:1: unknown key 'pool' in the pools of a box (did you mean "
@@ -99,7 +99,7 @@ static void test_mistakes(void **state)
     refused("hours: 25:00-26:00\npools:\n  - dir: a\n", "hours '25:00-26:00'");
     refused("pools:\n  - &x\n    dir: a\n  - *x\n", "aliases");
     refused("pools:\n  - dir: !!int 3\n", "tags");
-    refused("pools:\n  - dir: a\n---\npools:\n  - dir: b\n", "a second document");
+    refused("pools:\n  - dir: a\n---\npools:\n  - dir: b\n", "a second YAML document");
     refused("pools:\n  - dir: a\n   share: 2\n", "not YAML");
     refused("pools: \x01\n", "p.yml");
     host_pools *f = NULL;
@@ -119,7 +119,8 @@ static void test_directories(void **state)
                      ATOM_OK);
     assert_int_equal(host_pools_check(f), ATOM_E_USAGE);
     assert_non_null(strstr(atom_fail_message(), "pools.yml:2: "));
-    assert_non_null(strstr(atom_fail_message(), "holds no membership in a pool; join it once"));
+    assert_non_null(
+        strstr(atom_fail_message(), "holds no membership in a pool; join the pool once"));
     assert_int_equal(mkdir(scratch_path(&s, "a"), 0700), 0);
     assert_int_equal(host_pools_check(f), ATOM_E_USAGE); /* empty */
     assert_int_equal(mkdir(scratch_path(&s, "a/pool"), 0700), 0);
@@ -128,7 +129,7 @@ static void test_directories(void **state)
     assert_non_null(strstr(atom_fail_message(), "holds no membership in a pool"));
     scratch_write(&s, "a/pool/manifest.json", "x", 1);
     assert_int_equal(host_pools_check(f), ATOM_E_USAGE);
-    assert_non_null(strstr(atom_fail_message(), "there is no ticket"));
+    assert_non_null(strstr(atom_fail_message(), "with a ticket"));
     scratch_write(&s, "t", "x", 1);
     assert_int_equal(host_pools_check(f), ATOM_OK);
     assert_int_equal(symlink("a", scratch_path(&s, "b")), 0); /* another name for the same place */

@@ -107,8 +107,8 @@ static void refused(const char *text, const char *says)
 static void one_line_for_each_mistake(void **state)
 {
     (void)state;
-    refused("", "there are no hosts");
-    refused("hosts: []", "there are no hosts");
+    refused("", "there are no hosts in it");
+    refused("hosts: []", "there are no hosts in it");
     refused("- 1", "p.yml:1:1: expected `key: value` lines");
     refused("hosts: 3", "'hosts' must be a list");
     refused("hosts: [3]", "an item of hosts must have");
@@ -124,7 +124,7 @@ static void one_line_for_each_mistake(void **state)
     refused("hosts:\n  - {device: a, link: lan, count: 0}", "count");
     refused(
         "hosts:\n  - {device: a, link: lan, count: 400}\n  - {device: b, link: lan, count: 400}",
-        "800 hosts; there may be 512");
+        "800 hosts are too many; there may be at most 512");
     refused("hosts:\n  - {device: a, link: fiber}", "did you mean 'fibre'?");
     refused("hosts:\n  - {device: a, link: home-100-0}", "no link is called 'home-100-0'");
     refused("hosts:\n  - {device: a, link: x}\nlinks:\n  - {name: x, down_mbit: 0, up_mbit: 1, "
@@ -139,7 +139,7 @@ static void one_line_for_each_mistake(void **state)
     refused("hosts:\n  - {name: a b, device: d, link: lan}", "the name 'a b' must have");
     refused(
         "hosts:\n  - {device: d, link: lan, region: eu}\n  - {device: e, link: lan, region: us}",
-        "how far 'eu' and 'us' are apart is not said");
+        "the delay between 'eu' and 'us' is missing");
     refused("hosts:\n  - {device: d, link: lan, region: eu}\n  - {device: e, link: lan}",
             "p.yml:3: this host has no 'region'");
     refused(
@@ -147,13 +147,13 @@ static void one_line_for_each_mistake(void **state)
         " delay_ms: 1}",
         "no host is in the region 'asai' (did you mean 'asia'?)");
     refused("hosts: [" BOX "]\nregions:\n  - {between: [a], delay_ms: 1}", "must name two regions");
-    refused("hosts: [" BOX "]\ndelays_csv: d.csv", "go together");
+    refused("hosts: [" BOX "]\ndelays_csv: d.csv", "must be given together");
     refused("hosts: [" BOX "]\ndelays_csv: d.csv\nmbit_csv: m.csv", "leave 'link' out");
     refused("hosts: [{device: a}]\ndelays_csv: no.csv\nmbit_csv: m.csv",
-            "there is no matrix no.csv");
+            "there is no file no.csv with the matrix");
     refused("hosts:\n  - &a " BOX "\n  - *a", "aliases (*name) are not accepted here");
     refused("hosts: !x [" BOX "]", "tags (!x) are not accepted here");
-    refused("hosts: [" BOX "]\n--- \nhosts: []", "a second document");
+    refused("hosts: [" BOX "]\n--- \nhosts: []", "a second YAML document");
     refused("hosts: [", "not YAML");
     refused("codec: int9\nhosts: [" BOX "]", "codec");
     refused("hosts:\n  - {device: , link: lan}", "'device' has no value");
@@ -170,8 +170,8 @@ static void matrices_must_fit(void **state)
         {"0,1,2\n1,0,2\n", "m.csv: 2 rows; there are 3 hosts"},
         {"0,1,2\n1,0,2\n1,2,0\n1,2,3\n", "m.csv:4: more than 3 rows"},
         {"0,1,2,3\n", "m.csv:1: more than 3 cells"},
-        {"0,x,2\n", "m.csv:1: cell 2 is no number"},
-        {"0,,2\n", "m.csv:1: cell 2 is no number"},
+        {"0,x,2\n", "m.csv:1: cell 2 is not a number"},
+        {"0,,2\n", "m.csv:1: cell 2 is not a number"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(plan_pool_matrix_parse("m.csv", bad[i][0], 3, 1, m), ATOM_E_USAGE);

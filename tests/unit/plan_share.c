@@ -162,17 +162,17 @@ static void lies_about_memory(void **state)
     plan->sub_models[0].param_bytes = p->bench->g->param_extent * 4;
     plan->cut_bytes = 0;
     must(part_plan_json(plan, &text));
-    refused(p, &p->request, text, "of device memory, this host gives");
+    refused(p, &p->request, text, "of device memory, but this host allows");
     atom_free(text);
     part_plan_close(&plan);
     /* Or more of the host than it has. */
     plan_request little = p->request;
     little.host_memory = 1 << 16;
-    refused(p, &little, p->text, "of host memory, this host gives");
+    refused(p, &little, p->text, "of host memory, but this host allows");
     /* A host with less device memory, to which it came by mistake. */
     little = p->request;
     little.device_memory /= 2;
-    refused(p, &little, p->text, "of device memory, this host gives");
+    refused(p, &little, p->text, "of device memory, but this host allows");
 }
 
 static void for_something_else(void **state)
