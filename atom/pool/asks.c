@@ -30,14 +30,14 @@ static atom_status check_small(const gsp_manifest_file *f)
         if (f->bytes <= SMALL[i].bytes_max)
             return ATOM_OK;
         return atom_fail(ATOM_E_FORMAT,
-                         "the pool's %s has %s, and no trainer reads more than %s of it; only the "
-                         "pool's owner can mend that",
+                         "the pool's %s has %s, and no trainer reads more than %s of it; only "
+                         "the pool's owner can correct that",
                          f->name, atom_size_text(f->bytes, size),
                          atom_size_text(SMALL[i].bytes_max, most));
     }
     return atom_fail(ATOM_E_FORMAT,
-                     "the pool has a file '%s', which no trainer reads; only the pool's owner can "
-                     "mend that",
+                     "the pool has a file '%s', which no trainer reads; only the pool's owner "
+                     "can correct that",
                      f->name);
 }
 
@@ -50,7 +50,7 @@ atom_status pool_asks_files(const gsp_manifest *m)
         else if (!text_is_dataset_file(f->name))
             return atom_fail(ATOM_E_FORMAT,
                              "the pool's data set has a file '%s', which no trainer reads; only "
-                             "the pool's owner can mend that",
+                             "the pool's owner can correct that",
                              f->name);
     }
     return ATOM_OK;
@@ -67,24 +67,24 @@ atom_status pool_asks_settings(const gsp_manifest *m, pool_settings *s)
         st = pool_settings_check(s, NULL, WHERE, NULL);
     if (st != ATOM_OK)
         return atom_fail(st == ATOM_E_USAGE ? ATOM_E_FORMAT : st,
-                         "%s: %s; only the pool's owner can mend that", WHERE, atom_fail_message());
+                         "%s: %s; only the pool's owner can correct that", WHERE,
+                         atom_fail_message());
     bool clips = m->robust && pool_settings_sums(s);
     if (s->batch < 1 || s->fragments != (int64_t)m->n_fragments || m->clips_sums != clips ||
         (clips && s->dense_steps))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s contradict its manifest; only the pool's owner can "
-                         "mend that",
+                         "%s contradict its manifest; only the pool's owner can correct that",
                          WHERE);
     if (s->steps < 1 || s->steps > INT64_MAX / s->batch)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: %lld steps of a batch of %lld samples are not a schedule; only the "
-                         "pool's owner can mend that",
+                         "%s: %lld steps with a batch of %lld samples are not a valid schedule; "
+                         "only the pool's owner can correct that",
                          WHERE, (long long)s->steps, (long long)s->batch);
     if (s->dense_steps && (s->global_batch_size < 1 || pool_settings_dense(s) == 0 ||
                            pool_settings_dense(s) >= (uint64_t)(s->steps * s->batch)))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: dense_steps \"%.40s\" with a global_batch_size of %lld leave nothing "
-                         "to average; only the pool's owner can mend that",
+                         "%s: dense_steps \"%.40s\" with a global_batch_size of %lld leave "
+                         "nothing to average; only the pool's owner can correct that",
                          WHERE, s->dense_steps, (long long)s->global_batch_size);
     return ATOM_OK;
 }
@@ -98,8 +98,8 @@ atom_status pool_asks_config(const char *path)
         fclose(f);
     return object ? ATOM_OK
                   : atom_fail(ATOM_E_FORMAT,
-                              "%s is not a model's configuration; only the pool's "
-                              "owner can mend that",
+                              "%s is not a model's configuration; only the pool's owner can "
+                              "correct that",
                               path);
 }
 

@@ -3,7 +3,7 @@
  * any of its files is fetched: names and sizes of the manifest's files, numbers of its settings. A
  * pool is its owner's word, and nothing of that word is believed.
  *
- * Thread: any. Errors: ATOM_E_FORMAT names the file or key; only the pool's owner can mend it.
+ * Thread: any. Errors: ATOM_E_FORMAT names the file or key; only the pool's owner can correct it.
  */
 #ifndef ATOM_POOL_ASKS_H
 #define ATOM_POOL_ASKS_H

@@ -24,8 +24,8 @@ atom_status pool_dataset_list(const char *data, gsp_pool_file *files, uint32_t n
     ATOM_TRY_CLEAN(text_dataset_files(data, &l));
     if (l.n > n_max - *n)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
-                                 "%s has %u files, and a pool names at most %u; prepare it with "
-                                 "larger shards, or let every member bring a data set of its own "
+                                 "%s has %u files, but a pool can have at most %u; prepare it "
+                                 "with larger shards, or let every member bring its own data set "
                                  "(pool: data: own)",
                                  data, l.n, n_max - *n));
     for (uint32_t i = 0; i < l.n; i++) {
@@ -77,7 +77,7 @@ static atom_status judge(const pool_dataset *d, gsp_pool *life, const char *data
     char foreign[GSP_MANIFEST_FILE_NAME_BYTES] = "";
     why[0] = 0;
     if (found->wrong[0] && strcmp(found->wrong, COUNTS) != 0)
-        snprintf(why, 400, "%s in %s is not the pool's", found->wrong, data);
+        snprintf(why, 400, "%s in %s is not the same as the pool's", found->wrong, data);
     else if (found->missing[0] && strcmp(found->missing, COUNTS) != 0)
         snprintf(why, 400, "%s is missing in %s", found->missing, data);
     if (why[0])
@@ -107,8 +107,8 @@ static atom_status install(const pool_dataset *d, const char *name)
         if (bytes != bytes_there || memcmp(text, there, bytes) != 0)
             ATOM_TRY_CLEAN(
                 atom_fail(ATOM_E_USAGE,
-                          "%s is another one than the pool's, and is not replaced; move it "
-                          "away, or name another directory with -o",
+                          "%s is not the pool's file, so it is not replaced; move it away, or "
+                          "name another directory with -o",
                           to));
         goto cleanup;
     }
@@ -127,7 +127,7 @@ static atom_status check_way(const pool_dataset *d)
     if (!d->found.in_the_way[0])
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,
-                     "%s/%s is another file than the pool's, and did not come from it: it is not "
+                     "%s/%s is not the pool's file and did not come from the pool, so it is not "
                      "replaced. Move it away, or name another directory with -o",
                      d->dir, d->found.in_the_way);
 }
@@ -138,14 +138,18 @@ static void announce(const pool_dataset *d)
     uint64_t left = found->bytes - found->bytes_here, line = d->down_bytes_per_s;
     char size[24], part[24], here[64] = "", time[96], seconds[POOL_FIGURE_BYTES];
     if (found->bytes_here)
-        snprintf(here, sizeof here, ", of which %s are here",
+        snprintf(here, sizeof here, ", of which %s are already here",
                  atom_size_text(found->bytes_here, part));
     if (line)
         snprintf(time, sizeof time, "at %.0f Mbit/s it takes about %s", (double)line * 8e-6,
                  pool_seconds_text((double)left / (double)line, seconds));
     else
-        snprintf(time, sizeof time, "how long it takes will be known when the first of it is here");
-    pool_note(d->hooks, "the pool's data set: %u files, %s%s; members send it, into %s; %s",
+        snprintf(time, sizeof time,
+                 "how long that takes will be known once the download has "
+                 "begun");
+    pool_note(d->hooks,
+              "the pool's data set: %u files, %s%s; the members send it, and it is "
+              "stored in %s; %s",
               found->n_files, atom_size_text(found->bytes, size), here, d->dir, time);
 }
 
@@ -158,7 +162,7 @@ atom_status pool_dataset_choose(pool_dataset *d, gsp_pool *life, const char *dat
     if (own)
         return d->either ? ATOM_OK
                          : atom_fail(ATOM_E_USAGE,
-                                     "--own-data: the members of this pool train on the pool's "
+                                     "--own-data: in this pool all members train on the pool's "
                                      "data; leave out --own-data and --data");
     ATOM_TRY(gsp_pool_data_look(life, data, d->hooks->watch, d->hooks->ctx, &d->found));
     if (strcmp(data, d->dir) == 0) {

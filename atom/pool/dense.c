@@ -12,8 +12,8 @@
 static atom_status refuse(void)
 {
     return atom_fail(ATOM_E_USAGE,
-                     "a share such as 10%%, above 0%% and below 100%%, or a number of "
-                     "steps from 1 to max_steps - 1");
+                     "a share above 0%% and below 100%%, such as 10%%, or a number of steps from "
+                     "1 to max_steps - 1");
 }
 
 atom_status pool_dense_read(const char *text, int64_t steps, int64_t *out)

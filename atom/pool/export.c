@@ -108,15 +108,16 @@ static atom_status take_all(job *j)
         st = atom_fail_memory("a fragment of the anchor", 4 * j->longest);
     else if (!find_epoch(j))
         st = atom_fail(ATOM_E_USAGE,
-                       "%s holds no weights of the pool yet; they come when it takes part",
+                       "%s holds no weights of the pool yet; they are downloaded when this "
+                       "member takes part",
                        j->store.directory);
     while (st == ATOM_OK && f < j->manifest->n_fragments) {
         if (take_fragment(j, f, anchor, &st)) {
             f++;
         } else if (tries++ == TRIES) {
             st = atom_fail(ATOM_E_FORMAT,
-                           "%s: fragment %u is damaged; let the member fetch it (atom pool join), "
-                           "then try again",
+                           "%s: fragment %u is damaged; run atom pool join to download it again, "
+                           "then retry",
                            j->store.directory, f);
         } else {
             st = ATOM_OK;

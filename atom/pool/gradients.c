@@ -94,8 +94,9 @@ atom_status pool_gradients_read(pool_anchor *p)
     pthread_mutex_unlock(&p->lock);
     if (!same)
         return atom_fail(ATOM_E_FORMAT,
-                         "the pool's state is not of gradients of %u micro-batches, or another "
-                         "version of atom wrote it: go on with that one, or create the pool anew",
+                         "the pool's state is not of a pool that sums gradients of %u "
+                         "micro-batches, or was written by another version of atom; use that "
+                         "version, or create the pool again",
                          g->u.micro_batches);
     return ATOM_OK;
 }

@@ -106,8 +106,8 @@ static atom_status check_name(const char *name)
     return good ? ATOM_OK
                 : atom_fail(ATOM_E_USAGE,
                             "'%.40s' cannot be the name of a member: a name has 1 to %d letters, "
-                            "digits and . _ -, and begins with a letter or digit; say another with "
-                            "--name (pool create: --host-name) or as `name` in host.yml",
+                            "digits and . _ -, and begins with a letter or digit; choose another "
+                            "with --name (pool create: --host-name) or as `name` in host.yml",
                             name, POOL_HOST_NAME_BYTES - 1);
 }
 
@@ -134,8 +134,8 @@ atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_h
         return atom_fail(ATOM_E_USAGE, "at most %d nodes of the directory",
                          GSP_POOL_BOOTSTRAPS_MAX);
     if (nodes->n && host->no_directory)
-        return atom_fail(ATOM_E_USAGE, "directory_nodes has no effect with no_directory: leave one "
-                                       "of them out");
+        return atom_fail(ATOM_E_USAGE, "directory_nodes has no effect with no_directory; leave "
+                                       "one of them out");
     for (uint32_t i = 0; i < nodes->n; i++) {
         ATOM_TRY(gsp_address_check(nodes->items[i], POOL_HOST_NODE_BYTES));
         out->bootstrap[out->n_bootstraps++] = nodes->items[i];

@@ -49,16 +49,16 @@ static const double DENSE_MIN = 0.05,
 static const char *unknown(const pool_learns_facts *f, const law *of)
 {
     if ((double)f->floats < of->floats_min || (double)f->floats > of->floats_max)
-        return f->muon ? "Muon's own steps were measured with 0.45M parameters only"
-                       : "own steps were measured with 0.45M to 2.4B parameters";
+        return f->muon ? "averaged weights with Muon were measured only with 0.45M parameters"
+                       : "averaged weights were measured only with 0.45M to 2.4B parameters";
     if (f->members < of->members_min || f->members > MEMBERS_MAX)
-        return f->muon ? "Muon's own steps were measured with 4 and 8 members"
-                       : "own steps were measured with 2 to 8 members";
+        return f->muon ? "averaged weights with Muon were measured only with 4 and 8 members"
+                       : "averaged weights were measured only with 2 to 8 members";
     if (f->sync_steps < of->steps_min || f->sync_steps > of->steps_max)
-        return f->muon ? "Muon's own steps were measured with H from 10 to 50"
-                       : "own steps were measured with H from 5 to 50";
+        return f->muon ? "averaged weights with Muon were measured only with H from 10 to 50"
+                       : "averaged weights were measured only with H from 5 to 50";
     if (f->dense > 0 && (f->dense < DENSE_MIN || f->dense > DENSE_MAX))
-        return "dense steps were measured as a tenth of all";
+        return "dense steps were measured only as a tenth of all steps";
     return NULL;
 }
 

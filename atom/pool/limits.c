@@ -66,8 +66,8 @@ static atom_status read_hours(pool_limits *l, const char *hours)
                     *at++ == '-' && read_clock(&at, &s.to) && (*at == ',' || *at == 0);
         if (!good)
             return atom_fail(ATOM_E_USAGE,
-                             "hours '%s': spans of the day like 22:00-07:00, at most %d of them "
-                             "with commas between",
+                             "hours '%s': give times of the day like 22:00-07:00, at most %d of "
+                             "them, separated by commas",
                              hours, POOL_LIMITS_SPANS_MAX);
         l->spans[l->n_spans++] = s;
         at += *at == ',';
@@ -236,11 +236,13 @@ atom_status pool_limits_open(const pool_limits_config *config, char missing[POOL
             each(l, "/sys/class/hwmon", look_at_sensor);
             if (!(l->celsius > 0))
                 snprintf(missing, POOL_LIMITS_WHY_BYTES,
-                         "this host shows no temperature of processor or card: no limit there");
+                         "this host does not report the temperature of its processor or card, so "
+                         "that limit has no effect");
         }
         if (l->others_max > 0 && !read_busy(l, &busy))
             snprintf(missing, POOL_LIMITS_WHY_BYTES,
-                     "this host does not show what others compute: no limit there");
+                     "this host does not report what other programs compute, so that limit has "
+                     "no effect");
     }
     *out = l;
     return ATOM_OK;
@@ -264,12 +266,14 @@ bool pool_limits_allow(pool_limits *l, int minute, double now_s, double own_cpu_
     } else if (l->mains_only && l->on_battery) {
         snprintf(why, POOL_LIMITS_WHY_BYTES, "waiting for mains power");
     } else if (l->celsius_max > 0 && l->hot) {
-        snprintf(why, POOL_LIMITS_WHY_BYTES, "cooling down: %.0f degrees, the limit is %.0f",
+        snprintf(why, POOL_LIMITS_WHY_BYTES,
+                 "cooling down: it has %.0f degrees, the limit is "
+                 "%.0f",
                  l->celsius, l->celsius_max);
     } else if (l->others_max > 0 && l->measured && l->others > l->others_max) {
         snprintf(why, POOL_LIMITS_WHY_BYTES,
-                 "others need the machine: %.1f cores, the limit is %.1f", l->others,
-                 l->others_max);
+                 "other programs need the machine: they use %.1f cores, the limit is %.1f",
+                 l->others, l->others_max);
     }
     return why[0] == 0;
 }

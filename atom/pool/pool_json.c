@@ -80,7 +80,10 @@ atom_status pool_json_parse(const char *path, const char *text, size_t bytes, po
     if (!m)
         ATOM_TRY_CLEAN(atom_fail_memory("a pool's state", sizeof *m));
     if (!parse(root, m))
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: not a pool's state of this atom", path));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT,
+                                 "%s: it is not the state of a pool, or is of "
+                                 "another version of atom",
+                                 path));
     *out = *m;
 cleanup:
     json_decref(root);

@@ -210,7 +210,7 @@ static void ask_wish(pool_run *r, char text[GSP_POOL_WHY_BYTES])
         r->wish = GSP_POOL_STOP;
     text[0] = 0;
     if (r->wish == GSP_POOL_PAUSE)
-        snprintf(text, GSP_POOL_WHY_BYTES, "paused; atom pool resume %s goes on", r->dir);
+        snprintf(text, GSP_POOL_WHY_BYTES, "paused; to continue: atom pool resume %s", r->dir);
     else if (r->wish == GSP_POOL_REST)
         snprintf(text, GSP_POOL_WHY_BYTES, "%s", *r->why ? r->why : "resting");
     else if (r->wish == GSP_POOL_GO && (!r->limits || pool_limits_now(r->limits, text)) &&
@@ -289,10 +289,10 @@ static atom_status check_base(const pool_run *r)
     if (!wanted || strcmp(trainer_base(r->t, base), wanted) == 0)
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,
-                     "%s is not the model that this pool's adapters are for: its weights have the "
-                     "hash %.16s, the pool's %.16s. Name a copy of the creator's with --model; one "
-                     "of another type (bf16 for fp32, quantized) is another model. Nothing was "
-                     "fetched",
+                     "%s is not the model that this pool's adapters are for: its weights have "
+                     "the hash %.16s, but the pool needs %.16s. Name an exact copy of the "
+                     "creator's model with --model; in another type (bf16 instead of fp32, "
+                     "quantized) it does not count as the same. Nothing was fetched",
                      r->config.model, base, wanted);
 }
 
@@ -314,9 +314,9 @@ static atom_status check_data(const pool_run *r)
     if (!pool_run_sums(r) || hash == r->settings.data_hash)
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,
-                     "%s is not what the others train on; in a pool that sums gradients all "
-                     "members have the same data: prepare it from the same text with the same "
-                     "options",
+                     "%s is not the data that the others train on; in a pool that sums gradients "
+                     "all members need the same data, so prepare it from the same text with the "
+                     "same options",
                      r->config.data);
 }
 
@@ -408,7 +408,7 @@ static atom_status wait_for_anchor(pool_run *r)
                                                                      : "looking for members"};
         bool leaving = atomic_load(&r->leaving);
         if (leaving || stopped(r) || !r->hooks.watch(r->hooks.ctx, &progress))
-            return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights were here");
+            return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights had arrived");
         if (wish == GSP_POOL_STOP)
             return atom_fail(r->ended == ATOM_OK ? ATOM_E_INTERRUPTED : r->ended, "%s", r->why);
         usleep(50000);

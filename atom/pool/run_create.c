@@ -154,7 +154,8 @@ static atom_status describe(const pool_run *r, const char *genesis, const char *
     ATOM_TRY_CLEAN(atom_file_write(run_path, text, strlen(text)));
     if (*r->withheld)
         pool_note(&r->hooks,
-                  "run.yml as joiners get it leaves out %s: every host decides that for itself",
+                  "the run.yml that others get does not contain %s, because each host decides "
+                  "that for itself",
                   r->withheld);
 cleanup:
     atom_free(shared);
@@ -235,7 +236,7 @@ static atom_status check_no_pool(const pool_run *r)
     if (!taken)
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,
-                     "%s already holds a pool; come back to it with `atom pool join -o %s`", r->dir,
+                     "%s already holds a pool; continue with it by `atom pool join -o %s`", r->dir,
                      r->dir);
 }
 

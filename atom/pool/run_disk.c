@@ -52,19 +52,19 @@ static atom_status check(const pool_run *r, uint64_t need, const char *what)
     char all[24], free_now[24], lacking[24];
     if (r->disk_max && need > r->disk_max)
         return atom_fail(ATOM_E_RESOURCE,
-                         "%s: %s for this pool take %s, and --max-disk gives it %s. Nothing was "
-                         "fetched. Give it more, or leave this pool",
+                         "%s: %s for this pool take %s, but --max-disk allows only %s. Nothing "
+                         "was fetched. Allow more, or leave this pool",
                          r->dir, what, atom_size_text(need, all),
                          atom_size_text(r->disk_max, free_now));
     ATOM_TRY(atom_dir_make(r->dir));
     if (!atom_dir_free_bytes(r->dir, &room))
-        return atom_fail_errno(errno, "cannot ask for the free space of %s", r->dir);
+        return atom_fail_errno(errno, "cannot find out how much space is free in %s", r->dir);
     uint64_t here = bytes_below(r->dir, 4, false); /* a member that comes back has most of it */
     if (room >= need || room + here >= need)
         return ATOM_OK;
     return atom_fail(ATOM_E_RESOURCE,
-                     "%s: %s for this pool take %s; %s are free, %s more are needed. Nothing was "
-                     "fetched. Name another directory with -o",
+                     "%s: %s for this pool take %s, but only %s are free; %s more are needed. "
+                     "Nothing was fetched. Name another directory with -o",
                      r->dir, what, atom_size_text(need, all), atom_size_text(room, free_now),
                      atom_size_text(need - room - here, lacking));
 }
@@ -112,12 +112,12 @@ static atom_status check_store(const pool_run *r, uint64_t need)
     char all[24], free_now[24];
     ATOM_TRY(atom_dir_make(dir));
     if (!atom_dir_free_bytes(dir, &room))
-        return atom_fail_errno(errno, "cannot ask for the free space of %s", dir);
+        return atom_fail_errno(errno, "cannot find out how much space is free in %s", dir);
     if (room >= need || room + bytes_below(dir, 1, false) >= need)
         return ATOM_OK;
     return atom_fail(
         ATOM_E_RESOURCE,
-        "%s: the optimizer's state takes %s, and %s are free. Nothing was fetched. Name "
+        "%s: the optimizer's state takes %s, but only %s are free. Nothing was fetched. Name "
         "another directory with --store-dir",
         dir, atom_size_text(need, all), atom_size_text(room, free_now));
 }

@@ -25,8 +25,8 @@ static atom_status enter(pool_run *r, const pool_host *box, const pool_join *joi
     ATOM_TRY_CLEAN(pool_host_place(box, place, &host));
     if (!join->ticket && !gsp_pool_exists(place))
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
-                                 "%s holds no pool to come back to; name the ticket: atom pool "
-                                 "join TICKET -o %s",
+                                 "%s holds no pool to come back to; to join one, give its "
+                                 "ticket: atom pool join TICKET -o %s",
                                  r->dir, r->dir));
     if (!gsp_pool_exists(place))
         ATOM_TRY_CLEAN(pool_run_check_unused(r));
@@ -113,15 +113,14 @@ static atom_status check_template(const pool_run *r, const char *path)
     ATOM_TRY_CLEAN(read_template(path, &theirs, &theirs_n));
     if (!ours || (theirs && ours_n == theirs_n && memcmp(ours, theirs, ours_n) == 0))
         goto cleanup;
-    st = theirs
-             ? atom_fail(ATOM_E_USAGE,
-                         "the chats of %s were made with another chat template than the pool's; "
-                         "prepare them again with a copy of %s beside their tokenizer.json",
-                         r->config.data, path)
-             : atom_fail(ATOM_E_USAGE,
-                         "%s holds chats, made with a chat template, and the pool has none; only a "
-                         "pool whose creator has one can train on chats",
-                         r->config.data);
+    st = theirs ? atom_fail(ATOM_E_USAGE,
+                            "the chats of %s were made with another chat template than the pool's; "
+                            "prepare them again with a copy of %s beside their tokenizer.json",
+                            r->config.data, path)
+                : atom_fail(ATOM_E_USAGE,
+                            "%s holds chats that were made with a chat template, but the pool has "
+                            "none; only a pool whose creator has one can train on chats",
+                            r->config.data);
 cleanup:
     atom_free(own);
     atom_free(ours);
@@ -151,8 +150,8 @@ static atom_status fetch_small(pool_run *r, small_files *s)
     ATOM_TRY(fetch(r, "tokenizer.json", &s->tokenizer));
     ATOM_TRY(fetch(r, "chat_template.jinja", &s->template));
     if (!s->run || !s->config)
-        return atom_fail(ATOM_E_FORMAT, "the pool has no run.yml or no config.json: it is not a "
-                                        "pool of trainers");
+        return atom_fail(ATOM_E_FORMAT, "the pool has no run.yml or no config.json, so it does "
+                                        "not train a model");
     ATOM_TRY(pool_asks_config(s->config));
     return atom_file_read(s->run, OPT_FILE_BYTES_MAX, &s->run_text, &bytes);
 }
@@ -178,12 +177,12 @@ static atom_status choose_model(const pool_run *r, const char *said, const char 
     *model = r->settings.base_hash ? said : fetched;
     if (r->settings.base_hash && !said && !known)
         return atom_fail(ATOM_E_USAGE,
-                         "this pool trains adapters (LoRA) of a model that you need to have: name "
-                         "its directory with --model; the pool's run.yml and config.json say which "
-                         "it is");
+                         "this pool trains adapters (LoRA) for a model that you need to have; "
+                         "name its directory with --model (the pool's run.yml and config.json "
+                         "say which model it is)");
     if (!r->settings.base_hash && said)
-        return atom_fail(ATOM_E_USAGE, "--model: this pool trains all weights, and they come from "
-                                       "its members; leave out the option");
+        return atom_fail(ATOM_E_USAGE, "--model: this pool trains all weights, and the members "
+                                       "send them; leave out the option");
     return ATOM_OK;
 }
 
@@ -257,7 +256,7 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     ATOM_TRY_CLEAN(pool_run_open_trainer(r));
     say_step(r);
     double samples = (double)(r->config.micro_batch_size * r->config.gradient_accumulation_steps);
-    pool_note(&r->hooks, "this host would train %s tokens/s",
+    pool_note(&r->hooks, "this host alone would train %s tokens/s",
               pool_count_text(samples * (double)m->tokens_per_sample /
                                   trainer_plan(r->t)->predicted_step_seconds,
                               rate));

@@ -89,14 +89,14 @@ void pool_run_say_memory(const pool_run *r, uint64_t n_floats)
     if (stays(r))
         pool_note(
             &r->hooks,
-            "the pool takes %s of this host's memory beside the trainer, and %s of its disk; a "
-            "joiner fetches %s",
+            "in addition to the trainer, the pool takes %s of this host's memory and %s of its "
+            "disk; a newcomer downloads %s",
             host, disk, state);
     else
         pool_note(
             &r->hooks,
-            "the pool takes %s of this host's memory beside the trainer, or %s where its anchor "
-            "stays on disk, and %s of its disk; a joiner fetches %s",
+            "in addition to the trainer, the pool takes %s of this host's memory (or %s with its "
+            "anchor on disk) and %s of its disk; a newcomer downloads %s",
             host, atom_size_text(pool_run_host_bytes(r, n_floats, true), least), disk, state);
 }
 
@@ -107,8 +107,10 @@ void pool_run_say_tier(const pool_run *r)
     if (trainer_seam_on_disk(r->t))
         pool_note(
             &r->hooks,
-            "anchor: on disk in %s/pool, and with it %s; the pool takes %s of memory instead of %s",
-            r->dir, pool_settings_sums(&r->settings) ? "moments and sum" : "the outer momentum",
+            "anchor: on disk in %s/pool, together with %s; the pool takes %s of memory instead "
+            "of %s",
+            r->dir,
+            pool_settings_sums(&r->settings) ? "moments and gradient sum" : "the outer momentum",
             atom_size_text(pool_run_host_bytes(r, n, true), least),
             atom_size_text(pool_run_host_bytes(r, n, false), host));
 }

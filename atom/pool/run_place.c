@@ -23,8 +23,8 @@ atom_status pool_run_check_unused(const pool_run *r)
     ATOM_TRY_CLEAN(train_checkpoint_newest(r->dir, &newest));
     if (newest || atom_path_exists(metrics))
         st = atom_fail(ATOM_E_USAGE,
-                       "%s already holds a run that is of no pool, %s; nothing in it was touched. "
-                       "Name an empty directory with -o",
+                       "%s already holds a run that does not belong to a pool, %s; nothing in it "
+                       "was changed. Name an empty directory with -o",
                        r->dir, newest ? newest : metrics);
 cleanup:
     atom_free(newest);

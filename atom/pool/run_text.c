@@ -81,6 +81,6 @@ atom_status pool_run_read(const char *path, const char *text, train_config *conf
     atom_status st = opt_read_foreign(&train_command, path, text, strlen(text), config, parsed);
     if (st != ATOM_E_FORMAT)
         return st;
-    return atom_fail(st, "%s; only the pool's owner can mend the pool's run.yml",
+    return atom_fail(st, "%s; only the pool's owner can correct the pool's run.yml",
                      atom_fail_message());
 }

@@ -376,8 +376,9 @@ static atom_status parse_fields(const char *path, const json_t *root, train_stat
     ATOM_TRY(atom_json_int(path, root, "atom_state", 0, INT64_MAX, &version));
     if (version != TRAIN_STATE_VERSION)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: version %lld, this atom reads %d; use the atom that wrote it", path,
-                         (long long)version, TRAIN_STATE_VERSION);
+                         "%s: it is of version %lld, but this atom reads version %d; use the "
+                         "atom that wrote it",
+                         path, (long long)version, TRAIN_STATE_VERSION);
     ATOM_TRY(atom_json_int(path, root, "step", 0, INT64_MAX, &s->step));
     ATOM_TRY(atom_json_int(path, root, "samples", 0, INT64_MAX, &s->samples));
     ATOM_TRY(atom_json_int(path, root, "tokens_seen", 0, INT64_MAX, &s->tokens_seen));
@@ -453,7 +454,7 @@ atom_status train_disk_state_read(const char *output_dir, uint32_t generation, i
     ATOM_TRY(train_disk_state_find(output_dir, generation, state));
     if (state->step != step)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s/optimizer-%u.json: says step %lld, the store stands at %lld",
+                         "%s/optimizer-%u.json says step %lld, but the store is at step %lld",
                          output_dir, generation, (long long)state->step, (long long)step);
     return ATOM_OK;
 }

@@ -81,14 +81,14 @@ static atom_status check_host_memory(const train_engine *e)
     char a[24], b[24];
     if (budget && host > budget)
         return atom_fail(ATOM_E_RESOURCE,
-                         "host memory: this run needs %s, host_memory allows %s; raise it or use a "
-                         "smaller model",
+                         "host memory: this run needs %s, but host_memory allows only %s; raise "
+                         "it or use a smaller model",
                          atom_size_text(host, a), atom_size_text(budget, b));
     if (available && need > available)
         return atom_fail(
             ATOM_E_RESOURCE,
-            "host memory: this run needs %s, %s are available (%llu bytes missing); use "
-            "a smaller model, micro_batch_size or sequence_len",
+            "host memory: this run needs %s, but only %s are available (%llu bytes are missing); "
+            "use a smaller model, micro_batch_size or sequence_len",
             atom_size_text(need, a), atom_size_text(available, b),
             (unsigned long long)(need - available));
     return ATOM_OK;
@@ -126,11 +126,13 @@ static atom_status open_disk(train_engine *e)
                                .relative = state_hash(e, half ? ATOM_F32 : ATOM_BF16),
                                .relation =
                                    half ? "holds this run's state with moments in fp32; resume "
-                                          "with --moments-dtype fp32 until a checkpoint is saved, "
-                                          "or remove it and go on from the last one"
+                                          "with --moments-dtype fp32 until a checkpoint is "
+                                          "saved, or remove it and continue from the last "
+                                          "checkpoint"
                                         : "holds this run's state with moments in bf16; resume "
-                                          "with --moments-dtype bf16 until a checkpoint is saved, "
-                                          "or remove it and go on from the last one",
+                                          "with --moments-dtype bf16 until a checkpoint is "
+                                          "saved, or remove it and continue from the last "
+                                          "checkpoint",
                                .blocks = h->blocks,
                                .params = e->low->params,
                                .n_params = e->low->n_params,
@@ -169,8 +171,8 @@ static atom_status open_starts(train_engine *e)
     uint64_t n = train_engine_starts_n(e) * e->c.plan->micro_batches;
     if (!(e->c.bench->table->can & KRN_CAN_APART))
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "packing: the %s backend does not support apart yet; use packing: across, "
-                         "or another device",
+                         "packing: the %s backend does not support 'apart' yet; use packing: "
+                         "across, or another device",
                          e->c.bench->table->backend);
     e->starts = atom_alloc(n, sizeof *e->starts);
     return e->starts ? ATOM_OK : atom_fail_memory("the starts of documents", n * sizeof *e->starts);

@@ -26,7 +26,7 @@ atom_status train_epochs_resolve(train_config *config)
     double steps = config->num_train_epochs * (double)windows / batch;
     if (steps > STEPS_MAX)
         st = atom_fail(ATOM_E_USAGE,
-                       "num_train_epochs: %g passes over %llu sequences are %.3g steps",
+                       "num_train_epochs: %g passes over %llu sequences would be %.3g steps",
                        config->num_train_epochs, (unsigned long long)windows, steps);
     else
         config->max_steps = steps < 1 ? 1 : (int64_t)steps;

@@ -104,7 +104,7 @@ static atom_status append(train_metrics *m, const char *line, size_t bytes)
         if (n < 0) {
             int error = errno;
             if (ftruncate(m->fd, m->bytes) < 0)
-                atom_log(ATOM_LOG_WARN, "%s: its last line is cut", m->path);
+                atom_log(ATOM_LOG_WARN, "%s: its last line is incomplete", m->path);
             return atom_fail_errno(error, "cannot write %s", m->path);
         }
         done += (size_t)n;

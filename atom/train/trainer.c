@@ -141,9 +141,10 @@ static atom_status run_steps(trainer *t)
         }
         if (stop && !done) {
             t->summary.interrupted = true;
-            return atom_fail(
-                ATOM_E_INTERRUPTED,
-                "stopped after step %" PRId64 "; go on with --resume-from-checkpoint auto", saved);
+            return atom_fail(ATOM_E_INTERRUPTED,
+                             "stopped after step %" PRId64
+                             "; continue with --resume-from-checkpoint auto",
+                             saved);
         }
     }
     return ATOM_OK;

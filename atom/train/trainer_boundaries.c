@@ -37,12 +37,13 @@ static atom_status check_learnt(const train_state *was, const char *codec, const
         return ATOM_OK;
     if (learnt)
         return atom_fail(ATOM_E_USAGE,
-                         "compress_boundaries: the run that goes on has %s after %s blocks, and "
+                         "compress_boundaries: the run to be resumed has %s after %s blocks, and "
                          "they are a part of its model; leave compress_boundaries and at out",
                          was->compress_boundaries, was->at);
     return atom_fail(ATOM_E_USAGE,
-                     "compress_boundaries: the run that goes on has no bottlenecks, and its "
-                     "checkpoint no weights of any; start anew from the checkpoint with --model");
+                     "compress_boundaries: the run to be resumed has no bottlenecks, so its "
+                     "checkpoint has no weights for them; start a new run from the checkpoint "
+                     "with --model");
 }
 
 atom_status trainer_boundaries_choose(trainer *t, const char *checkpoint)
@@ -57,7 +58,7 @@ atom_status trainer_boundaries_choose(trainer *t, const char *checkpoint)
     const char *at = c->at ? c->at : none ? "" : was.at;
     if (!none && t->hooks.seam)
         return atom_fail(ATOM_E_USAGE,
-                         "compress_boundaries: the members of a pool train the model as it is; "
+                         "compress_boundaries: members of a pool train the model without codecs; "
                          "leave the key out");
     if (was.step > 0)
         ATOM_TRY(check_learnt(&was, codec, at));
@@ -73,14 +74,14 @@ void trainer_boundaries_note(const trainer *t)
     const plan_boundaries *b = &t->bench->boundaries;
     if (b->n)
         trainer_note(t,
-                     "boundaries: %s behind %s of %u blocks: %llu bytes per token would cross in "
-                     "each direction, %llu in bf16",
+                     "boundaries: %s after %s of %u blocks: %llu bytes per token would be sent "
+                     "in each direction, %llu in bf16",
                      b->text, b->at, b->blocks, (unsigned long long)b->token_bytes,
                      (unsigned long long)b->token_bytes_bf16);
     if (b->width)
         trainer_note(t, "bottlenecks: %lld of %lld values; they are a part of the model%s",
                      (long long)b->width, (long long)t->bench->model.config.width,
-                     b->added ? ", and only atom reads its checkpoints" : "");
+                     b->added ? ", and only atom can read its checkpoints" : "");
 }
 
 /* --- bottlenecks that are new in a model with weights ------------------------------------------ */

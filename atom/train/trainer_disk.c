@@ -61,9 +61,8 @@ static void note_missing(const trainer *t, int64_t saved)
     int64_t newest = newest_described(t);
     if (newest > saved)
         trainer_note(t,
-                     "the optimizer's state of about step %" PRId64
-                     " is gone: %s/optimizer.store was "
-                     "removed; going on from step %" PRId64,
+                     "the optimizer's state of about step %" PRId64 " is lost because "
+                     "%s/optimizer.store was removed; continuing from step %" PRId64,
                      newest, trainer_store_dir(t), saved);
 }
 
@@ -73,8 +72,8 @@ static void note_unused(const trainer *t, int64_t saved)
     int64_t newest = newest_described(t);
     if (!t->engine->disk && resumes_automatically(t) && newest > saved)
         trainer_note(t,
-                     "%s/optimizer.store has a state of about step %" PRId64
-                     ", which is not used; --optimizer-state disk would go on from it",
+                     "%s/optimizer.store contains a state of about step %" PRId64 ", which is "
+                     "not used; --optimizer-state disk would continue from it",
                      trainer_store_dir(t), newest);
 }
 
@@ -126,8 +125,8 @@ bool trainer_disk_lost(trainer *t)
     t->store_lost = true;
     trainer_note(
         t,
-        "%s/optimizer.store was removed or replaced while it was in use; this run goes on "
-        "without its name, and saves a checkpoint now, because only that can be resumed from",
+        "%s/optimizer.store was removed or replaced while it was in use; this run goes on and "
+        "saves a checkpoint now, because only that can be resumed from",
         trainer_store_dir(t));
     return true;
 }

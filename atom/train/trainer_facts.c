@@ -31,8 +31,8 @@ atom_status trainer_muon_check(const trainer *t)
     if (g->optimizer != GRAPH_MUON)
         return ATOM_OK;
     if (!matrices)
-        return atom_fail(ATOM_E_USAGE, "optimizer: this model has no hidden linear layer that muon "
-                                       "could train; use optimizer: adamw");
+        return atom_fail(ATOM_E_USAGE, "optimizer: this model has no hidden linear layers for "
+                                       "muon to train; use optimizer: adamw");
     trainer_note(t, "Muon trains %llu of %llu parameters, AdamW the others",
                  (unsigned long long)matrices, (unsigned long long)g->trained_elements);
     return ATOM_OK;

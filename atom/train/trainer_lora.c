@@ -49,17 +49,16 @@ atom_status trainer_lora_check(const trainer *t)
         return ATOM_OK;
     if (t->hooks.seam && t->bench->model.adapter)
         return atom_fail(ATOM_E_USAGE,
-                         "adapter: a pool begins with new adapters, of the lora_r that all of its "
-                         "members know; leave the key out, or merge %s into its model first (atom "
-                         "export)",
+                         "adapter: a pool starts with new adapters, whose lora_r all members "
+                         "know; leave the key out, or merge %s into its model first (atom export)",
                          t->bench->model.adapter);
     if (c->init == TRAIN_INIT_RANDOM)
         return atom_fail(ATOM_E_USAGE,
-                         "init: adapters need a trained model; leave out init: random, "
-                         "or lora_r");
+                         "init: adapters need a trained model; leave out either init: random or "
+                         "lora_r");
     if (!t->bench->model.has_weights && !c->dry_run)
         return atom_fail(ATOM_E_USAGE,
-                         "lora_r: model '%s' has no weights, and adapters need a trained model; "
+                         "lora_r: model '%s' has no weights, but adapters need a trained model; "
                          "name a directory with weights, or leave lora_r out",
                          c->model);
     return ATOM_OK;
@@ -112,8 +111,8 @@ atom_status trainer_lora_resume(const trainer *t, const char *checkpoint)
         return ATOM_OK;
     return atom_fail(
         ATOM_E_USAGE,
-        "%s is the checkpoint of a LoRA run; repeat its lora_r and lora_target_modules "
-        "to go on with it",
+        "%s is the checkpoint of a LoRA run; give the same lora_r and lora_target_modules to "
+        "continue it",
         checkpoint);
 }
 

@@ -19,8 +19,8 @@ static atom_status open_model(trainer *t)
     const train_config *c = t->config;
     if (trainer_is_shared(t) && c->moments_dtype == ATOM_BF16)
         return atom_fail(ATOM_E_USAGE,
-                         "moments_dtype: with sync: gradients or dense_steps the pool keeps the "
-                         "moments of its steps itself, in fp32; leave moments_dtype out");
+                         "moments_dtype: with sync: gradients or dense_steps the pool itself "
+                         "keeps the moments, in fp32; leave moments_dtype out");
     plan_workbench_config bench = {.model = c->model,
                                    .micro_batch = c->micro_batch_size,
                                    .sequence = c->sequence_len,
@@ -42,12 +42,13 @@ static atom_status open_model(trainer *t)
     ATOM_TRY(plan_workbench_open(&bench, &t->bench));
     if (c->devices > 1 && t->bench->card < 0 && !c->device_memory && !c->plan)
         return atom_fail(ATOM_E_USAGE,
-                         "devices: without device_memory the CPU uses weights where they lie, as "
-                         "one device; set device_memory, or leave devices out");
+                         "devices: without device_memory the CPU uses the weights in place and "
+                         "is one device; set device_memory, or leave devices out");
     if (t->vocab.tokens && t->bench->model.config.vocab_size < (int64_t)t->vocab.tokens)
         return atom_fail(ATOM_E_USAGE,
-                         "the tokenizer of %s has %u tokens, the model only %lld; prepare the data "
-                         "with the model's tokenizer, or raise vocab_size in its config.json",
+                         "the tokenizer of %s has %u tokens, but the model only %lld; prepare "
+                         "the data with the model's tokenizer, or raise vocab_size in its "
+                         "config.json",
                          c->data, t->vocab.tokens, (long long)t->bench->model.config.vocab_size);
     if (c->init == TRAIN_INIT_RANDOM || !t->bench->model.has_weights)
         return ATOM_OK;
@@ -89,13 +90,13 @@ static void note_idle(trainer *t)
                                                             : NULL;
     if (key && !t->plan->disk)
         trainer_note(t, "note: %s is not used, because the optimizer's state fits in memory%s", key,
-                     c->plan ? "" : "; optimizer_state: disk puts it on disk");
+                     c->plan ? "" : "; use optimizer_state: disk to put it on disk");
     char *models = atom_path_join(t->bench->model.dir ? t->bench->model.dir : "", "tokenizer.json");
     if (!t->vocab.tokens && models && !(t->bench->model.dir && atom_path_exists(models)))
         trainer_note(t,
-                     "warning: %s has no tokenizer.json, so that the checkpoints will have none "
-                     "either, and generate and chat need one; copy the one that the data was made "
-                     "with into %s",
+                     "warning: %s has no tokenizer.json, so the checkpoints will have none "
+                     "either, but generate and chat need one; copy the one that the data was "
+                     "made with into %s",
                      c->data, c->data);
     atom_free(models);
 }
@@ -106,15 +107,15 @@ static atom_status choose_packing(trainer *t)
     bool can = t->bench->table->can & KRN_CAN_APART, wanted = c->preset == TRAIN_SFT;
     if (c->packing == TRAIN_PACKING_APART && t->vocab.start < 0)
         return atom_fail(ATOM_E_USAGE,
-                         "packing: apart needs tokenizer.json in %s, to know where documents "
+                         "packing: 'apart' needs tokenizer.json in %s, to know where documents "
                          "begin; copy it there, or use packing: across",
                          c->data);
     t->apart = c->packing == TRAIN_PACKING_APART ||
                (c->packing == TRAIN_PACKING_AUTO && wanted && t->vocab.start >= 0 && can);
     if (c->packing == TRAIN_PACKING_AUTO && wanted && !t->apart)
-        trainer_note(t, "packing: across, because %s",
+        trainer_note(t, "packing is 'across', because %s",
                      can ? "the data has no tokenizer.json"
-                         : "this device does not support apart yet");
+                         : "this device does not support 'apart' yet");
     return ATOM_OK;
 }
 
@@ -128,13 +129,13 @@ static atom_status lock_output(trainer *t)
     ATOM_TRY(atom_dir_lock(dir, &t->lock_fd, &pid));
     if (t->lock_fd < 0 && pid)
         return atom_fail(ATOM_E_USAGE,
-                         "output_dir %s: another run is writing there, process %" PRId64
-                         "; choose another output_dir, or end that run first (kill %" PRId64 ")",
+                         "output_dir %s: another run (process %" PRId64 ") is writing there; "
+                         "choose another output_dir, or stop that run first (kill %" PRId64 ")",
                          dir, pid, pid);
     if (t->lock_fd < 0)
         return atom_fail(ATOM_E_USAGE,
-                         "output_dir %s: another run is writing there; choose another output_dir, "
-                         "or end that run first",
+                         "output_dir %s: another run is writing there; choose another "
+                         "output_dir, or stop that run first",
                          dir);
     return ATOM_OK;
 }
@@ -205,8 +206,9 @@ static atom_status fill_weights(trainer *t, const char *resume)
         t->state = c.state;
         if (c.moments != t->bench->g->moments)
             trainer_note(t,
-                         "resume: the checkpoint's moments are %s, now they are kept in %s "
-                         "(moments_dtype); the bits will differ from an uninterrupted run",
+                         "resume: the checkpoint's moments are %s, but from now on they are kept "
+                         "in %s (moments_dtype), so the result will not be bit for bit that of "
+                         "an uninterrupted run",
                          atom_dtype_name(c.moments), atom_dtype_name(t->bench->g->moments));
         return ATOM_OK;
     }
@@ -246,8 +248,8 @@ static atom_status load_weights(trainer *t)
     ATOM_TRY_CLEAN(train_engine_sync(t->engine));
     if (!t->hooks.seam && t->state.step >= t->config->max_steps)
         st = atom_fail(ATOM_E_USAGE,
-                       "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64
-                       "; raise max_steps to train on",
+                       "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64 "; "
+                       "raise max_steps to continue training",
                        t->state.step, t->config->max_steps);
 cleanup:
     atom_free(resume);
@@ -303,13 +305,13 @@ static atom_status check_seam(const trainer *t)
 {
     const train_config *c = t->config;
     if ((t->hooks.seam || t->hooks.plans) && c->devices > 1)
-        return atom_fail(ATOM_E_USAGE, "devices: a member of a pool trains on one device for now; "
-                                       "leave the key out");
+        return atom_fail(ATOM_E_USAGE, "devices: for now a member of a pool trains on only one "
+                                       "device; leave the key out");
     if (trainer_stays_in_memory(t) && c->optimizer_state == PLAN_STATE_ON_DISK)
         return atom_fail(
             ATOM_E_USAGE,
-            "optimizer_state: in a pool with dense_steps it stays in memory; leave the "
-            "key out, or make a pool without dense_steps, where it may be on disk");
+            "optimizer_state: in a pool with dense_steps it stays in memory; leave the key out, "
+            "or create a pool without dense_steps, where it may be on disk");
     if (t->hooks.seam && c->update_ahead == TRAIN_AHEAD_ALWAYS)
         return atom_fail(ATOM_E_USAGE, "update_ahead: in a pool no update runs ahead of the clip "
                                        "factor; leave the key out");

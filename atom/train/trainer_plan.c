@@ -39,15 +39,15 @@ static atom_status leave_seam(trainer *t, uint64_t all, bool on_disk, plan_reque
 {
     uint64_t taken = trainer_seam_host_bytes(t, on_disk);
     char takes[24], has[24];
-    const char *help = trainer_is_shared(t) ? "a pool with codec: int8 takes less"
+    const char *help = trainer_is_shared(t) ? "a pool with codec: int8 needs less"
                        : on_disk || may_spare(t)
-                           ? "a pool with more fragments takes less"
+                           ? "a pool with more fragments needs less"
                            : "--optimizer-state auto keeps most of it on disk";
     if (taken && taken >= all)
         return atom_fail(
             ATOM_E_RESOURCE,
-            "host memory: what this host holds of the pool takes %s beside training, and "
-            "there are %s; give it more, or a smaller model; %s",
+            "host memory: in addition to training, this host needs %s for the pool, but there "
+            "are only %s; give it more memory, or use a smaller model; %s",
             atom_size_text(taken, takes), atom_size_text(all, has), help);
     t->seam_on_disk = on_disk;
     request->host_memory = all - taken;
@@ -63,7 +63,7 @@ static atom_status search(trainer *t, const plan_request *request)
     if (st != ATOM_E_RESOURCE || !taken)
         return st;
     snprintf(why, sizeof why, "%s", atom_fail_message());
-    return atom_fail(st, "%s; on top of that comes what this host holds of the pool, %s", why,
+    return atom_fail(st, "%s; in addition this host needs %s for the pool", why,
                      atom_size_text(taken, takes));
 }
 
@@ -116,28 +116,29 @@ static atom_status read_plan(trainer *t)
     ATOM_TRY(part_plan_check(t->plan, t->bench->g));
     if (t->plan->micro_batches != C)
         return atom_fail(ATOM_E_USAGE,
-                         "%s is a plan for %u micro-batches per step, gradient_accumulation_steps "
-                         "is %u; plan again, or use %u",
+                         "%s is a plan for %u micro-batches per step, but "
+                         "gradient_accumulation_steps is %u; make a new plan, or use %u",
                          c->plan, t->plan->micro_batches, C, t->plan->micro_batches);
     if (t->plan->devices != (uint32_t)c->devices)
         return atom_fail(ATOM_E_USAGE,
-                         "%s is a plan for %u device%s, devices is %lld; plan again, or use %u",
+                         "%s is a plan for %u device%s, but devices is %lld; make a new plan, or "
+                         "use %u",
                          c->plan, t->plan->devices, t->plan->devices == 1 ? "" : "s",
                          (long long)c->devices, t->plan->devices);
     if (t->plan->clip != clips(t))
         return atom_fail(ATOM_E_USAGE,
-                         "%s was made %s clipping; plan again, or change max_grad_norm", c->plan,
-                         t->plan->clip ? "with" : "without");
+                         "%s was made %s clipping; make a new plan, or change max_grad_norm",
+                         c->plan, t->plan->clip ? "with" : "without");
     if (t->hooks.seam && t->plan->update_on_device)
         return atom_fail(
             ATOM_E_USAGE,
-            "%s keeps the optimizer's state on the device; in a pool it stays with the "
-            "host: plan again",
+            "%s keeps the optimizer's state on the device, but in a pool it stays on the host; "
+            "make a new plan",
             c->plan);
     if (trainer_stays_in_memory(t) && t->plan->disk)
         return atom_fail(ATOM_E_USAGE,
-                         "%s keeps the optimizer's state on disk; in a pool with dense_steps it "
-                         "stays in host memory: plan again",
+                         "%s keeps the optimizer's state on disk, but in a pool with dense_steps "
+                         "it stays in host memory; make a new plan",
                          c->plan);
     if (c->device_memory)
         t->plan->device_budget_bytes = c->device_memory;
@@ -163,8 +164,8 @@ static bool compare(trainer *t, const char *who, part_plan *theirs)
     double with = part_plan_seconds(theirs), own = part_plan_seconds(t->plan);
     if (with < own) {
         trainer_note(t,
-                     "plan: from the pool (%s, %u sub-models): by what was measured here a step "
-                     "takes %.3g s with it, %.3g s with this host's own",
+                     "plan: from the pool (%s, %u sub-models); measured here, a step takes %.3g "
+                     "s with it, %.3g s with this host's own plan",
                      who, theirs->n_sub_models, with, own);
         part_plan_close(&t->plan);
         t->plan = theirs;
@@ -173,12 +174,13 @@ static bool compare(trainer *t, const char *who, part_plan *theirs)
     }
     bool alike = with == own;
     if (alike)
-        trainer_note(t, "plan: this host's own; that of %s is as quick here: %.3g s a step", who,
-                     own);
+        trainer_note(t,
+                     "plan: this host's own; the one from %s is just as fast here: %.3g s a step",
+                     who, own);
     else
         trainer_note(t,
-                     "plan: that of %s is not used: by what was measured here a step takes %.3g s "
-                     "with it, %.3g s with this host's own",
+                     "plan: the one from %s is not used: measured here, a step takes %.3g s with "
+                     "it, %.3g s with this host's own plan",
                      who, with, own);
     part_plan_close(&theirs);
     return alike;
@@ -215,15 +217,15 @@ static void judge(trainer *t, const plan_request *request, const found_plans *fo
 {
     bool done = false;
     if (!found->n && t->hooks.plans->ask)
-        trainer_note(t, "plan: this host's own; nobody in the pool has one for this model on a "
-                        "device like this");
+        trainer_note(t, "plan: this host's own; no member of the pool has one for this model on "
+                        "such a device");
     for (uint32_t i = 0; i < found->n && !done; i++) {
         part_plan *theirs = NULL;
         if (plan_accept(t->bench, request, t->profile, found->plan[i].text, found->plan[i].bytes,
                         &theirs) == ATOM_OK)
             done = compare(t, found->plan[i].who, theirs);
         else
-            trainer_note(t, "plan: that of %s is not used: %s", found->plan[i].who,
+            trainer_note(t, "plan: the one from %s is not used: %s", found->plan[i].who,
                          atom_fail_message());
     }
 }

@@ -50,7 +50,7 @@ static atom_status check_replaced(const train_config *c)
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
         if (lies_in(used[i].path, c->output_dir))
             return atom_fail(ATOM_E_USAGE,
-                             "%s: %s lies in output_dir %s, which --overwrite would empty; choose "
+                             "%s: %s is in output_dir %s, which --overwrite would empty; choose "
                              "another output_dir",
                              used[i].option, used[i].path, c->output_dir);
     return ATOM_OK;
@@ -65,13 +65,14 @@ static atom_status check_unused(const train_config *c)
         goto cleanup;
     if (is_none(c->resume_from_checkpoint))
         st = atom_fail(ATOM_E_USAGE,
-                       "output_dir %s already holds a run; go on with --resume-from-checkpoint "
-                       "auto, replace it with --overwrite, or choose another output_dir",
+                       "output_dir %s already holds a run; continue it with "
+                       "--resume-from-checkpoint auto, replace it with --overwrite, or choose "
+                       "another output_dir",
                        c->output_dir);
     else
         st = atom_fail(ATOM_E_USAGE,
-                       "output_dir %s already holds another run than the one of %s, and their "
-                       "checkpoints would mix; choose another output_dir",
+                       "output_dir %s already holds another run than that of %s, and their "
+                       "checkpoints would get mixed up; choose another output_dir",
                        c->output_dir, c->resume_from_checkpoint);
 cleanup:
     atom_free(newest);
@@ -98,8 +99,8 @@ static atom_status check_newest(const train_config *c, const char *path)
     ATOM_TRY_CLEAN(train_state_read(b, &theirs));
     if (theirs.step > ours.step)
         st = atom_fail(ATOM_E_USAGE,
-                       "output_dir %s holds checkpoints after %s, up to step %" PRId64
-                       "; go on in another output_dir, or move the later ones away first",
+                       "output_dir %s holds later checkpoints than %s, up to step %" PRId64 "; "
+                       "continue in another output_dir, or move the later ones away first",
                        c->output_dir, path, theirs.step);
 cleanup:
     atom_free(newest);
@@ -144,8 +145,9 @@ static atom_status compare(const char *path, const json_t *theirs, const json_t 
         char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         char *was = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         st = atom_fail(ATOM_E_USAGE,
-                       "%s is a checkpoint of another model: its %s is %s, this run's is %s; name "
-                       "the model that it was made with, or start anew from it with --model %s",
+                       "%s is a checkpoint of another model: its %s is %s, but this run's is %s; "
+                       "name the model that it was made with, or start a new run from it with "
+                       "--model %s",
                        path, key, was ? was : "not there", is ? is : "another", path);
         free(is);
         free(was);
@@ -191,9 +193,9 @@ static atom_status check_lora(const char *path, const file_lora *ours)
     bool same_rank = saved.rank == ours->rank; /* else loading says so */
     if (st == ATOM_OK && same_rank && !file_lora_alike(&saved, ours))
         st = atom_fail(ATOM_E_USAGE,
-                       "%s was trained with lora_alpha %g%s%s, this run has %g%s%s: what was "
-                       "learnt would be scaled anew; repeat its lora_alpha, lora_alpha_pattern, "
-                       "use_rslora and use_dora",
+                       "%s was trained with lora_alpha %g%s%s, but this run has %g%s%s, which "
+                       "would scale what was learned differently; give the same lora_alpha, "
+                       "lora_alpha_pattern, use_rslora and use_dora",
                        path, saved.alpha, saved.rslora ? " and use_rslora" : "",
                        saved.dora ? " and use_dora" : "", ours->alpha,
                        ours->rslora ? " and use_rslora" : "", ours->dora ? " and use_dora" : "");
@@ -216,9 +218,9 @@ static atom_status check_optimizer(const trainer *t, const char *path)
     const char *theirs = saved.optimizer[0] ? saved.optimizer : "adamw";
     if (strcmp(theirs, ours) != 0)
         st = atom_fail(ATOM_E_USAGE,
-                       "%s was trained with optimizer: %s, this run has %s, and what one of them "
-                       "remembers means nothing to the other; go on with --optimizer %s, or start "
-                       "anew from its weights with --model %s in another output_dir",
+                       "%s was trained with optimizer: %s, but this run has %s, which cannot use "
+                       "the other one's state; continue with --optimizer %s, or start a new run "
+                       "from its weights with --model %s in another output_dir",
                        path, theirs, ours, theirs, path);
 cleanup:
     atom_free(file);
@@ -259,12 +261,14 @@ void trainer_resume_note(const trainer *t)
     const train_state *s = &t->state;
     const graph *g = t->bench->g;
     if (s->seed != (uint64_t)t->config->seed)
-        trainer_note(
-            t, "resume: the seed changed; the order of the data and dropout are new from here");
+        trainer_note(t,
+                     "resume: the seed changed; from here on the order of the data and dropout are "
+                     "different");
     if (s->data_hash != text_shards_hash(t->train))
         trainer_note(t, "resume: the data set changed since the checkpoint");
     if (s->micro_batch != g->micro_batch || s->sequence != g->sequence ||
         s->micro_batches != t->plan->micro_batches)
         trainer_note(
-            t, "resume: the batch shape changed; the bits will differ from an uninterrupted run");
+            t, "resume: the batch shape changed, so the result will not be bit for bit that of "
+               "an uninterrupted run");
 }

@@ -38,9 +38,9 @@ void trainer_note_room(trainer *t)
         return;
     trainer_note(t,
                  "warning: output_dir %s has room for %" PRIu64 " more checkpoints of %s (%s are "
-                 "free), this run writes up to %" PRIu64 ": %s (%" PRIu64 " bytes) are missing; "
-                 "free space, lower --save-total-limit (%" PRId64
-                 "%s) or name another --output-dir",
+                 "free), but this run writes up to %" PRIu64 ": %s (%" PRIu64 " bytes) are "
+                 "missing; free some space, lower --save-total-limit (%" PRId64 "%s) or name "
+                 "another --output-dir",
                  c->output_dir, left / each, atom_size_text(each, size), atom_size_text(left, have),
                  n, atom_size_text(n * each - left, need), n * each - left, c->save_total_limit,
                  c->save_total_limit ? "" : ": all are kept");

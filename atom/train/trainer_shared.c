@@ -121,8 +121,8 @@ static atom_status turn(trainer *t, const file_vector state[3], const train_read
             return ATOM_OK;
         if (idle >= PATIENCE && t->hooks.stop && t->hooks.stop(t->hooks.ctx))
             return atom_fail(ATOM_E_INTERRUPTED,
-                             "stopped while the pool's weights changed; this moment has no "
-                             "checkpoint, earlier ones are whole");
+                             "stopped while the pool's weights were changing, so no checkpoint "
+                             "was saved now; earlier checkpoints are complete");
     }
 }
 

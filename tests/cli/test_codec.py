@@ -47,7 +47,7 @@ class Codec(TrainCase):
         self.train("whole", *INT4, *constant)
         self.train("parts", *INT4, *constant, steps=3)
         again = self.ok(*self.args("parts", *constant, *AUTO))
-        self.assertIn("boundaries: int4 behind 1,3 of 4 blocks", again.err)
+        self.assertIn("boundaries: int4 after 1,3 of 4 blocks", again.err)
         self.assertNotIn("from here", again.err)
         self.assertEqual(self.weights("parts", 6), self.weights("whole", 6))
         state = json.loads(self.read("parts", "checkpoint-6", "atom_state.json"))
@@ -73,7 +73,7 @@ class Codec(TrainCase):
         process.send_signal(signal.SIGKILL)
         process.communicate()
         again = self.ok(*self.args("run", *disk, *AUTO, steps=self.last_step("run") + 3)).err
-        self.assertIn("boundaries: int4 behind 1,3", again)
+        self.assertIn("boundaries: int4 after 1,3", again)
         self.assertNotIn("compress_boundaries is", again)
 
     def test_refusals(self):
@@ -137,7 +137,7 @@ class Bottleneck(Bottlenecks):
         self.assertIn("2 bottlenecks of 10 values", self.ok("inspect", checkpoint).out)
         self.assertEqual(self.ok("inspect", checkpoint, "--json").json()["config"]["bottlenecks"], {"after_blocks": [1, 3], "width": 10})
         more = self.ok("train", "--model", checkpoint, *self.args("more", "--json", "--no-quiet", steps=2)[3:])
-        self.assertIn("boundaries: bottleneck:4.8 behind 1,3", more.err)
+        self.assertIn("boundaries: bottleneck:4.8 after 1,3", more.err)
         self.assertEqual(json.loads(self.read("more", "checkpoint-2", "config.json"))["atom_bottlenecks"]["width"], 10)
 
     def test_swapped_is_resident(self):
@@ -151,7 +151,7 @@ class Bottleneck(Bottlenecks):
         self.train("whole", *NARROW, *constant)
         self.train("parts", *NARROW, *constant, steps=3)
         again = self.ok(*self.args("parts", *constant, *AUTO))
-        self.assertIn("boundaries: bottleneck:5 behind 1,3 of 4 blocks", again.err)
+        self.assertIn("boundaries: bottleneck:5 after 1,3 of 4 blocks", again.err)
         self.assertNotIn("from here", again.err)
         self.assertEqual(self.weights("parts", 6), self.weights("whole", 6))
         checkpoint = self.path("parts", "checkpoint-6")
@@ -159,7 +159,7 @@ class Bottleneck(Bottlenecks):
             self.fails(2, *self.args("parts", *constant, *AUTO, *more, steps=8), says="they are a part of its model")
         self.ok("train", "--model", checkpoint, *self.args("parts", *constant, *AUTO, steps=7)[3:])
         self.train("plain", steps=1)
-        self.fails(2, *self.args("plain", *AUTO, *NARROW, steps=2), says="the run that goes on has no bottlenecks")
+        self.fails(2, *self.args("plain", *AUTO, *NARROW, steps=2), says="the run to be resumed has no bottlenecks")
 
     def test_a_trained_model_gets_them(self):
         """With a rate of 0 all that it has stays as it was; new are the bottlenecks alone."""
@@ -221,7 +221,7 @@ class Maxout(Bottlenecks):
         self.assertEqual(self.ok("inspect", checkpoint, "--json").json()["config"]["bottlenecks"],
                          {"after_blocks": [1, 3], "width": 12, "kind": "maxout"})
         more = self.ok("train", "--model", checkpoint, *self.args("more", "--json", "--no-quiet", steps=2)[3:])
-        self.assertIn("boundaries: maxout:4 behind 1,3", more.err)
+        self.assertIn("boundaries: maxout:4 after 1,3", more.err)
         self.assertEqual(json.loads(self.read("more", "checkpoint-2", "config.json"))["atom_bottlenecks"]["kind"], "maxout")
 
     def test_swapped_is_resident(self):
@@ -235,7 +235,7 @@ class Maxout(Bottlenecks):
         self.train("whole", *MAXOUT, *constant)
         self.train("parts", *MAXOUT, *constant, steps=3)
         again = self.ok(*self.args("parts", *constant, *AUTO))
-        self.assertIn("boundaries: maxout:4 behind 1,3 of 4 blocks", again.err)
+        self.assertIn("boundaries: maxout:4 after 1,3 of 4 blocks", again.err)
         self.assertNotIn("from here", again.err)
         self.assertEqual(self.weights("parts", 6), self.weights("whole", 6))
         for more in ["--compress-boundaries", "none"], ["--compress-boundaries", "bottleneck:4"], ["--at", "2"]:

@@ -298,7 +298,7 @@ class Disk(TrainCase):
         os.unlink(self.path("run", "optimizer.store"))
         steps = self.last_step("run") + 3
         result = self.ok(*self.args("run", *DISK, *CONSTANT, "--resume-from-checkpoint", "auto", steps=steps))
-        self.assertIn("optimizer.store was removed; going on from step", result.err)
+        self.assertIn("optimizer.store was removed; continuing from step", result.err)
         self.train("whole", *CONSTANT, steps=steps)
         self.assertEqual(self.weights("run", steps), self.weights("whole", steps))
 

@@ -58,10 +58,10 @@ class Moments(TrainCase):
     def test_from_one_kind_to_the_other(self):
         self.train("run", *CONSTANT, steps=3)
         narrow = self.ok(*self.args("run", *HALF, *CONSTANT, "--resume-from-checkpoint", "auto", steps=4))
-        self.assertIn("moments are fp32, now they are kept in bf16", narrow.err + narrow.out)
+        self.assertIn("moments are fp32, but from now on they are kept in bf16", narrow.err + narrow.out)
         self.assertEqual(self.kinds("run", 4)[0], {("exp_avg", "BF16"), ("exp_avg_sq", "BF16")})
         wide = self.ok(*self.args("run", *CONSTANT, "--resume-from-checkpoint", "auto", steps=5))
-        self.assertIn("moments are bf16, now they are kept in fp32", wide.err + wide.out)
+        self.assertIn("moments are bf16, but from now on they are kept in fp32", wide.err + wide.out)
         self.assertEqual(self.kinds("run", 5)[0], {("exp_avg", "F32"), ("exp_avg_sq", "F32")})
 
     def test_a_state_on_disk_is_of_one_kind(self):

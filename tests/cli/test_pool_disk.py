@@ -120,9 +120,9 @@ class PoolMemory(test_pool_train.Members):
     def test_too_little(self):
         a, ticket = self.create("a")
         join = ["pool", "join", ticket, "--data", self.data, "--listen", "127.0.0.1:0", *ALONE]
-        self.fails(4, *join, "-o", "b", "--host-memory", "12MiB", says=["host memory", "holds of the pool", "more fragments"])
+        self.fails(4, *join, "-o", "b", "--host-memory", "12MiB", says=["host memory", "for the pool", "more fragments"])
         self.fails(4, *join, "-o", "b", "--host-memory", "80MiB", "--optimizer-state", "memory",
-                   says=["on top of that comes what this host holds of the pool"])
+                   says=["in addition this host needs"])
         self.fails(4, *join, "-o", "b", "--host-memory", "34MiB", "--max-disk", 0.25,
                    says=["the optimizer's state", "--max-disk", "Nothing was fetched"])
         self.stop(a)

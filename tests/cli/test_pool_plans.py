@@ -84,7 +84,7 @@ class PoolPlans(tool.DataCase):
         # One of another kind measures.
         other, said = self.join("d", ticket, "2300KiB")
         self.assertEqual(other["plan"], "measured", said)
-        self.assertIn("nobody in the pool has one", said)
+        self.assertIn("no member of the pool has one", said)
         self.assertTrue(self.profiles("d"))
         # Who made it is gone: a member to whom it was handed still has it.
         self.ok("pool", "leave", "b")

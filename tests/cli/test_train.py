@@ -481,7 +481,7 @@ class Unhappy(TrainCase):
         shutil.copytree(self.data, self.path("bare"))
         os.remove(self.path("bare", "tokenizer.json"))
         said = self.ok(*self.args("out", "--dry-run", "--data", "bare", memory=None)).err
-        self.assertIn("bare has no tokenizer.json, so that the checkpoints will have none", said)
+        self.assertIn("bare has no tokenizer.json, so the checkpoints will have none", said)
 
     def test_a_batch_that_no_memory_holds(self):
         wide = self.write("wide.json", json.dumps(dict(CONFIG, vocab_size=50257, n_positions=2048)))
@@ -504,7 +504,7 @@ class Unhappy(TrainCase):
             while self.last_step("run") < 2 and time.monotonic() < deadline:
                 time.sleep(0.01)
             for more in (["--overwrite"], ["--resume-from-checkpoint", "auto"], []):
-                self.fails(2, *self.args("run", *more), says=["run", "another run is writing there", f"process {first.pid};"])
+                self.fails(2, *self.args("run", *more), says=["run", f"another run (process {first.pid}) is writing there;"])
             self.assertIsNone(first.poll())
         finally:
             first.kill()

@@ -125,7 +125,7 @@ class Owner(tool.DataCase):
         self.owner.kill()
         said = self.owner.communicate()[1]
         self.owner = None
-        self.assertIn("leaves out model, data, store_dir, threads, eval_steps, save_steps, save_total_limit, execute, trace", said)
+        self.assertIn("does not contain model, data, store_dir, threads, eval_steps, save_steps, save_total_limit, execute, trace", said)
 
     def test_words_for_a_terminal(self):
         ticket = self.pool(run='"\\x1b]0;owned\\x07": 1')

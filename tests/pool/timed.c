@@ -261,7 +261,7 @@ static atom_status wait_for_anchor(timed *t)
     atom_status end = ATOM_OK;
     while (!pool_anchor_ready(t->pool)) {
         if (ending)
-            return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights were here");
+            return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights had arrived");
         if (gsp_pool_wishes(t->life, why, &end) == GSP_POOL_STOP)
             return atom_fail(end == ATOM_OK ? ATOM_E_INTERRUPTED : end, "%s", why);
         gsp_pool_read_status(t->life, t->status);

@@ -162,7 +162,7 @@ static void each_key(void **state)
                 assert_int_equal(st, ATOM_E_FORMAT);
                 says("run.yml:2:1");
                 says(s->flags & OPT_CLI_ONLY ? name : s->name);
-                says("only the pool's owner can mend");
+                says("only the pool's owner can correct");
                 assert_int_equal(parsed.origin[row], OPT_FROM_DEFAULT);
                 char *a = NULL, *b = NULL;
                 must(opt_print(&train_command, &before, NULL, false, &a));
