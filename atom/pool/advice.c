@@ -153,29 +153,33 @@ static void explain(const reckoning *r, const pool_said *said, pool_advice *a)
     pool_seconds_text(c->steps_seconds, steps);
     if (r->step_seconds <= 0) {
         say(a,
-            "H = %lld: %s parameters, a sync takes %s at %.3g Mbit/s; how long steps take is not "
-            "known",
+            "H = %lld: sending all %s parameters once (a sync) takes %s at %.3g Mbit/s; it is "
+            "not known how long steps take",
             (long long)c->sync_steps, size, sync, mbit);
         return;
     }
     const char *because = said->sync_steps                        ? " (as you said)"
                           : r->slices                             ? " (a slice a step)"
-                          : c->sync_steps > sizes[row].sync_steps ? " (raised for the link)"
+                          : c->sync_steps > sizes[row].sync_steps ? " (raised because of the "
+                                                                    "link)"
                                                                   : "";
     if (a->hidden) {
         say(a,
-            "H = %lld%s: %s parameters, a sync in %s takes %s at %.3g Mbit/s, %lld steps take "
-            "%s: the sync is hidden",
+            "H = %lld%s: sending all %s parameters once (a sync) in %s takes %s at %.3g Mbit/s, "
+            "and %lld steps take %s, so the sync is hidden",
             (long long)c->sync_steps, because, size, gsp_codec_name((gsp_codec)c->codec), sync,
             mbit, (long long)c->sync_steps, steps);
         return;
     }
     say(a,
-        "H = %lld%s: %s parameters, a sync in %s takes %s at %.3g Mbit/s, %lld steps take %s: "
-        "this link does not hide it, weights are averaged every %s instead",
+        "H = %lld%s: sending all %s parameters once (a sync) in %s takes %s at %.3g Mbit/s, but "
+        "%lld steps take only %s, so the sync is not hidden and weights are averaged every %s "
+        "instead",
         (long long)c->sync_steps, because, size, gsp_codec_name((gsp_codec)c->codec), sync, mbit,
         (long long)c->sync_steps, steps, pool_seconds_text(c->sync_seconds, other));
-    say(a, "H = %lld would hide it; more than %lld steps apart, members learn less from each other",
+    say(a,
+        "H = %lld would hide it, but with more than %lld steps between averages members learn "
+        "less from each other",
         (long long)would_hide(r, c->sync_seconds), (long long)ladder[RUNGS - 1]);
 }
 
@@ -187,9 +191,9 @@ static void offer_sums(const reckoning *r, pool_advice *a)
     if (r->step_seconds <= 0)
         return;
     say(a,
-        "members' own steps learn less from the same tokens than one trainer does; sync: gradients "
-        "with codec: int8 learns the same, and on this link waits for less than 10 %% of the time "
-        "from a global batch of %s tokens on (%.0f members)",
+        "averaging weights learns less from the same tokens than one trainer does; sync: "
+        "gradients with codec: int8 learns as well as one trainer, and with a global batch of at "
+        "least %s tokens (%.0f members) it waits for this link less than 10 %% of the time",
         pool_count_text(9 * whole.sync_seconds * r->facts->tokens_per_s * r->members, tokens),
         r->members);
 }
@@ -203,13 +207,13 @@ static void explain_sums(const reckoning *r, pool_advice *a)
     pool_seconds_text(c->sync_seconds, sync);
     pool_seconds_text(c->steps_seconds, step);
     if (r->step_seconds <= 0) {
-        say(a, "gradients: %s parameters, each step moves them in %s at %.3g Mbit/s", size, sync,
-            r->bytes_per_s * 8e-6);
+        say(a, "gradients: each step sends those of %s parameters, in %s at %.3g Mbit/s", size,
+            sync, r->bytes_per_s * 8e-6);
         return;
     }
     say(a,
-        "gradients: %s parameters, each step moves them in %s at %.3g Mbit/s and computes for "
-        "%s: %.0f %% of the time waits for the link",
+        "gradients: each step sends those of %s parameters in %s at %.3g Mbit/s and computes for "
+        "%s; %.0f %% of the time it waits for the link",
         size, sync, r->bytes_per_s * 8e-6, step, 100 * c->waits);
     if (c->waits <= 0.1)
         return;
@@ -217,8 +221,8 @@ static void explain_sums(const reckoning *r, pool_advice *a)
     if (times < 10)
         snprintf(batch, sizeof batch, "%.2g", times);
     say(a,
-        "a global batch %s times as large would wait for 10 %%; or average parameters: "
-        "sync: parameters moves as much once in 20 steps, beside them",
+        "a global batch %s times as large would wait 10 %% of the time; or average parameters: "
+        "sync: parameters sends as much only once in 20 steps, while training goes on",
         times < 10 ? batch : pool_count_text(times, batch));
 }
 
@@ -258,7 +262,9 @@ static void choose_due(const reckoning *r, const pool_settings *s, const pool_sa
     if (said->due_seconds || r->sums || 2 * each <= DUE_SECONDS)
         return;
     a->due_seconds = fmin(ceil(2 * each / 60) * 60, 86400);
-    say(a, "T = %s: a fragment is due every %s of steps, and T must leave room for slower members",
+    say(a,
+        "T = %s: a fragment is due after every %s of training, and T must leave time for "
+        "slower members",
         pool_seconds_text(a->due_seconds, text), pool_seconds_text(each, piece));
 }
 
@@ -282,8 +288,9 @@ void pool_advise(const pool_settings *settings, const pool_said *said, const poo
     choose_due(&r, settings, said, out);
     if (out->assumed)
         say(out,
-            "%.0f Mbit/s is assumed: how quick this host's link is was not said "
-            "(--max-upload, --max-download) nor measured (atom pool selftest --via TICKET)",
+            "%.0f Mbit/s is assumed, because the speed of this host's connection is not known; "
+            "give it with --max-upload and --max-download (atom pool selftest --via TICKET "
+            "measures it)",
             POOL_ASSUMED_MBIT);
     add_cases(&r, out);
 }
@@ -291,18 +298,18 @@ void pool_advise(const pool_settings *settings, const pool_said *said, const poo
 /* What binds, in the words of somebody who asks what to buy. */
 static const char *binds(place_bound bound)
 {
-    return bound == PLACE_BOUND_SYNC        ? "the line binds"
-           : bound == PLACE_BOUND_OPTIMIZER ? "updates bind"
-                                            : "computing binds";
+    return bound == PLACE_BOUND_SYNC        ? "limited by the connection"
+           : bound == PLACE_BOUND_OPTIMIZER ? "limited by updates"
+                                            : "limited by computing";
 }
 
 static void explain_ways(const pool_ways *w, pool_advice *a)
 {
     char weights[POOL_FIGURE_BYTES], sums[POOL_FIGURE_BYTES], step[POOL_FIGURE_BYTES];
     say(a,
-        "%u hosts like this one should make %s tokens/s averaging weights (%s), and %s summing "
-        "gradients in %s, %s tokens a step (%s)%s: so sync: %s; `atom plan --pool` asks about "
-        "hosts that differ",
+        "%u hosts like this one should reach %s tokens/s by averaging weights (%s), and %s by "
+        "summing gradients in %s, %s tokens a step (%s)%s; recommended is sync: %s; for hosts "
+        "that differ use `atom plan --pool`",
         w->members, pool_count_text(w->weights.tokens_per_s, weights), binds(w->weights.bound),
         pool_count_text(w->gradients.tokens_per_s, sums),
         gsp_codec_name((gsp_codec)w->gradients_codec), pool_count_text(w->step_tokens, step),
@@ -320,9 +327,10 @@ static void explain_delay(const pool_settings *s, const pool_ways *w, pool_advic
     pool_seconds_text(w->delayed_seconds, side);
     if (s->delayed_updates || gain >= PLACE_DELAY_PAYS)
         say(a,
-            "delayed_updates%s: a step in %s instead of %s (%.2g times as fast): members compute "
-            "while gradients move, and each gradient is of the weights of one step before",
-            s->delayed_updates ? "" : ": true would pay", side, sums, gain);
+            "delayed_updates%s: a step takes %s instead of %s (%.2g times as fast), because "
+            "members compute while gradients are sent; each gradient is then computed with "
+            "weights one step old",
+            s->delayed_updates ? "" : ": true would be worth it", side, sums, gain);
 }
 
 atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *facts,
@@ -351,9 +359,10 @@ static pool_learns expect(const pool_settings *s, const pool_facts *f, const poo
                           const pool_advice *a)
 {
     if (l->adapters)
-        return (pool_learns){.why = "with adapters own steps were not measured"};
+        return (pool_learns){.why = "averaging was not measured with adapters"};
     if (s->sync == POOL_SYNC_SLICES)
-        return (pool_learns){.why = "slices were measured once, 19 % behind with 2.9M parameters"};
+        return (pool_learns){.why = "slices were measured only once, 19 % worse with 2.9M "
+                                    "parameters"};
     double all = (double)s->batch * (double)s->steps;
     const pool_learns_facts facts = {.floats = f->floats,
                                      .members = f->members >= 2 ? f->members : MEMBERS_USUAL,
@@ -368,8 +377,8 @@ void pool_advise_loss(const pool_settings *s, const pool_facts *f, const pool_le
 {
     const char *by = l->muon ? "Muon" : "AdamW";
     if (s->sync == POOL_SYNC_GRADIENTS) {
-        say(a, "loss: that of one %s trainer that makes the same batches%s", by,
-            s->delayed_updates ? " with gradients of one step before, which learns less at high "
+        say(a, "loss: as with one %s trainer that trains on the same batches%s", by,
+            s->delayed_updates ? ", with weights one step old, which learns less at high "
                                  "learning rates"
                                : "");
         return;
@@ -377,12 +386,11 @@ void pool_advise_loss(const pool_settings *s, const pool_facts *f, const pool_le
     a->expects = expect(s, f, l, a);
     if (a->expects.known)
         say(a,
-            "loss: %.2g %% (%.2g to %.2g %%) above that of one %s trainer with as many tokens, by "
-            "a "
-            "fit to what was measured with 2 to 8 members",
+            "loss: about %.2g %% (%.2g to %.2g %%) higher than with one %s trainer and as many "
+            "tokens, estimated from measurements with 2 to 8 members",
             100 * a->expects.behind, 100 * a->expects.low, 100 * a->expects.high, by);
     else
-        say(a, "loss: how far above that of one %s trainer is not known here: %s", by,
+        say(a, "loss: it is not known how much higher it will be than with one %s trainer: %s", by,
             a->expects.why);
 }
 

@@ -33,75 +33,81 @@ static const opt_choice codecs[] = {
 static const opt_spec specs[] = {
     {.name = "sync", .type = OPT_CHOICE, AT(sync), .fallback = "parameters", .choices = syncs,
      .aliases = sync_aliases,
-     .help = "What is averaged: parameters every sync_steps (streaming DiLoCo); slices: the same "
-             "without an outer step, averages are written over what is being trained, slice by "
-             "slice, as quickly as rounds go (Swarm Training); or gradients: then all members "
-             "together make the steps that one trainer would make."},
+     .help = "What is averaged. parameters: the weights, every sync_steps (streaming DiLoCo). "
+             "slices: the same without an outer step; slice by slice, as fast as rounds go, "
+             "averages replace the weights that are being trained (Swarm Training). gradients: "
+             "all members together make the steps that one trainer would make."},
     {.name = "data", .type = OPT_CHOICE, AT(data), .fallback = "shared", .choices = datas,
-     .help = "What members train on. shared: the creator's data set, which joiners get from the "
-             "members; own: every member brings a data set of its own; either: shared, but `pool "
-             "join --own-data` is allowed."},
+     .help = "What members train on. shared: the creator's data set, which newcomers download "
+             "from the members. own: every member brings its own data set. either: shared, but "
+             "`pool join --own-data` is allowed."},
     {.name = "global_batch_size", .type = OPT_INT, AT(global_batch_size), .fallback = "0", .min = 0,
      .max = 1e9,
-     .help = "With gradients: samples of a step of all members together, a multiple of "
-             "micro_batch_size; gradient_accumulation_steps is then what a member computes in one "
-             "go. 0: micro_batch_size x gradient_accumulation_steps, one micro-batch in a go; with "
-             "dense_steps that times min_peers."},
+     .help = "With gradients: samples per step of all members together, a multiple of "
+             "micro_batch_size; gradient_accumulation_steps then says how many micro-batches a "
+             "member computes at a time. 0: micro_batch_size x gradient_accumulation_steps, one "
+             "micro-batch at a time; with dense_steps that times min_peers."},
     {.name = "delayed_updates", .type = OPT_FLAG, AT(delayed_updates), .fallback = "false",
-     .help = "With gradients: members compute the next step while this one's gradients are summed, so "
-             "every gradient is of the weights of one step before, always. A step then takes the "
-             "longer of both, not their sum; but it learns less at high learning rates."},
+     .help = "With gradients: members compute the next step while the gradients of this one are "
+             "summed, so every gradient is computed with weights that are one step old. A step "
+             "then takes as long as the longer of the two instead of their sum, but the pool "
+             "learns less at high learning rates."},
     {.name = "dense_steps", .type = OPT_TEXT, AT(dense_steps), .value = "SHARE",
-     .help = "With parameters: this share of max_steps (10%), or so many of them, come first and are "
-             "made with summed gradients, as by one trainer; then every member goes on by itself. "
-             "The weights are then averaged in one piece."},
+     .help = "With parameters: make the first steps with summed gradients, as one trainer would; "
+             "after that every member trains by itself, and the weights are averaged in one "
+             "piece. A share of max_steps (10%) or a number of steps."},
     {.name = "sync_steps", .type = OPT_INT, AT(sync_steps), .fallback = "20", .min = 1,
      .max = 100000,
-     .help = "H: steps of a member between two averagings of the same weights. With slices, where "
-             "it is not said: as many as there are fragments."},
+     .help = "H: steps that a member makes before the same weights are averaged again. Default "
+             "with slices: the number of fragments."},
     {.name = "fragments", .type = OPT_INT, AT(fragments), .fallback = "8", .min = 1, .max = 64,
-     .help = "F: the weights are averaged in this many pieces, in turn. With slices 16, where it "
-             "is not said; with gradients one."},
+     .help = "F: the weights are divided into this many pieces, which are averaged in turn. "
+             "Default with slices: 16. With gradients always one."},
     {.name = "codec", .type = OPT_CHOICE, AT(codec), .fallback = "int8", .choices = codecs,
-     .help = "How changes travel; int8 keeps what it rounds away for the next time."},
+     .help = "How what members send is encoded. With int8, what is rounded away is added the "
+             "next time."},
     {.name = "min_peers", .type = OPT_INT, AT(min_peers), .fallback = "1", .min = 1,
      .max = GSP_MEMBERS_MAX,
-     .help = "Training begins when the pool has this many members; later it may have fewer."},
+     .help = "Training begins when the pool has this many members; after that it may have fewer."},
     {.name = "trust", .type = OPT_CHOICE, AT(trust), .fallback = "friends", .choices = trusts,
-     .help = "Whom the pool expects. friends: more than half of the members decide, and hosts may "
-             "crash or leave at any time. strangers: more than two thirds decide, so that fewer "
-             "than a third may be hostile; contributions are clipped to the median and around the "
-             "center, and a member that pulls against the others again and again loses its weight. "
-             "With gradients they weigh what their members were asked to compute, and a step goes "
-             "on without what is late. For pools of four members and more."},
+     .help = "How far members trust each other. friends: more than half of the members decide, "
+             "and hosts may crash or leave at any time. strangers: more than two thirds decide, "
+             "so that fewer than a third may be hostile. Contributions are then clipped to the "
+             "median and around the center, and a member that repeatedly pulls against the "
+             "others loses its weight. With gradients, a contribution counts for as much as its "
+             "member was asked to compute, and a step goes on without what is late. For pools of "
+             "four or more members."},
     {.name = "audit_percent", .type = OPT_INT, AT(audit_percent), .fallback = "25", .min = 0,
      .max = 100,
-     .help = "Percentage of the averaged parts that another member sums again, to see whether "
-             "their owner lied. 0: no checks."},
+     .help = "Percentage of the averaged parts that another member sums again, to check whether "
+             "the first one lied. 0: no checks."},
     {.name = "outer_learning_rate", .type = OPT_NUMBER, AT(outer_learning_rate), .fallback = "0.7",
      .min = 0, .max = 10, .flags = OPT_ABOVE_MIN,
-     .help = "Learning rate of the outer Nesterov step, which is made with the averaged change; "
-             "with slices 1."},
+     .help = "Learning rate of the outer Nesterov step, which applies the averaged change; with "
+             "slices always 1."},
     {.name = "outer_momentum", .type = OPT_NUMBER, AT(outer_momentum), .fallback = "0.9", .min = 0,
-     .max = 1, .flags = OPT_BELOW_MAX, .help = "Momentum of the outer step; with slices 0."},
+     .max = 1, .flags = OPT_BELOW_MAX, .help = "Momentum of the outer step; with slices always 0."},
     {.name = "mix", .type = OPT_NUMBER, AT(mix), .fallback = "0", .min = 0, .max = 1,
-     .flags = OPT_BELOW_MAX, .help = "How much of its own weights a member keeps at a merge."},
+     .flags = OPT_BELOW_MAX, .help = "How much of its own weights a member keeps when an average "
+                                     "is merged."},
     {.name = "due_seconds", .type = OPT_NUMBER, AT(due_seconds), .fallback = "600", .min = 1,
      .max = 86400,
-     .help = "T: after this long, weights are averaged even if nobody has made sync_steps."},
+     .help = "T: after this many seconds, weights are averaged even if no member has made "
+             "sync_steps."},
     {.name = "fork_seconds", .type = OPT_NUMBER, AT(fork_seconds), .fallback = "3600", .min = 1,
      .max = 1e7,
-     .help = "T_fork: members that reach less than a quorum for so long go on by themselves; when "
-             "both sides meet again, the one that trained more wins."},
+     .help = "T_fork: members that have not reached a quorum for this many seconds go on by "
+             "themselves. When the two sides meet again, the one that trained more wins."},
     {.name = "heartbeat_seconds", .type = OPT_NUMBER, AT(heartbeat_seconds), .fallback = "1",
      .min = 0.05, .max = 60, .help = "How often members report their progress to each other."},
     {.name = "rewarm_steps", .type = OPT_INT, AT(rewarm_steps), .fallback = "10", .min = 0,
      .max = 100000,
-     .help = "Steps in which the learning rate of a new member grows to the pool's."},
+     .help = "Number of steps over which the learning rate of a new member rises to the pool's."},
     {.name = "batch", .type = OPT_INT, AT(batch), .fallback = "0", .min = 0, .max = 1e9,
-     .help = "Samples of a step of the pool's schedule: the creator's."},
+     .help = "Samples per step in the pool's schedule, as the creator has set it."},
     {.name = "steps", .type = OPT_INT, AT(steps), .fallback = "0", .min = 0, .max = 1e12,
-     .help = "Steps of the pool's schedule, by all members together: the creator's max_steps."},
+     .help = "Steps in the pool's schedule, made by all members together: the creator's "
+             "max_steps."},
     {.name = "data_hash", .type = OPT_INT, AT(data_hash), .fallback = "0", .min = 0, .max = 1e12,
      .help = "With gradients: hash of the creator's training data, which every member must have."},
     {.name = "base_hash", .type = OPT_TEXT, AT(base_hash),
@@ -187,13 +193,13 @@ static atom_status check_sums(const pool_settings *s, const opt_parsed *parsed, 
                                        "mix"};
     if (s->fragments != 1)
         return refuse(path, text, "fragments",
-                      "with sync gradients there is one, whose sum makes a step; leave out the "
-                      "key");
+                      "with sync gradients there is always one, because its sum makes a step; "
+                      "leave out the key");
     for (size_t i = 0; parsed && i < sizeof none / sizeof *none; i++)
         if (said(parsed, none[i]))
             return refuse(path, text, none[i],
-                          "with sync gradients all members together make every step, and nothing "
-                          "would obey it; leave out the key, or average parameters");
+                          "it has no effect with sync gradients, because all members together "
+                          "make every step; leave out the key, or average parameters");
     return ATOM_OK;
 }
 
@@ -204,27 +210,29 @@ static atom_status check_dense(const pool_settings *s, const char *path, const c
     int64_t unused;
     if (s->sync != POOL_SYNC_PARAMETERS)
         return refuse(path, text, "dense_steps",
-                      "they come before averages of parameters; with sync %s leave out the key",
+                      "dense steps come before averaging of parameters, so they do not work with "
+                      "sync %s; leave out the key",
                       pool_settings_mode(s));
     if (pool_dense_read(s->dense_steps, s->steps, &unused) != ATOM_OK)
         return refuse(path, text, "dense_steps", "\"%.40s\" is not %s", s->dense_steps,
                       atom_fail_message());
     if (s->fragments != 1)
         return refuse(path, text, "fragments",
-                      "with dense_steps there is one, whose sum makes a step; leave out the key");
+                      "with dense_steps there is always one, because its sum makes a step; leave "
+                      "out the key");
     if (s->trust == GSP_STRANGERS)
         return refuse(
             path, text, "dense_steps",
-            "among strangers gradients are summed to the end or not at all; leave out the key, "
-            "sum gradients (sync: gradients), or trust friends");
+            "among strangers, gradients are summed to the end or not at all; leave out the key, "
+            "sum gradients (sync: gradients), or set trust: friends");
     if (s->data != POOL_DATA_SHARED)
         return refuse(path, text, "dense_steps",
-                      "gradients of one batch are summed, so all members need the same data; leave "
-                      "out the key, or share the data");
+                      "gradients of one batch are summed, so all members need the same data; "
+                      "leave out the key, or set data: shared");
     if (!s->global_batch_size && s->min_peers == 1)
         return refuse(path, text, "dense_steps",
-                      "how many samples shall one of them have? Say global_batch_size, the samples "
-                      "of all members together, or min_peers");
+                      "it is not clear how many samples such a step should have; set "
+                      "global_batch_size (the samples of all members together) or min_peers");
     return ATOM_OK;
 }
 
@@ -235,29 +243,30 @@ atom_status pool_settings_check(const pool_settings *s, const opt_parsed *parsed
         ATOM_TRY(check_dense(s, path, text));
     if (s->delayed_updates && s->dense_steps)
         return refuse(path, text, "delayed_updates",
-                      "gradients of dense_steps are not delayed; leave out one of the two keys");
+                      "the gradients of dense_steps are not delayed; leave out one of the two "
+                      "keys");
     if (s->delayed_updates && s->sync != POOL_SYNC_GRADIENTS)
         return refuse(path, text, "delayed_updates",
-                      "with sync %s members wait for nobody's gradients; leave out the key, or sum "
+                      "with sync %s members do not wait for gradients; leave out the key, or sum "
                       "gradients",
                       pool_settings_mode(s));
     if (s->sync != POOL_SYNC_GRADIENTS && !s->dense_steps && s->global_batch_size)
         return refuse(path, text, "global_batch_size",
-                      "with sync %s every member makes steps of its own; leave out the key, or sum "
+                      "with sync %s every member makes its own steps; leave out the key, or sum "
                       "gradients",
                       pool_settings_mode(s));
     if (s->sync == POOL_SYNC_SLICES && s->outer_learning_rate != 1)
         return refuse(path, text, "outer_learning_rate",
-                      "with sync slices averages are written as they are, there is no outer step; "
-                      "leave out the key, or average parameters");
+                      "with sync slices there is no outer step; leave out the key, or average "
+                      "parameters");
     if (s->sync == POOL_SYNC_SLICES && s->outer_momentum != 0)
         return refuse(path, text, "outer_momentum",
-                      "with sync slices averages are written as they are, and nothing keeps a "
-                      "momentum; leave out the key, or average parameters");
+                      "with sync slices there is no outer step and so no momentum; leave out the "
+                      "key, or average parameters");
     if (s->trust == GSP_STRANGERS && s->audit_percent == 0)
         return refuse(path, text, "audit_percent",
-                      "among strangers somebody must look into others' sums, or a member that lies "
-                      "in them is never found; leave out the key, or trust friends");
+                      "among strangers some sums must be checked, or a member that lies about "
+                      "them is never found; leave out the key, or set trust: friends");
     return s->sync == POOL_SYNC_GRADIENTS ? check_sums(s, parsed, path, text) : ATOM_OK;
 }
 
@@ -306,7 +315,7 @@ static atom_status settle_dense(pool_settings *s, const train_config *c, const c
                       atom_fail_message());
     if (pool_settings_dense(s) >= (uint64_t)(s->batch * s->steps))
         return refuse(path, text, "dense_steps",
-                      "in whole steps of %lld samples these are all of the %lld of "
+                      "rounded to whole steps of %lld samples, they would be all %lld samples of "
                       "the run; use sync: gradients, or a smaller global_batch_size",
                       (long long)s->global_batch_size, (long long)(s->batch * s->steps));
     return ATOM_OK;
@@ -331,14 +340,16 @@ atom_status pool_settings_settle(pool_settings *s, train_config *c, const char *
         c->gradient_accumulation_steps = 1;
     int64_t most = s->batch / c->micro_batch_size;
     if (most > POOL_MICRO_BATCHES_MAX)
-        return refuse(path, text, "global_batch_size", "%lld micro-batches are more than %d",
+        return refuse(path, text, "global_batch_size",
+                      "%lld micro-batches are too many; there "
+                      "may be at most %d",
                       (long long)most, POOL_MICRO_BATCHES_MAX);
     if (s->trust == GSP_STRANGERS && most < GSP_MEMBERS_MAX)
         return refuse(
             path, text, line_of(text, "global_batch_size") ? "global_batch_size" : "trust",
-            "among strangers each of up to %d members has a micro-batch of every step, "
-            "so that no few of them decide it, and global_batch_size %lld has %lld of "
-            "micro_batch_size %lld; say %lld at least, or trust friends",
+            "among strangers each of up to %d members gets a micro-batch of every step, so that "
+            "no few of them decide it, but global_batch_size %lld has only %lld of "
+            "micro_batch_size %lld; set at least %lld, or trust: friends",
             GSP_MEMBERS_MAX, (long long)s->batch, (long long)most, (long long)c->micro_batch_size,
             (long long)(GSP_MEMBERS_MAX * c->micro_batch_size));
     if (c->gradient_accumulation_steps > most)
@@ -349,12 +360,10 @@ atom_status pool_settings_settle(pool_settings *s, train_config *c, const char *
 const char *pool_settings_trust(const pool_settings *s)
 {
     return s->trust == GSP_STRANGERS
-               ? "trust strangers: survives 1 liar of 4 members, 2 of 7, 5 of 16; stands still "
-                 "while "
-                 "a third is away; with fewer than 4 members nobody is protected"
-               : "trust friends: goes on while fewer than half are away; a single liar of 3 "
-                 "members or "
-                 "more takes nothing over, several together may";
+               ? "trust strangers: withstands 1 liar among 4 members, 2 among 7, 5 among 16; "
+                 "pauses while a third are away; with fewer than 4 members nobody is protected"
+               : "trust friends: goes on while fewer than half are away; with 3 or more members "
+                 "a single liar cannot take the pool over, but several together can";
 }
 
 const char *pool_settings_mode(const pool_settings *s)
@@ -367,24 +376,24 @@ void pool_settings_say(const pool_settings *s, char out[POOL_SAID_BYTES])
     const char *codec = opt_choice_name(codecs, s->codec);
     if (s->sync == POOL_SYNC_GRADIENTS)
         snprintf(out, POOL_SAID_BYTES,
-                 "all make one step of %lld samples together; sums travel as %s%s",
+                 "all members together make steps of %lld samples; sums are sent as %s%s",
                  (long long)s->batch, codec,
                  s->delayed_updates ? " while the next step is computed" : "");
     else if (s->sync == POOL_SYNC_SLICES)
         snprintf(out, POOL_SAID_BYTES,
-                 "averages of %lld slices in turn, each every %lld steps, are written over what is "
-                 "trained; changes travel as %s",
+                 "%lld slices are averaged in turn, each every %lld steps, and replace the "
+                 "weights being trained; changes are sent as %s",
                  (long long)s->fragments, (long long)s->sync_steps, codec);
     else if (s->dense_steps)
         snprintf(out, POOL_SAID_BYTES,
-                 "%llu samples in steps of %lld together, then averages every %lld steps, outer "
-                 "rate %g, momentum %g; all travels as %s",
+                 "%llu samples in common steps of %lld, then averages every %lld steps, outer "
+                 "rate %g, momentum %g; all is sent as %s",
                  (unsigned long long)pool_settings_dense(s), (long long)s->global_batch_size,
                  (long long)s->sync_steps, s->outer_learning_rate, s->outer_momentum, codec);
     else
         snprintf(out, POOL_SAID_BYTES,
-                 "%lld pieces in turn, each every %lld steps, outer rate %g, momentum %g; changes "
-                 "travel as %s",
+                 "%lld pieces averaged in turn, each every %lld steps, outer rate %g, momentum "
+                 "%g; changes are sent as %s",
                  (long long)s->fragments, (long long)s->sync_steps, s->outer_learning_rate,
                  s->outer_momentum, codec);
 }

@@ -202,7 +202,8 @@ class PoolGradients(Members):
         stranger = self.join(1, ticket, self.data + "2")
         _, err = stranger.communicate(timeout=PATIENCE)
         self.assertEqual(stranger.returncode, 2, err)
-        self.assertRegex(err, "is not (the pool's|what the others train on)")  # by its file's hash, or by what it holds
+        # By its file's hash, or by what it holds.
+        self.assertRegex(err, "is not (the same as the pool's|the data that the others train on)")
         first.kill()
 
 

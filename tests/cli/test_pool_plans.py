@@ -220,7 +220,7 @@ class PoolPlans(tool.DataCase):
         slow = self.dry("--json", "--max-upload", 0.0001).json()
         self.assertFalse(slow["hidden"])
         self.assertEqual(slow["sync_steps"], 500)
-        self.assertIn("does not hide", slow["why"][0])
+        self.assertIn("is not hidden", slow["why"][0])
         self.assertIn("would hide it", slow["why"][1])
         # What is said stays; for people.
         said = self.dry("--max-upload", 0.0001, pool=STEPS + "  codec: bf16\n").out

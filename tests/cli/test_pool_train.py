@@ -319,7 +319,7 @@ class PoolTrain(Members):
         seen = self.until("a", "both bring theirs", lambda s: s["applied"] >= 12 and
                           any(r["contributors"] == 2 for r in s["rounds"]), [a, b])
         self.assertEqual(seen["mode"], "slices")
-        self.assertIn("slices: averages of 3 slices", self.ok("pool", "status", "a").out)
+        self.assertIn("slices: 3 slices are averaged", self.ok("pool", "status", "a").out)
         b.kill()
         a.terminate()
         stopped = json.loads(self.end(a, 143)[0].splitlines()[-1])
