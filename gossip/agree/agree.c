@@ -572,14 +572,15 @@ const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
         snprintf(text, bytes, "fetching version %llu", (unsigned long long)a->certified);
     else if (gsp_kept_out_left(&a->certificate.proposal, &a->self.key))
         snprintf(text, bytes,
-                 "kept out for %u more versions: members say that it did not show what it brought",
+                 "kept out for %u more versions, because members say that it did not show its "
+                 "contribution",
                  gsp_kept_out_left(&a->certificate.proposal, &a->self.key));
     else if (!gsp_agree_is_member(a))
-        snprintf(text, bytes, "waiting for a place among %u members", n);
+        snprintf(text, bytes, "waiting to be taken into the roster of %u members", n);
     else if (!gsp_quorum(a->rules.trust, n, alive))
         snprintf(text, bytes,
-                 "no quorum for %llu s: %u of %u reachable; waiting for one, by itself it goes on "
-                 "in %llu s",
+                 "no quorum for %llu s: %u of %u members reachable; waiting for more, and going "
+                 "on alone in %llu s",
                  age, count, n, (unsigned long long)(gsp_follow_fork_in_ns(a) / 1000000000u));
     else
         snprintf(text, bytes, "member of %u, version %llu", n, (unsigned long long)a->certified);

@@ -507,7 +507,9 @@ atom_status gsp_directory_bootstrap(gsp_directory *d, const char *host)
     ATOM_TRY(gsp_address_check(host, HOST_BYTES));
     pthread_mutex_lock(&d->lock);
     if (d->n_hosts == GSP_DIRECTORY_BOOTSTRAPS_MAX) {
-        st = atom_fail(ATOM_E_RESOURCE, "%d directory nodes wait to be tried; try again later",
+        st = atom_fail(ATOM_E_RESOURCE,
+                       "%d directory nodes are still waiting to be tried; try "
+                       "again later",
                        GSP_DIRECTORY_BOOTSTRAPS_MAX);
     } else {
         memset(d->hosts[d->n_hosts], 0, HOST_BYTES);

@@ -82,7 +82,8 @@ static atom_status join_some(gsp_lan *lan, const char *name)
         return atom_fail(ATOM_E_USAGE, "LAN discovery: no interface '%.32s' here", name);
     return join(lan, interface)
                ? ATOM_OK
-               : atom_fail_errno(errno, "LAN discovery: cannot join on %.32s", name);
+               : atom_fail_errno(errno, "LAN discovery: cannot join the multicast group on %.32s",
+                                 name);
 }
 
 static atom_status set(int fd, int level, int name, int value)

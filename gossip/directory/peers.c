@@ -257,7 +257,8 @@ atom_status gsp_peers_read(gsp_peers *p, const void *data, size_t bytes, uint64_
     }
     if (!right || !atom_reader_ok(&r) || atom_reader_left(&r) != 0) {
         p->n = 0;
-        return atom_fail(ATOM_E_FORMAT, "it holds something that this atom does not know");
+        return atom_fail(ATOM_E_FORMAT, "it contains something that this version of atom does "
+                                        "not know");
     }
     if (p->sequence < sequence)
         p->sequence = sequence;
@@ -276,7 +277,7 @@ atom_status gsp_peers_load(gsp_peers *p, const char *path, uint64_t now_s)
     atom_free(data);
     return st == ATOM_OK
                ? st
-               : atom_fail_in(st, "%s: known peers cannot be read, remove the file: ", path);
+               : atom_fail_in(st, "%s: the known peers cannot be read; remove the file: ", path);
 }
 
 static void write_peer(atom_writer *w, const gsp_known *peer)

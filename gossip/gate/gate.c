@@ -107,7 +107,8 @@ static void end_overdue(gsp_gate *g, uint64_t now)
         gate_stream_over(g, s, GSP_WELCOME,
                          s->state == STREAM_CONNECTING ? "nobody answered in time"
                          : s->state == STREAM_SHAKING  ? "the handshake took too long"
-                                                       : "the peer's transport did not start");
+                                                       : "the peer did not start its side of the "
+                                                         "connection");
     }
 }
 

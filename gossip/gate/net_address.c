@@ -92,7 +92,8 @@ atom_status gsp_address_parse(const char *text, gsp_address *out)
     if (!split(text, host, sizeof host, &port) || !parse_port(port, &a.port) ||
         !parse_host(host, &a))
         return atom_fail(ATOM_E_USAGE,
-                         "'%.80s' is not an address; write 192.0.2.7:4400 or [2001:db8::7]:4400",
+                         "'%.80s' is not an address; write it like 192.0.2.7:4400 or "
+                         "[2001:db8::7]:4400",
                          text);
     *out = a;
     return ATOM_OK;
@@ -104,7 +105,10 @@ atom_status gsp_address_resolve(const char *text, gsp_address *out, size_t n_max
     const char *port;
     uint16_t number = 0;
     if (n_max == 0 || !split(text, host, sizeof host, &port) || !parse_port(port, &number))
-        return atom_fail(ATOM_E_USAGE, "'%.80s' is not an address; write host.example:4400", text);
+        return atom_fail(ATOM_E_USAGE,
+                         "'%.80s' is not an address; write it like "
+                         "host.example:4400",
+                         text);
     if (strlen(host) < 64 && gsp_address_parse(text, out) == ATOM_OK) {
         *n = 1;
         return ATOM_OK;
@@ -127,7 +131,7 @@ atom_status gsp_address_resolve(const char *text, gsp_address *out, size_t n_max
     }
     freeaddrinfo(found);
     if (got == 0)
-        return atom_fail(ATOM_E_RUNTIME, "%s: has no IP address", host);
+        return atom_fail(ATOM_E_RUNTIME, "%s has no IP address", host);
     *n = got;
     return ATOM_OK;
 }

@@ -115,7 +115,7 @@ void gsp_ban_files_follow(gsp_ban_files *b, const gsp_agree *agree, uint64_t n_b
         if (known)
             continue;
         gsp_ban *ban = add(b, key);
-        snprintf(ban->why, sizeof ban->why, "it signed two statements where one is allowed");
+        snprintf(ban->why, sizeof ban->why, "it signed two contradictory statements");
         atom_log(ATOM_LOG_WARN, "member %s is banned: %s", gsp_public_text(key->byte, who),
                  ban->why);
     }
@@ -129,8 +129,8 @@ void gsp_ban_files_barred(const gsp_agree *agree)
     for (uint32_t k = 0; k < p->n_barred; k++)
         if (p->barred[k].versions == all)
             atom_log(ATOM_LOG_WARN,
-                     "member %s is off the roster for %u versions: enough members say that it "
-                     "withholds what it brought, or have banned it",
+                     "member %s is off the roster for %u versions, because enough members say "
+                     "that it withholds its contribution, or have banned it",
                      gsp_public_text(p->barred[k].key.byte, who), all);
 }
 
@@ -151,7 +151,8 @@ static atom_status judge(const gsp_terms *terms, const char *data, uint64_t byte
     atom_status st =
         f ? gsp_evidence_judge(terms, data, bytes, f) : atom_fail_memory("evidence", sizeof *f);
     if (st == ATOM_OK && f->verdict != GSP_VERDICT_LIE)
-        st = atom_fail(ATOM_E_FORMAT, "this proves nothing: what the owner said is true");
+        st = atom_fail(ATOM_E_FORMAT, "this proves nothing: what the owner of the part said is "
+                                      "true");
     if (st == ATOM_OK) {
         ban->key = f->claim.owner.key;
         gsp_claim_text(&f->claim, ban->why, sizeof ban->why);

@@ -56,7 +56,7 @@ static void forget_witness(gsp_fetch *x, uint32_t donor)
 
 static void liar(gsp_fetch *x, uint32_t donor, const char *what)
 {
-    atom_log(ATOM_LOG_WARN, "a donor of the state sent %s; it is not asked again", what);
+    atom_log(ATOM_LOG_WARN, "a member that gave the state sent %s; it is not asked again", what);
     x->use.counts->wrong++;
     forget_witness(x, donor);
     gsp_swarm_bar(x->swarm, donor);
@@ -276,7 +276,7 @@ static atom_status heard_chunk(gsp_fetch *x, uint32_t donor, const gsp_message *
     gsp_merkle_leaf(c->chunk, body, c->bytes, &leaf);
     if (!gsp_tree_check(&c->root, gsp_stage_n(x->stage[f]), c->chunk, &leaf, c->path, c->n_path)) {
         gsp_swarm_came(x->swarm, now, donor, f, c->chunk, c->bytes, GSP_SWARM_WRONG);
-        liar(x, donor, "bytes that are not what was asked for");
+        liar(x, donor, "other bytes than it was asked for");
         return ATOM_OK;
     }
     ATOM_TRY(gsp_stage_put(x->stage[f], c->chunk, &leaf, body));
@@ -419,7 +419,7 @@ const char *gsp_fetch_explain(const gsp_fetch *x, char *text, size_t bytes)
     uint64_t total = x->use.counts->all_bytes;
     if (!x->plan.found)
         snprintf(text, bytes,
-                 "asking for the pool's state: %u of its roster agree on it, of %u that answer",
+                 "asking for the pool's state: %u members agree on it, of %u that answer",
                  x->plan.signers, x->plan.answers);
     else
         snprintf(text, bytes, "downloading the state of version %llu: %u %% of %s",

@@ -85,7 +85,7 @@ atom_status gsp_leases_copy(gsp_leases *ls, uint32_t f, gsp_tree *tree, bool wan
             work->state_read(work->context, f, (uint64_t)l->copied * GSP_CHUNK_FLOATS, n, chunk));
         if (pwrite(l->fd, chunk, (size_t)bytes, (off_t)l->copied * GSP_CHUNK_BYTES) != bytes) {
             atom_log(ATOM_LOG_WARN,
-                     "the former state of fragment %u cannot be kept for members that join", f);
+                     "the previous state of fragment %u cannot be kept for members that join", f);
             drop(ls, f);
             return ATOM_OK;
         }

@@ -280,13 +280,14 @@ atom_status gsp_node_reset(gsp_node *n)
     if (gsp_key_compare(&a->self.key, &a->rules.owner) != 0)
         return atom_fail(ATOM_E_USAGE, "only the pool's owner can reset it");
     if (gsp_hash_none(&a->lineage))
-        return atom_fail(ATOM_E_USAGE, "this host does not have the pool's state yet, so there is "
-                                       "nothing to begin again from");
+        return atom_fail(ATOM_E_USAGE, "this host does not have the pool's state yet, so the "
+                                       "pool cannot be reset to it");
     if (a->applying)
-        return atom_fail(ATOM_E_USAGE, "a version is being applied at this moment; try again");
+        return atom_fail(ATOM_E_USAGE, "a version is being applied at this moment; try again in "
+                                       "a moment");
     gsp_node_step(n, &event);
     if (a->genesis.reset == before)
-        return atom_fail(ATOM_E_USAGE, "this member could not begin a new lineage; try again");
+        return atom_fail(ATOM_E_USAGE, "the reset could not begin; try again");
     return ATOM_OK;
 }
 

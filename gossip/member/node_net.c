@@ -145,8 +145,8 @@ static void right_arrived(gsp_node *n, const gsp_message *m, const gsp_blob *b)
     uint32_t struck = gsp_blame_right(&n->blame, &p->root, p->part, pieces, count, atom_clock_ns());
     if (struck)
         atom_log(ATOM_LOG_WARN,
-                 "%u of the members that sent part %u of version %llu had sent wrong bytes of it",
-                 struck, p->part, (unsigned long long)m->version);
+                 "%u of the members that sent part %u of version %llu sent wrong bytes", struck,
+                 p->part, (unsigned long long)m->version);
 }
 
 /* Where the piece goes: NULL where nobody wants it, or not from this peer. */

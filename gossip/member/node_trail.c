@@ -31,8 +31,8 @@ atom_status gsp_node_chain_open(gsp_node *n, const gsp_saved *saved)
     }
     atom_log(
         ATOM_LOG_WARN,
-        "%s: the chain of rosters that led to this state is lost or damaged; it is fetched from "
-        "others",
+        "%s: the chain of rosters that led to this state is lost or damaged; it will be fetched "
+        "from others",
         n->config.directory);
     return ATOM_OK;
 }
@@ -57,7 +57,9 @@ void gsp_node_chain_reach(gsp_node *n, const gsp_saved *saved)
     (void)known;
     if (gsp_trail_tail(&n->hope, saved, &newest) &&
         gsp_trail_add(&n->hope, &newest, false) != ATOM_OK)
-        atom_log(ATOM_LOG_WARN, "the state that came is not where its chain leads: %s",
+        atom_log(ATOM_LOG_WARN,
+                 "the state that was received does not fit its chain of rosters: "
+                 "%s",
                  atom_fail_message());
 }
 
@@ -80,7 +82,7 @@ static void say_full(gsp_node *n)
         atom_log(
             ATOM_LOG_WARN,
             "%s: the chain of rosters is full after %u changes. Training goes on, but nobody can "
-            "join or come back any more, until the pool's owner begins it anew (atom pool reset)",
+            "join or come back until the pool's owner starts a new chain (atom pool reset)",
             n->config.directory, n->trail.n);
     n->chain_full = true;
 }

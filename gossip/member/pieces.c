@@ -76,7 +76,8 @@ static atom_status make(const char *path, uint64_t bytes, const gsp_hash *root, 
         p->root = *root;
     if (bytes == 0 || gsp_piece_count(bytes) > GSP_PIECES_MAX)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: %s", path,
-                                 bytes ? "it is too large to travel; cut it into several shards"
+                                 bytes ? "it is too large to be sent; split it into several "
+                                         "shards"
                                        : "it is empty"));
     p->n = (uint32_t)gsp_piece_count(bytes);
     p->unchecked = p->n;
@@ -163,7 +164,7 @@ static atom_status hash_all(gsp_pieces *p)
     if (fstat(p->fd, &s) != 0)
         return atom_fail_errno(errno, "%s", p->path);
     if (modified(&s) != p->modified_ns)
-        return atom_fail(ATOM_E_FORMAT, "%s: somebody writes to it; try again when it is whole",
+        return atom_fail(ATOM_E_FORMAT, "%s: it is being written; try again when it is complete",
                          p->path);
     return ATOM_OK;
 }
@@ -239,7 +240,7 @@ atom_status gsp_pieces_open(const char *path, const char *tree, uint64_t bytes,
     ATOM_TRY_CLEAN(make(path, bytes, root, &p));
     ATOM_TRY_CLEAN(open_file(path, &p->fd, &s));
     if ((uint64_t)s.st_size != bytes || !tree_fits(p, tree, &s))
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s was written to since it was hashed", path));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s has changed since it was hashed", path));
     p->here = p->n;
     *out = p;
     return ATOM_OK;
@@ -379,7 +380,7 @@ static atom_status begin_anew(gsp_pieces *p)
     if (ftruncate(p->fd, 0) != 0 ||
         atom_fd_write(p->tree_fd, HEAD_BYTES, p->tree.node, p->n * sizeof(gsp_hash)) != 0)
         return atom_fail_errno(errno, "%s", p->path);
-    return atom_fail(ATOM_E_FORMAT, "%s: its pieces are not the file; it is fetched again",
+    return atom_fail(ATOM_E_FORMAT, "%s: its pieces do not make up the file; it is fetched again",
                      p->path);
 }
 

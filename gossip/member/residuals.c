@@ -118,7 +118,8 @@ atom_status gsp_residuals_look(gsp_residuals *r, uint64_t version, uint32_t part
     *lost = r->lost;
     uint64_t at = place_of(r, f, first, bit(r->disk[f].now, part));
     int error = atom_fd_read(r->disk[f].file - 1, at, r->room, n * sizeof *r->room);
-    return error ? atom_fail_errno(error, "cannot read what an encoding lost in %s", r->directory)
+    return error ? atom_fail_errno(error, "cannot read what encoding rounded away, in %s",
+                                   r->directory)
                  : ATOM_OK;
 }
 
@@ -132,7 +133,8 @@ atom_status gsp_residuals_keep(gsp_residuals *r, uint64_t version, uint32_t part
     set(r->disk[f].made, part, second);
     int error = atom_fd_write(r->disk[f].file - 1, place_of(r, f, first, second), r->lost,
                               n * sizeof *r->lost);
-    return error ? atom_fail_errno(error, "cannot write what an encoding lost in %s", r->directory)
+    return error ? atom_fail_errno(error, "cannot write what encoding rounded away, in %s",
+                                   r->directory)
                  : ATOM_OK;
 }
 

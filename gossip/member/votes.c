@@ -76,8 +76,8 @@ static atom_status state_damaged(const char *path)
 {
     return atom_fail(
         ATOM_E_FORMAT,
-        "%s: the memory of this member's votes is damaged, or of another version of atom; let it "
-        "forget them and come back as a new member",
+        "%s: the record of this member's votes is damaged, or of another version of atom; the "
+        "member has to forget it and come back as a new one",
         path);
 }
 
@@ -308,7 +308,9 @@ static atom_status take_lock(gsp_votes *v)
     else if (v->lock < 0)
         st = atom_fail_errno(errno, "%s", path);
     else if (flock(v->lock, LOCK_EX | LOCK_NB) != 0)
-        st = atom_fail(ATOM_E_USAGE, "%s: another process is this member; end it first",
+        st = atom_fail(ATOM_E_USAGE,
+                       "%s: another process already runs as this member; stop it "
+                       "first",
                        v->directory);
     atom_free(path);
     return st;

@@ -206,7 +206,7 @@ static net_link *take_for_guest(net_endpoint *e, const net_arrival *a)
         net_link *other = net_guests_free(e->link + GSP_NET_PEERS_MAX);
         if (!other)
             return NULL; /* until what has ended is told */
-        end_connection(e, link, "another guest needed the place");
+        end_connection(e, link, "another guest took the place");
         link = other;
     }
     if (link)
@@ -235,7 +235,7 @@ static net_link *admit_control(net_endpoint *e, const net_arrival *a)
     if (a->dialled && !wish)
         return NULL; /* dropped meanwhile */
     if (a->dialled && a->guest) {
-        net_link_dial_failed(e, a->tag, GSP_WELCOME, "who answered is no member yet");
+        net_link_dial_failed(e, a->tag, GSP_WELCOME, "the host that answered is not a member yet");
         return NULL;
     }
     if (wish)
@@ -440,12 +440,12 @@ static void tick_one(net_endpoint *e, net_link *link, uint64_t now)
             link->why_refused[0] = 0;
             link->tell_refused = false;
         } else if (now > link->deadline_ns) {
-            end_connection(e, link, "its streams did not come up in time");
+            end_connection(e, link, "its data streams did not open in time");
         }
         break;
     case LINK_UP:
         if (link->guest && now > link->begun_ns + NET_GUEST_NS)
-            end_connection(e, link, "a guest's time is over");
+            end_connection(e, link, "the time for a guest is over");
         break;
     case LINK_DYING:
         if (now < link->deadline_ns)

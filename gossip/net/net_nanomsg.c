@@ -198,7 +198,7 @@ static bool receive(net_endpoint *e, uint32_t data, gsp_net_event *event)
         return false;
     if (channel == GSP_NET_CONTROL && !gsp_tally_take(&e->control, link->key, 1, atom_clock_ns())) {
         net_pair_free(message);
-        net_link_lost(e, link, "the peer says more in a minute than anybody has to");
+        net_link_lost(e, link, "the peer sends too many messages per minute");
         return false;
     }
     if (channel == GSP_NET_CONTROL && event->bytes > 0) {
@@ -212,7 +212,7 @@ static bool receive(net_endpoint *e, uint32_t data, gsp_net_event *event)
     }
     if (link->guest && !link->old_key && ++link->n_heard > NET_GUEST_MESSAGES) {
         net_pair_free(message);
-        net_link_lost(e, link, "a guest has little to say");
+        net_link_lost(e, link, "a guest may send only a little");
         return false;
     }
     if (event->bytes == 0) {

@@ -63,7 +63,7 @@ bool net_relay_ask(net_endpoint *e, net_link *link, uint32_t i)
 {
     net_relay *r = take(e, RELAY_ASKS);
     if (!r)
-        return atom_fail(ATOM_E_RESOURCE, "too many dials through relays at once") == ATOM_OK;
+        return atom_fail(ATOM_E_RESOURCE, "too many connections through relays at once") == ATOM_OK;
     gsp_hello hello = {.stream = GSP_RELAY_ASK, .n_streams = 2, .link = link->id};
     memcpy(hello.target, link->key, sizeof hello.target);
     memcpy(r->peer, link->key, sizeof r->peer);

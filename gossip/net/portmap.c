@@ -181,13 +181,13 @@ static void note(gsp_portmap *m, gsp_portmap_way way, struct in_addr ip, uint16_
     m->outer_port = way == GSP_PORTMAP_NONE ? 0 : port;
     if (way == GSP_PORTMAP_NONE)
         snprintf(s->why, sizeof s->why,
-                 "no router opened port %u (NAT-PMP, UPnP): forward it by hand, or be reached "
-                 "through others",
+                 "no router opened port %u (NAT-PMP, UPnP); forward it by hand, or let other "
+                 "members relay connections",
                  m->config.port);
     else if (!is_public(ip))
         snprintf(s->why, sizeof s->why,
-                 "the router opened a port (%s), but is behind another one itself (%s)", names[way],
-                 text);
+                 "the router opened a port (%s), but is itself behind another router (%s)",
+                 names[way], text);
     else
         snprintf(s->why, sizeof s->why, "the router forwards %s:%u to this host (%s)", text, port,
                  names[way]);

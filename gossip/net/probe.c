@@ -126,9 +126,11 @@ static atom_status link_up(probe *p)
         st = turn(p, end);
     if (st == ATOM_OK && !p->up) {
         char text[GSP_ADDRESS_TEXT_BYTES];
-        st = atom_fail(ATOM_E_RUNTIME, "no link to %s%s: %s", gsp_address_text(&w->hosts[0], text),
-                       w->n_hosts > 1 ? " or the others" : "",
-                       p->why[0] ? p->why : "nobody answers; is it running, is the port open?");
+        st = atom_fail(ATOM_E_RUNTIME, "cannot connect to %s%s: %s",
+                       gsp_address_text(&w->hosts[0], text), w->n_hosts > 1 ? " or the others" : "",
+                       p->why[0] ? p->why
+                                 : "nobody answers; is atom running there, and is the "
+                                   "port open?");
     }
     return st;
 }
@@ -145,8 +147,9 @@ static atom_status ask_time(probe *p)
         say(p, message, &w);
         ATOM_TRY(wait_answer(p, ANSWER_SECONDS, &came));
         if (!came || p->came != PROBE_HERE)
-            return atom_fail(ATOM_E_RUNTIME, "the peer does not answer probes; ask one that runs "
-                                             "atom pool selftest --serve, or a newer atom");
+            return atom_fail(ATOM_E_RUNTIME, "the peer does not answer the selftest; ask one "
+                                             "that runs atom pool selftest --serve, or a newer "
+                                             "version of atom");
         double rtt = p->came_s - start;
         if (rtt < best) {
             best = rtt;
@@ -249,7 +252,7 @@ atom_status gsp_probe_run(gsp_net *net, const gsp_probe_wish *wish, gsp_probe_re
     uint64_t bytes_max = wish->bytes_max ? wish->bytes_max : 64ull << 20;
     atom_status st;
     if (wish->n_hosts == 0)
-        return atom_fail(ATOM_E_USAGE, "no host to ask");
+        return atom_fail(ATOM_E_USAGE, "there is no host to ask");
     ATOM_TRY_CLEAN(link_up(&p));
     memcpy(r.peer, p.key, sizeof r.peer);
     ATOM_TRY_CLEAN(ask_time(&p));

@@ -67,7 +67,7 @@ static void open_finders(gsp_address_book *b, const gsp_address_book_config *c)
     if (!c->no_lan && gsp_lan_open(&lan, &b->lan) != ATOM_OK)
         atom_log(ATOM_LOG_DEBUG, "no local discovery: %s", atom_fail_message());
     if (!c->no_directory && open_directory(&directory, &b->nodes) != ATOM_OK)
-        atom_log(ATOM_LOG_WARN, "the pool does without the directory: %s", atom_fail_message());
+        atom_log(ATOM_LOG_WARN, "the pool runs without the directory: %s", atom_fail_message());
     for (uint32_t i = 0; b->nodes && i < c->n_bootstraps; i++)
         if (gsp_directory_bootstrap(b->nodes, c->bootstrap[i]) != ATOM_OK)
             atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
@@ -83,7 +83,7 @@ atom_status gsp_address_book_open(gsp_address_book *b, const gsp_address_book_co
         return atom_fail_memory("a path", 0);
     ATOM_TRY(gsp_peers_open(c->who, &b->peers));
     if (gsp_peers_load(b->peers, b->path, (uint64_t)atom_wall_seconds()) != ATOM_OK)
-        atom_log(ATOM_LOG_WARN, "%s; its peers are forgotten", atom_fail_message());
+        atom_log(ATOM_LOG_WARN, "%s; the peers in it are forgotten", atom_fail_message());
     open_finders(b, c);
     return ATOM_OK;
 }

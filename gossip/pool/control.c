@@ -156,7 +156,8 @@ static atom_status open_socket(gsp_control *c, const char *directory)
     int other = connect_to(c->directory);
     if (other >= 0) {
         close(other);
-        return atom_fail(ATOM_E_USAGE, "%s: another program serves this directory", directory);
+        return atom_fail(ATOM_E_USAGE, "%s: another process already runs in this directory",
+                         directory);
     }
     unlinkat(c->directory, NAME, 0);
     c->listen = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -227,7 +228,7 @@ atom_status gsp_control_ask(const char *directory, const char *request, double t
     close(place);
     if (fd < 0)
         return atom_fail(ATOM_E_RUNTIME,
-                         "%s: nobody answers here; does it run, and is this the "
+                         "%s: nobody answers here; is atom running there, and is this the "
                          "directory of pool create or join?",
                          directory);
     bool sent =

@@ -67,8 +67,8 @@ static void load(gsp_credits *c)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     } else if (!gsp_credits_parse(c, text)) {
         atom_log(ATOM_LOG_WARN,
-                 "%s is damaged: what each member brought so far is not known, so it is counted "
-                 "from zero",
+                 "%s is damaged, so it is not known how much each member has contributed so far; "
+                 "it is counted from zero",
                  c->path);
         *c = (gsp_credits){.path = c->path};
     }

@@ -72,7 +72,7 @@ static atom_status open_swarm(const gsp_data *d, gsp_swarm **out)
 static void wrong(gsp_data *d, const gsp_link *from, const gsp_manifest_file *file)
 {
     char who[GSP_PUBLIC_TEXT_BYTES], text[GSP_MEMBER_TEXT_BYTES];
-    atom_log(ATOM_LOG_WARN, "%s sent bytes that are not %s; it is not asked again",
+    atom_log(ATOM_LOG_WARN, "%s sent wrong bytes of %s; it is not asked again",
              gsp_member_text(from->name, from->key, text), file->name);
     gsp_event_log_add(d->diary, "\"event\":\"bad_piece\",\"key\":\"%s\",\"name\":\"%s\"",
                       gsp_public_text(from->key, who), file->name);
@@ -249,10 +249,13 @@ const char *gsp_data_text(const gsp_data *d, char *text, size_t bytes)
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         linked += d->links->link[i].up && !d->links->link[i].guest;
     if (!linked)
-        snprintf(text, bytes, "no member is linked that could have the data set; waiting");
+        snprintf(text, bytes,
+                 "there is no connection to a member that could have the data set; "
+                 "waiting");
     else if (!swarm.giving && now - h->news_ns > QUIET_NS)
         snprintf(text, bytes,
-                 "none of the %u members that are linked gives the data set now; waiting", linked);
+                 "none of the %u connected members sends the data set at the moment; waiting",
+                 linked);
     else
         snprintf(text, bytes, "fetching the data set from %u of %u members", swarm.giving, linked);
     return text;

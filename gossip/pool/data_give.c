@@ -58,8 +58,8 @@ void gsp_data_asked(gsp_data *d, const gsp_link *from, const gsp_word *m)
 /* The file is not what it was: nobody gets it from here any more. */
 static void lost(gsp_data *d, uint32_t f)
 {
-    atom_log(ATOM_LOG_WARN, "%s/%s is not what it was; it is not given to others any more",
-             d->place, d->manifest->file[f].name);
+    atom_log(ATOM_LOG_WARN, "%s/%s has changed; it is no longer given to others", d->place,
+             d->manifest->file[f].name);
     d->whole[f] = false;
 }
 

@@ -75,11 +75,12 @@ atom_status gsp_dir_room(const char *directory, uint64_t bytes, const char *what
     uint64_t room;
     char need[24], left[24];
     if (!atom_dir_free_bytes(directory, &room))
-        return atom_fail_errno(errno, "cannot ask for the free space of %s", directory);
+        return atom_fail_errno(errno, "cannot find out how much space is free in %s", directory);
     return bytes <= room ? ATOM_OK
                          : atom_fail(ATOM_E_RESOURCE,
-                                     "%s: %s takes %s, and %s are free; nothing of it was fetched. "
-                                     "Make room, or take a directory on another disk",
+                                     "%s: %s takes %s, but only %s are free; nothing of it was "
+                                     "fetched. Free some space, or use a directory on another "
+                                     "disk",
                                      directory, what, atom_size_text(bytes, need),
                                      atom_size_text(room, left));
 }

@@ -87,7 +87,7 @@ static atom_status take_earlier(gsp_door *d, const gsp_ticket *t)
         return ATOM_OK;
     ATOM_TRY(gsp_door_load_keys(d));
     if (memcmp(d->pool, t->pool, sizeof d->pool) != 0)
-        return atom_fail(ATOM_E_USAGE, "%s belongs to another pool; take another directory",
+        return atom_fail(ATOM_E_USAGE, "%s belongs to another pool; use another directory",
                          d->directory);
     if (gsp_dir_has(d->directory, "manifest.json"))
         ATOM_TRY(gsp_door_load_manifest(d));
@@ -105,13 +105,15 @@ atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
     take(d, t);
     ATOM_TRY(take_earlier(d, t));
     if (gsp_door_is_owner(d))
-        return atom_fail(ATOM_E_USAGE, "this is the owner's own directory; resume it instead");
+        return atom_fail(ATOM_E_USAGE, "this is the directory of the pool's owner; to continue "
+                                       "there, run atom pool join without a ticket");
     if (!gsp_door_load_admission(d)) {
         d->credential_bytes = (uint32_t)gsp_ticket_credential(t, d->credential);
         d->is_guest = true;
         if (d->credential_bytes == 0)
             return atom_fail(ATOM_E_USAGE,
-                             "the ticket has no invite; ask the pool's owner for one that has");
+                             "the ticket has no invite; ask the pool's owner for a ticket with "
+                             "one");
     }
     return gsp_door_save_keys(d);
 }

@@ -87,7 +87,7 @@ atom_status gsp_door_load_keys(gsp_door *d)
     json_t *o = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
     if (!o || !keys_read(o, d)) {
         d->n_psks = d->hosts.n = 0;
-        st = atom_fail(ATOM_E_FORMAT, "%s/keys: damaged; join again with a ticket", d->directory);
+        st = atom_fail(ATOM_E_FORMAT, "%s/keys is damaged; join again with a ticket", d->directory);
     }
     json_decref(o);
     sodium_memzero(text, (size_t)bytes);
@@ -112,7 +112,7 @@ atom_status gsp_door_load_manifest(gsp_door *d)
     if (memcmp(d->manifest->pool, d->pool, sizeof d->pool) != 0 ||
         memcmp(d->manifest->owner, d->owner, sizeof d->owner) != 0)
         ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_FORMAT, "%s/manifest.json: it is another pool's", d->directory));
+            atom_fail(ATOM_E_FORMAT, "%s/manifest.json belongs to another pool", d->directory));
     atom_free(d->manifest_text);
     d->manifest_text = text;
     d->has_manifest = true;

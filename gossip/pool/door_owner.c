@@ -42,7 +42,7 @@ atom_status gsp_door_new_ticket(gsp_door *d, const gsp_hosts *hosts, uint32_t co
     uint64_t now = (uint64_t)atom_wall_seconds();
     gsp_ticket t = {.manifest = d->manifest->number, .has_invite = true};
     if (!gsp_door_is_owner(d))
-        return atom_fail(ATOM_E_USAGE, "only the pool's owner makes tickets");
+        return atom_fail(ATOM_E_USAGE, "only the pool's owner can make tickets");
     if (count == 0 || count > GSP_INVITE_COUNT_MAX || !(days > 0) || days > 3650)
         return atom_fail(ATOM_E_USAGE, "an invite is for 1 to %d hosts and at most 3650 days",
                          GSP_INVITE_COUNT_MAX);
@@ -143,7 +143,7 @@ static atom_status add_ban(const gsp_door *d, gsp_manifest *next, const uint8_t 
     if (gsp_manifest_bans(next, key))
         return ATOM_OK;
     if (next->n_banned == GSP_MANIFEST_BANNED_MAX)
-        return atom_fail(ATOM_E_USAGE, "a pool bans at most %d keys", GSP_MANIFEST_BANNED_MAX);
+        return atom_fail(ATOM_E_USAGE, "a pool can ban at most %d keys", GSP_MANIFEST_BANNED_MAX);
     memcpy(next->banned[next->n_banned++], key, GSP_PUBLIC_BYTES);
     return ATOM_OK;
 }
@@ -163,8 +163,8 @@ static atom_status next_manifest(gsp_door *d, const uint8_t ban[][GSP_PUBLIC_BYT
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "only the pool's owner can do this"));
     if (d->plain)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
-                                 "a pool without a gate (transport: plain) keeps nobody out; there "
-                                 "is nothing to ban or rotate"));
+                                 "a pool without encryption (transport: plain) cannot keep "
+                                 "anybody out, so nothing can be banned or rotated"));
     for (uint32_t i = 0; i < n; i++)
         ATOM_TRY_CLEAN(add_ban(d, next, ban[i]));
     randombytes_buf(psk, sizeof psk);
@@ -201,15 +201,15 @@ atom_status gsp_door_ban_key(gsp_door *d, const uint8_t *key, bool with_others, 
     memcpy(ban[0], key, sizeof ban[0]);
     found.has_invite = d->ledger && gsp_ledger_invite_of(d->ledger, key, found.invite);
     if (with_others && !found.has_invite)
-        return atom_fail(ATOM_E_USAGE, "it is not known which invite this key came with; ban the "
-                                       "keys one by one");
+        return atom_fail(ATOM_E_USAGE, "it is not known which invite this key came with, so ban "
+                                       "the keys one by one");
     if (found.has_invite) {
         uint32_t all =
             gsp_ledger_members(d->ledger, found.invite, ban + 1, GSP_MANIFEST_BANNED_MAX);
         found.n_others = all - 1;
         if (with_others && all > GSP_MANIFEST_BANNED_MAX)
             return atom_fail(ATOM_E_USAGE,
-                             "%u keys came with this invite, and a pool bans at most %d", all,
+                             "%u keys came with this invite, but a pool can ban at most %d", all,
                              GSP_MANIFEST_BANNED_MAX);
         n += with_others ? all : 0; /* the key itself is among them; nobody is banned twice */
     }

@@ -230,8 +230,8 @@ static void blame(gsp_files *all, const gsp_key *key)
     all->unfit[at].key = *key;
     all->unfit[at].until_ns = all->now_ns + LIAR_NS;
     gsp_public_text(key->byte, who);
-    atom_log(ATOM_LOG_WARN, "member %.12s sent bytes that are not %s; it is not asked for an hour",
-             who, all->fetch.file->name);
+    atom_log(ATOM_LOG_WARN, "member %.12s sent wrong bytes of %s; it is not asked for an hour", who,
+             all->fetch.file->name);
     gsp_event_log_add(all->diary, "\"event\":\"bad_piece\",\"key\":\"%s\",\"name\":\"%s\"", who,
                       all->fetch.file->name);
 }
@@ -416,8 +416,8 @@ atom_status gsp_files_fetch_begin(gsp_files *all, const gsp_manifest_file *file)
     gsp_files_fetch_end(all);
     if (file->bytes > GSP_FILE_BYTES_MAX)
         return atom_fail(ATOM_E_FORMAT,
-                         "the pool's %s has %llu bytes, and such a file has %d at most; nothing of "
-                         "it was fetched",
+                         "the pool's %s has %llu bytes, but such a file may have at most %d; "
+                         "nothing of it was fetched",
                          file->name, (unsigned long long)file->bytes, GSP_FILE_BYTES_MAX);
     *f = (fetch){.file = file, .fd = -1};
     ATOM_TRY(gsp_dir_make(all->directory, "files"));

@@ -130,7 +130,8 @@ atom_status gsp_manifest_text(const gsp_manifest *m, char **text)
     if (strlen(made) > GSP_MANIFEST_TEXT_BYTES_MAX) {
         atom_status st =
             atom_fail(ATOM_E_USAGE,
-                      "the manifest would take %zu bytes, %d at most; use fewer files or settings",
+                      "the manifest would take %zu bytes, and at most %d are allowed; use fewer "
+                      "files or settings",
                       strlen(made), GSP_MANIFEST_TEXT_BYTES_MAX);
         atom_free(made);
         return st;
@@ -208,8 +209,8 @@ static atom_status object_read(const json_t *object, const field *table, size_t 
             return atom_fail(ATOM_E_FORMAT, "manifest: '%s' is missing or malformed",
                              table[i].name);
     if (json_object_size(object) != n + others)
-        return atom_fail(ATOM_E_FORMAT, "manifest: it has keys that this version does not know; "
-                                        "it may be of a newer atom");
+        return atom_fail(ATOM_E_FORMAT, "manifest: it has keys that this version of atom does "
+                                        "not know; it may be from a newer version");
     return ATOM_OK;
 }
 
@@ -242,11 +243,11 @@ static atom_status read_object(const json_t *o, gsp_manifest *m)
     const char *codec = json_string_value(json_object_get(o, "codec"));
     const char *trust = json_string_value(json_object_get(o, "trust"));
     if (!number_read(json_object_get(o, "format"), INT64_MAX, &format))
-        return atom_fail(ATOM_E_FORMAT, "manifest: it has no 'format': this is not a manifest");
+        return atom_fail(ATOM_E_FORMAT, "manifest: it has no 'format', so it is not a manifest");
     if (format != GSP_MANIFEST_FORMAT && format != GSP_MANIFEST_FORMAT_CLIPS)
         return atom_fail(ATOM_E_FORMAT,
-                         "manifest: its format is %llu and this atom reads %d and %d; use the "
-                         "version that the pool's owner uses",
+                         "manifest: its format is %llu, but this version of atom reads only %d "
+                         "and %d; use the version that the pool's owner uses",
                          (unsigned long long)format, GSP_MANIFEST_FORMAT,
                          GSP_MANIFEST_FORMAT_CLIPS);
     m->clips_sums = format == GSP_MANIFEST_FORMAT_CLIPS;
@@ -274,8 +275,9 @@ atom_status gsp_manifest_parse(const char *text, size_t bytes, gsp_manifest *out
     ATOM_TRY_CLEAN(read_object(object, m));
     ATOM_TRY_CLEAN(gsp_manifest_bounds(m, ATOM_E_FORMAT));
     if (!gsp_manifest_verify(m))
-        ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_FORMAT, "manifest: its owner did not sign this; get it again"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT,
+                                 "manifest: it does not carry its owner's signature; get it "
+                                 "again"));
     *out = *m;
 cleanup:
     json_decref(object);

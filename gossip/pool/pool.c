@@ -55,7 +55,9 @@ static atom_status take_directory(gsp_pool *p)
     if (p->lock_fd < 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", lock));
     if (flock(p->lock_fd, LOCK_EX | LOCK_NB) != 0)
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "%s: another process takes part from this directory",
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "%s: another process already takes part with this "
+                                 "directory",
                                  p->directory));
 cleanup:
     atom_free(lock);
@@ -81,7 +83,8 @@ atom_status gsp_pool_make(const gsp_pool_host *host, gsp_pool **out)
     ATOM_TRY(gsp_crypto_start());
     if (host->n_listen > GSP_POOL_LISTEN_MAX || host->n_announce > GSP_TICKET_HOSTS_MAX ||
         host->n_bootstraps > GSP_POOL_BOOTSTRAPS_MAX)
-        return atom_fail(ATOM_E_USAGE, "too many addresses to listen at, announce or begin with");
+        return atom_fail(ATOM_E_USAGE, "too many addresses to listen at, to announce or to ask "
+                                       "first");
     p = atom_alloc(1, sizeof *p);
     if (!p)
         return atom_fail_memory("a pool", sizeof *p);
@@ -140,8 +143,8 @@ static atom_status open_transport(gsp_pool *p)
         if (p->host.n_listen)
             c.listen = p->host.listen[0];
         if (p->host.n_listen && c.listen.port == 0)
-            return atom_fail(ATOM_E_USAGE, "without a gate (transport: plain) the port to listen "
-                                           "at must be named");
+            return atom_fail(ATOM_E_USAGE, "without encryption (transport: plain) the port to "
+                                           "listen at must be given");
         return gsp_net_open_plain(&c, &p->net);
     }
     gsp_net_gate_config g = {.streams = p->host.streams, .gate.n_listen = p->host.n_listen};
@@ -225,7 +228,7 @@ atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out)
     gsp_pool *p = NULL;
     atom_status st;
     if (!gsp_pool_exists(host->directory))
-        return atom_fail(ATOM_E_FORMAT, "%s: no pool here; join one with a ticket",
+        return atom_fail(ATOM_E_FORMAT, "%s: there is no pool here; join one with a ticket",
                          host->directory);
     ATOM_TRY_CLEAN(gsp_pool_make(host, &p));
     ATOM_TRY_CLEAN(gsp_door_load_keys(&p->door));

@@ -118,8 +118,8 @@ atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft
     atom_status st;
     if (gsp_pool_exists(host->directory))
         return atom_fail(ATOM_E_USAGE,
-                         "%s: there is a pool already; resume it, or take another "
-                         "directory",
+                         "%s: there is already a pool here; continue it with atom pool join, or "
+                         "use another directory",
                          host->directory);
     ATOM_TRY_CLEAN(gsp_pool_make(host, &p));
     ATOM_TRY_CLEAN(make_secrets(p, draft));

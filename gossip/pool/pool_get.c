@@ -59,8 +59,9 @@ static atom_status fetch_file(gsp_pool *p, const gsp_manifest_file *file, double
             news = atom_clock_seconds();
         here = gsp_files_fetched(p->files);
         if (patience_s > 0 && atom_clock_seconds() - news > patience_s)
-            ATOM_TRY_CLEAN(atom_fail(
-                ATOM_E_RUNTIME, "%s could not be fetched in time: no member gives it", file->name));
+            ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME,
+                                     "%s could not be fetched in time, because no member sends it",
+                                     file->name));
     }
 cleanup:
     gsp_files_fetch_end(p->files);
@@ -119,8 +120,8 @@ atom_status gsp_pool_data_fetch(gsp_pool *p, const char *directory, double patie
     if (data.in_the_way[0])
         ATOM_TRY_CLEAN(
             atom_fail(ATOM_E_USAGE,
-                      "%s/%s is another file than the pool's, and did not come from it: "
-                      "it is not replaced. Move it away, or fetch into another directory",
+                      "%s/%s is not the pool's file and did not come from the pool, so it is not "
+                      "replaced. Move it away, or fetch into another directory",
                       directory, data.in_the_way));
     ATOM_TRY_CLEAN(atom_dir_make(directory));
     ATOM_TRY_CLEAN(gsp_dir_room(directory, data.bytes - data.bytes_here, "the data set"));

@@ -53,7 +53,9 @@ static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch
         if (lacks && gsp_manifest_ask_now(&p->manifest_ask, atom_clock_ns()))
             (void)gsp_links_tell(&p->links, next_member(&p->links, &turn)->key, &ask);
         if (p->door.is_guest && gsp_denials_are_all(&p->denials, &p->links, atom_clock_ns()))
-            return atom_fail(ATOM_E_RUNTIME, "not admitted; all that can be reached refuse: %s",
+            return atom_fail(ATOM_E_RUNTIME,
+                             "not admitted; all members that can be reached "
+                             "refuse: %s",
                              gsp_denials_text(&p->denials, text, sizeof text));
         if (patience_s > 0 && atom_clock_seconds() > until)
             return atom_fail(ATOM_E_RUNTIME, "could not join in time: %s", p->headline.text);

@@ -46,7 +46,7 @@ static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CO
     atom_status st = gsp_door_ban_key(&p->door, o->key, o->with_others, &done);
     if (st == ATOM_OK && done.already) {
         snprintf(note, GSP_CONTROL_NOTE_BYTES,
-                 "already banned: nothing was changed, and the newest ticket stays good");
+                 "it was already banned, so nothing was changed and the newest ticket stays valid");
         return ATOM_OK;
     }
     ATOM_TRY(tell_new(p, number, st));
@@ -54,13 +54,13 @@ static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CO
     if (!done.has_invite)
         snprintf(note, GSP_CONTROL_NOTE_BYTES, "it is not known which invite it came with");
     else
-        snprintf(
-            note, GSP_CONTROL_NOTE_BYTES,
-            "it came with invite %.8s, which admits nobody any more; %u other%s came with it%s",
-            invite, done.n_others, done.n_others == 1 ? "" : "s",
-            done.n_others == 0 ? ""
-            : o->with_others   ? " and are banned, too"
-                               : " and stay (--whole-invite bans them, too)");
+        snprintf(note, GSP_CONTROL_NOTE_BYTES,
+                 "it came with invite %.8s, which admits nobody any more; %u other%s came with the "
+                 "same invite%s",
+                 invite, done.n_others, done.n_others == 1 ? "" : "s",
+                 done.n_others == 0 ? ""
+                 : o->with_others   ? " and are banned too"
+                                    : " and stay (--whole-invite bans them too)");
     gsp_event_log_add(&p->diary, "\"event\":\"invite_ended\",\"invite\":\"%s\",\"others\":%u",
                       done.has_invite ? invite : "", done.n_others);
     return ATOM_OK;
@@ -74,8 +74,8 @@ static atom_status reset(gsp_pool *p, char note[GSP_CONTROL_NOTE_BYTES])
     ATOM_TRY(gsp_node_reset(p->node));
     gsp_node_read_status(p->node, &s);
     snprintf(note, GSP_CONTROL_NOTE_BYTES,
-             "the pool goes on from version %llu of this host; the others follow and are let in "
-             "again",
+             "the pool continues from version %llu of this host; the others follow and are "
+             "admitted again",
              (unsigned long long)s.certified);
     gsp_event_log_add(&p->diary, "\"event\":\"reset\",\"version\":%llu",
                       (unsigned long long)s.certified);

@@ -190,8 +190,8 @@ static void watch_quorum(gsp_pool *p)
     missing_names(p, a, names);
     gsp_event_log_add(&p->diary, "\"event\":\"no_quorum\",\"goes_on_in_s\":%llu", seconds);
     atom_log(ATOM_LOG_WARN,
-             "the pool: no quorum; waiting for %s%sfor %llu s at most, then this host goes on by "
-             "itself",
+             "the pool has no quorum; waiting for %s%sfor at most %llu s, then this host goes on "
+             "by itself",
              names, names[0] ? ", " : "", seconds);
 }
 
@@ -440,6 +440,7 @@ atom_status gsp_pool_leave(gsp_pool *p, double timeout_s)
     p->has_thread = false;
     if (late)
         return atom_fail(ATOM_E_RUNTIME,
-                         "no quorum heard the goodbye in time; the others will notice by silence");
+                         "too few members heard the goodbye in time; the others will notice that "
+                         "this host is silent");
     return end == ATOM_OK ? ATOM_OK : atom_fail(end, "%s", p->end_text);
 }

@@ -260,7 +260,8 @@ static json_t *ban(gsp_pool *p, const json_t *request)
     size_t n = who ? strlen(who) : 0;
     if (!s || n == 0) {
         atom_free(s);
-        return no("which member? give the beginning of its key, as atom pool status shows it");
+        return no("no member was named; give the beginning of its key, as atom pool status shows "
+                  "it");
     }
     gsp_pool_read_status(p, s);
     for (uint32_t i = 0; i < s->n_peers; i++) {

@@ -161,8 +161,8 @@ static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
         if (p->door.is_guest)
             gsp_headline_say(
                 &p->headline, GSP_POOL_ASKING,
-                "a member answers, but the pool's owner, who admits, is not there now; "
-                "waiting");
+                "a member answers, but only the pool's owner can admit this host and is not "
+                "there now; waiting");
     } else if (p->door.is_guest) {
         bool owners = memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0 ||
                       gsp_door_is_owners_word(&p->door, m, (uint64_t)atom_wall_seconds());
@@ -213,13 +213,15 @@ static void say_unreadable(gsp_pool *p, const gsp_link *from, const char *why)
     if (!gsp_manifest_ask_failed(&p->manifest_ask, why, now))
         return;
     atom_log(ATOM_LOG_WARN,
-             "the manifest that %s sent was not taken: %s. It is asked for again, at most "
-             "once a minute",
+             "the manifest that %s sent was refused: %s. It is asked for again, at most once a "
+             "minute",
              gsp_member_text(from->name, from->key, who), why);
     if (!p->door.has_manifest)
         gsp_headline_say(
             &p->headline, GSP_POOL_READING,
-            "the manifest that came cannot be used (%s); asking again, ever more rarely", why);
+            "the manifest that was received cannot be used (%s); asking again, less and less "
+            "often",
+            why);
 }
 
 static void on_manifest(gsp_pool *p, const gsp_link *from, const gsp_word *m)

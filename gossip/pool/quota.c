@@ -59,7 +59,7 @@ atom_status gsp_quota_load(const char *path, double wall_s, gsp_quota *q)
     ATOM_TRY(atom_file_read(path, 4096, &text, &bytes));
     if (!parse(text, &month, &up, &down))
         st = atom_fail(ATOM_E_FORMAT,
-                       "%s is damaged: how much this month has used is not known, so it is "
+                       "%s is damaged, so it is not known how much was used this month; it is "
                        "counted from zero",
                        path);
     else if (month >= q->month)

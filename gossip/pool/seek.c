@@ -25,7 +25,7 @@ const char *gsp_seek_text(const gsp_seek *s, char *text, size_t bytes)
 {
     uint32_t n = 0;
     snprintf(text, bytes, "looking for a member%s",
-             s->shut ? "; the ticket may have been made void; ask for a new one" : "");
+             s->shut ? "; the ticket may no longer be valid; ask for a new one" : "");
     for (uint32_t i = 0; i <= GSP_TICKET_HOSTS_MAX; i++) {
         const gsp_tried *t = &s->tried[i];
         size_t at = strlen(text);

@@ -39,12 +39,12 @@ static atom_status ledger_read(gsp_ledger *ledger)
     const size_t fixed = sizeof HEAD + CHECK_BYTES;
     if (bytes < fixed || (bytes - fixed) % sizeof(used) != 0 ||
         memcmp(data, HEAD, sizeof HEAD) != 0)
-        ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_FORMAT, "%s: not a book of invites; restore it", ledger->path));
+        ATOM_TRY_CLEAN(atom_fail(
+            ATOM_E_FORMAT, "%s is not a book of invites; restore it from a copy", ledger->path));
     crypto_generichash(check, sizeof check, (const uint8_t *)data, bytes - CHECK_BYTES, NULL, 0);
     if (memcmp(check, data + bytes - CHECK_BYTES, CHECK_BYTES) != 0)
-        ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_FORMAT, "%s: the checksum is wrong; restore it", ledger->path));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: the checksum is wrong; restore it from a copy",
+                                 ledger->path));
     size_t n = (bytes - fixed) / sizeof(used);
     if (n) {
         ledger->items = atom_alloc(n, sizeof(used));

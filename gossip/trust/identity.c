@@ -85,7 +85,7 @@ static atom_status read_private(const char *path, char *text, size_t *bytes)
         st = atom_fail(ATOM_E_FORMAT, "%s: not a regular file", path);
     else if (info.st_mode & (S_IRWXG | S_IRWXO))
         st = atom_fail(ATOM_E_FORMAT,
-                       "%s: others may read this secret key (mode %03o); run: chmod 600 %s", path,
+                       "%s: others can read this secret key (mode %03o); run: chmod 600 %s", path,
                        (unsigned)(info.st_mode & 0777), path);
     else if (info.st_uid != geteuid())
         st = atom_fail(ATOM_E_FORMAT, "%s: belongs to another user", path);
@@ -158,7 +158,7 @@ static atom_status place(const char *path, const char *text, size_t bytes, bool 
         *exists = errno == EEXIST;
         if (*exists)
             ATOM_TRY_CLEAN(
-                atom_fail(ATOM_E_USAGE, "%s: exists; an identity is never replaced", path));
+                atom_fail(ATOM_E_USAGE, "%s already exists; an identity is never replaced", path));
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", path));
     }
 cleanup:

@@ -49,9 +49,10 @@ static atom_status check_parts(const gsp_ticket *t)
         return atom_fail(ATOM_E_USAGE, "a ticket holds at most %d hosts", GSP_TICKET_HOSTS_MAX);
     for (uint32_t i = 0; i < t->n_hosts; i++)
         if (!host_right(t->hosts[i]))
-            return atom_fail(ATOM_E_USAGE, "ticket: host %u is empty, too long or has blanks", i);
+            return atom_fail(ATOM_E_USAGE, "ticket: host %u is empty, too long or contains blanks",
+                             i);
     if (t->has_delegation && !t->has_invite)
-        return atom_fail(ATOM_E_USAGE, "ticket: a delegation is of no use without an invite");
+        return atom_fail(ATOM_E_USAGE, "ticket: a delegation is useless without an invite");
     if (t->has_invite && (memcmp(t->invite.pool, t->pool, GSP_POOL_BYTES) != 0 ||
                           memcmp(t->invite.issuer, issuer, GSP_PUBLIC_BYTES) != 0 ||
                           t->invite.count == 0 || t->invite.count > GSP_INVITE_COUNT_MAX))
@@ -174,25 +175,27 @@ atom_status gsp_ticket_parse(const char *text, gsp_ticket *out)
     const size_t prefix = sizeof PREFIX - 1;
     if (strncmp(plain, PREFIX, prefix) != 0) {
         bool newer = strncmp(plain, "atom", 4) == 0 && isdigit((unsigned char)plain[4]);
-        ATOM_TRY_CLEAN(
-            newer ? atom_fail(ATOM_E_USAGE, "ticket: made by a newer atom; upgrade this one")
-                  : atom_fail(ATOM_E_USAGE, "ticket: a ticket begins with %s", PREFIX));
+        ATOM_TRY_CLEAN(newer ? atom_fail(ATOM_E_USAGE,
+                                         "ticket: it was made by a newer version of atom; "
+                                         "upgrade this one")
+                             : atom_fail(ATOM_E_USAGE, "ticket: a ticket begins with %s", PREFIX));
     }
     if (sodium_base642bin(body, sizeof body, plain + prefix, n - prefix, NULL, &bytes, NULL,
                           VARIANT) != 0 ||
         bytes <= CHECK_BYTES)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
-                                 "ticket: cut off, or a character that no ticket has; "
-                                 "copy it again, whole"));
+                                 "ticket: it is incomplete, or contains a character that no "
+                                 "ticket has; copy it again completely"));
     bytes -= CHECK_BYTES;
     checksum(body, bytes, check);
     if (memcmp(check, body + bytes, CHECK_BYTES) != 0)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
-                                 "ticket: a character is wrong or missing (the checksum "
-                                 "does not fit); copy it again, whole"));
+                                 "ticket: a character is wrong or missing (the checksum does not "
+                                 "fit); copy it again completely"));
     if (!read_body(body, bytes, &t) || check_parts(&t) != ATOM_OK)
-        ATOM_TRY_CLEAN(atom_fail(
-            ATOM_E_USAGE, "ticket: it holds something that this atom does not know; upgrade"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "ticket: it contains something that this version of atom does not "
+                                 "know; upgrade"));
     *out = t;
 cleanup:
     explicit_bzero(plain, sizeof plain);

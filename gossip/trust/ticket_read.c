@@ -94,13 +94,12 @@ static atom_status read_file(const char *path, char out[GSP_TICKET_TEXT_BYTES])
     if (!in)
         return atom_fail(
             ATOM_E_USAGE,
-            "ticket: '%.60s' is no file (%s), and a ticket begins with atom1-; - reads "
-            "it from the standard input",
+            "ticket: '%.60s' is neither a file (%s) nor a ticket, which begins with atom1-; use "
+            "- to read it from standard input",
             path, strerror(errno));
     if (fstat(fileno(in), &s) == 0 && S_ISREG(s.st_mode) && (s.st_mode & 077))
         atom_log(ATOM_LOG_WARN,
-                 "others can read %s, and anybody with the ticket can join: chmod "
-                 "600 %s",
+                 "others can read %s, and anybody with the ticket can join; run: chmod 600 %s",
                  path, path);
     atom_status st = read_whole(in, path, out);
     (void)fclose(in);
@@ -113,7 +112,7 @@ atom_status gsp_ticket_read(const char *where, char out[GSP_TICKET_TEXT_BYTES])
     if (strcmp(where, "-") == 0) {
         bool types = isatty(STDIN_FILENO);
         if (types)
-            (void)fputs("the ticket, please: ", stderr);
+            (void)fputs("paste the ticket: ", stderr);
         st = types ? read_line(stdin, "the standard input", out)
                    : read_whole(stdin, "the standard input", out);
     } else if (strncmp(where, "atom", 4) == 0 && access(where, F_OK) != 0) {

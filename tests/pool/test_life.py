@@ -304,7 +304,7 @@ class Life(PoolCase):
         low.end(signal.SIGKILL)
         self.until(lambda: high.event("no_quorum"), "who is left says that it waits", high)
         self.assertLessEqual(high.event("no_quorum")["goes_on_in_s"], 5)
-        self.assertIn("by itself it goes on in", high.status()["text"])
+        self.assertIn("going on alone in", high.status()["text"])
         self.until(lambda: high.status()["lineage"] != lineage, "it goes on by itself", high)
         self.assertIn("no quorum; waiting for", high.words())
         again = Host(self, low.name, "open", "127.0.0.1:0", "200")

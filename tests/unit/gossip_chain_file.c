@@ -371,7 +371,7 @@ static void members_get_their_chains_from_others(void **unused)
         hurt(scratch_path(&c.place, name), how);
         listen_to_log();
         wake();
-        assert_non_null(strstr(what_was_said(), "lost or damaged; it is fetched from others"));
+        assert_non_null(strstr(what_was_said(), "lost or damaged; it will be fetched from others"));
         assert_int_equal(c.member[victim].node->trail.n, 0);
         assert_int_equal(c.member[0].node->trail.n, n);
         go_on(2);
