@@ -80,8 +80,8 @@ static atom_status run_compiler(char *const argv[], const char *log)
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "the compiler %s refused the generated code; its words are in %s", argv[0],
-                         log);
+                         "the compiler %s refused the generated code; its messages are in %s",
+                         argv[0], log);
     return ATOM_OK;
 }
 

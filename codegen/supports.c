@@ -10,8 +10,8 @@
 static atom_status lacks(const graph_node *node, const krn_table *table, const char *what)
 {
     return atom_fail(ATOM_E_UNSUPPORTED,
-                     "node \"%s\": op %s%s is not on %s yet; use another device", node->name,
-                     atom_op_get(node->op)->name, what, table->backend);
+                     "node \"%s\": op %s%s is not available on %s yet; use another device",
+                     node->name, atom_op_get(node->op)->name, what, table->backend);
 }
 
 /* D of attention: of a token come H query heads, K key heads, K value heads. */

@@ -73,7 +73,9 @@ static void open_module(const char *path)
     const krn_cuda_module *module = entry ? entry(&host) : NULL;
     if (!module || module->abi != krn_cuda_abi()) {
         snprintf(loaded.why, sizeof loaded.why,
-                 "CUDA is not used: %s is not the module of this build; build both together", path);
+                 "CUDA is not used: %s is from another build; build the program and the module "
+                 "together",
+                 path);
         (void)dlclose(handle);
         return;
     }
@@ -88,8 +90,8 @@ static void load_once(void)
         open_module(path);
     else
         snprintf(loaded.why, sizeof loaded.why,
-                 "CUDA is not used: there is no %s beside the program; build it with the preset "
-                 "'cuda', or say where it is in ATOM_CUDA_MODULE",
+                 "CUDA is not used: there is no %s next to the program; build it with the preset "
+                 "'cuda', or set ATOM_CUDA_MODULE to its path",
                  FILE_NAME);
     atom_free(path);
 }

@@ -29,8 +29,8 @@ atom_status dev_budget_take(dev *d, uint64_t bytes)
         needs = UINT64_MAX;
     if (d->budget_bytes && needs > d->budget_bytes)
         return atom_fail(ATOM_E_RESOURCE,
-                         "device memory: needs %llu bytes, budget %llu, missing %llu; raise "
-                         "--device-memory or use a smaller micro-batch",
+                         "device memory: %llu bytes are needed, but the budget is %llu; %llu are "
+                         "missing; raise --device-memory or use a smaller micro-batch",
                          (unsigned long long)needs, (unsigned long long)d->budget_bytes,
                          (unsigned long long)(needs - d->budget_bytes));
     count_up(&d->used_bytes, &d->peak_bytes, bytes);

@@ -38,13 +38,13 @@ static atom_status check_header(const part_plan *plan, const graph *g)
                  plan->micro_batch == g->micro_batch && plan->sequence == g->sequence;
     if (shape && plan->moments != g->moments)
         return atom_fail(ATOM_E_USAGE,
-                         "the plan is for moments in %s, not in %s; plan again, or use "
+                         "the plan is for moments in %s, not in %s; make a new plan, or use "
                          "--moments-dtype %s",
                          atom_dtype_name(plan->moments), atom_dtype_name(g->moments),
                          atom_dtype_name(plan->moments));
     if (shape && plan->optimizer != g->optimizer)
         return atom_fail(ATOM_E_USAGE,
-                         "the plan is for optimizer: %s, not for %s; plan again, or use "
+                         "the plan is for optimizer: %s, not for %s; make a new plan, or use "
                          "--optimizer %s",
                          part_optimizer_names[plan->optimizer], part_optimizer_names[g->optimizer],
                          part_optimizer_names[plan->optimizer]);
@@ -56,8 +56,8 @@ static atom_status check_header(const part_plan *plan, const graph *g)
             g->name);
     if (plan->optimizer == GRAPH_MUON && plan->update_on_device)
         return atom_fail(ATOM_E_USAGE,
-                         "the plan is for optimizer: muon, which updates on the host, "
-                         "and keeps the state on the device; plan again");
+                         "the plan is for optimizer: muon, which updates on the host, but it "
+                         "keeps the state on the device; make a new plan");
     if (plan->graph_hash != graph_hash(g) || plan->dtype != g->dtype ||
         plan->micro_batch != g->micro_batch || plan->sequence != g->sequence)
         return atom_fail(

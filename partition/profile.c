@@ -283,15 +283,16 @@ atom_status part_profile_graph(const part_profile *profile, graph **out)
 {
     graph *g = NULL;
     if (!profile->graph_text)
-        return atom_fail(ATOM_E_USAGE, "the profile does not hold its graph; say which model it is "
-                                       "of, or profile again");
+        return atom_fail(ATOM_E_USAGE, "the profile does not contain its graph; say which model "
+                                       "it is for, or profile again");
     atom_status st = graph_parse(profile->graph_text, strlen(profile->graph_text), &g);
     if (st != ATOM_OK)
         return atom_fail_in(st, "the profile's graph: ");
     st = part_profile_matches(profile, g);
     if (st != ATOM_OK) {
         graph_close(&g);
-        return atom_fail_in(ATOM_E_FORMAT, "the profile's graph is not the one it timed: ");
+        return atom_fail_in(ATOM_E_FORMAT, "the profile's graph is not the one that was "
+                                           "measured: ");
     }
     *out = g;
     return ATOM_OK;

@@ -26,8 +26,8 @@ ATOM_MUST static atom_status short_of(const char *where, uint64_t bytes, uint64_
 {
     char a[32], b[32], c[32];
     return atom_fail(ATOM_E_RESOURCE,
-                     "not enough %s memory: %s needs at least %s (%llu bytes), there is %s, %s "
-                     "(%llu bytes) are missing; use %s",
+                     "not enough %s memory: %s needs at least %s (%llu bytes), but there is only "
+                     "%s; %s (%llu bytes) are missing; use %s",
                      where, what, atom_size_text(bytes, a), (unsigned long long)bytes,
                      atom_size_text(have, b), atom_size_text(bytes - have, c),
                      (unsigned long long)(bytes - have), advice);
@@ -256,7 +256,7 @@ atom_status part_refuse_device(const part_search_state *s, const part_plan *leas
     if (!node && s->host_need_bytes > s->host_bytes)
         return refuse_stashes(s);
     if (need <= s->device_bytes)
-        return atom_fail(ATOM_E_RESOURCE, "no plan fits %s; give it more device or host memory",
+        return atom_fail(ATOM_E_RESOURCE, "no plan fits %s; it needs more device or host memory",
                          s->g->name);
     snprintf(what, sizeof what, "%s", s->g->name);
     if (node)

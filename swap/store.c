@@ -116,17 +116,18 @@ static atom_status open_file(store *s, const char *path, int more, bool *missing
     *missing = s->fd < 0 && errno == ENOENT;
     if (*missing)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: the store is gone; resume from a checkpoint, which makes it anew",
+                         "%s: the store is gone; resume from a checkpoint, which creates it again",
                          s->path);
     if (s->fd < 0)
         return atom_fail_errno(errno, "%s: cannot be opened", path);
     if (fstat(s->fd, &info))
         return atom_fail_errno(errno, "%s", s->path);
     if (!S_ISREG(info.st_mode))
-        return atom_fail(ATOM_E_FORMAT, "%s: not a regular file; name another place", s->path);
+        return atom_fail(ATOM_E_FORMAT, "%s is not a regular file; name another place", s->path);
     if (!lock_soon(s->fd))
         return atom_fail(ATOM_E_USAGE,
-                         "%s: another run has this store open; end it, or use another directory",
+                         "%s: another run has this store open; stop that run, or use another "
+                         "directory",
                          s->path);
     return ATOM_OK;
 }
@@ -169,9 +170,9 @@ static atom_status reserve(store *s)
     char want[24], have[24];
     uint64_t left = (uint64_t)disk.f_bavail * disk.f_frsize;
     return atom_fail(ATOM_E_RESOURCE,
-                     "%s: not enough disk: the store needs %s (%" PRIu64 " bytes), there is %s: "
-                     "%" PRIu64 " bytes are missing; free space, name another disk, or raise "
-                     "--host-memory",
+                     "%s: not enough disk space: the store needs %s (%" PRIu64 " bytes), but "
+                     "there is only %s: %" PRIu64 " bytes are missing; free some space, name "
+                     "another disk, or raise --host-memory",
                      s->path, atom_size_text(whole, want), whole, atom_size_text(left, have),
                      whole > left ? whole - left : 0);
 }
@@ -203,25 +204,30 @@ static atom_status head_read(store *s, const store_config *config)
     if (fstat(s->fd, &info) == 0 && info.st_size < STORE_DATA_AT)
         return atom_fail(
             ATOM_E_FORMAT,
-            "%s: not a store of atom, too short; it was left alone; name another place", s->path);
+            "%s is too short to be a store of atom, so it was not touched; name another place",
+            s->path);
     ATOM_TRY(block_move(s, false, HEAD_AT));
     memcpy(&h, s->block, sizeof h);
     if (memcmp(h.magic, MAGIC, sizeof h.magic) != 0 ||
         h.check != check_of(&h, offsetof(head, check)))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: not a store of atom; it was left alone; name another place", s->path);
+                         "%s is not a store of atom, so it was not touched; name another place",
+                         s->path);
     if (h.version != VERSION || h.align != STORE_ALIGN)
-        return atom_fail(ATOM_E_FORMAT, "%s: a store of version %" PRIu32 ", this is version %d",
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: it is a store of version %" PRIu32 ", but this atom "
+                         "uses version %d",
                          s->path, h.version, VERSION);
     if (h.owner != s->owner && config->relation && h.owner == config->relative)
         return atom_fail(ATOM_E_FORMAT, "%s: %s", s->path, config->relation);
     if (h.owner != s->owner)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: the store of another run; remove it, or name another place", s->path);
+                         "%s is the store of another run; remove it, or name another place",
+                         s->path);
     if (s->bytes && h.bytes != s->bytes)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: holds %" PRIu64 " bytes, this run needs %" PRIu64
-                         "; remove it and resume from a checkpoint",
+                         "%s has %" PRIu64 " bytes, but this run needs %" PRIu64 "; remove it "
+                         "and resume from a checkpoint",
                          s->path, h.bytes, s->bytes);
     s->bytes = h.bytes;
     return ATOM_OK;
@@ -294,7 +300,9 @@ static atom_status choose_engine(store *s, const store_config *config)
         if (try_engine(s, s->engine) == ATOM_OK)
             return ATOM_OK;
     }
-    return atom_fail(ATOM_E_UNSUPPORTED, "%s: no way to read and write it on this machine",
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s: it cannot be read and written on this machine in "
+                     "the chosen way",
                      s->path);
 }
 
@@ -312,7 +320,8 @@ atom_status store_queue_open(store_kind kind, bool direct, const store_queue_con
         if ((*engine)->open(config, out) == ATOM_OK)
             return ATOM_OK;
     }
-    return atom_fail(ATOM_E_UNSUPPORTED, "no way to read and write files on this machine");
+    return atom_fail(ATOM_E_UNSUPPORTED, "files cannot be read and written on this machine in "
+                                         "the chosen way");
 }
 
 /* Makes the file under another name, so that a store is never half made. */

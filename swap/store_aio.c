@@ -55,7 +55,7 @@ static atom_status aio_open(const store_queue_config *config, store_queue **out)
     if (code) {
         q->context = NULL;
         aio_close(q);
-        return atom_fail(ATOM_E_UNSUPPORTED, "libaio is refused here (%s); see fs.aio-max-nr",
+        return atom_fail(ATOM_E_UNSUPPORTED, "libaio is not allowed here (%s); see fs.aio-max-nr",
                          strerror(-code));
     }
     *out = q;

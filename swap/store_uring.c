@@ -52,7 +52,8 @@ static atom_status uring_open(const store_queue_config *config, store_queue **ou
     if (code) {
         atom_free(q);
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "io_uring is refused here (%s); containers and io_uring_disabled do that",
+                         "io_uring is not allowed here (%s); that is usual in containers and "
+                         "with io_uring_disabled",
                          strerror(-code));
     }
     q->fd = config->fd;

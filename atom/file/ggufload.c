@@ -115,8 +115,8 @@ static atom_status take_llama(taking *t)
         c->family = find_family(t->arch, true);
     if (c->family == GRAPH_FAMILY_N)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: attention.sliding_window: models of architecture %s have none that "
-                         "atom knows",
+                         "%s: attention.sliding_window: atom knows no sliding window for models "
+                         "of architecture %s",
                          t->f->path, t->arch);
     if (graph_family_traits(c->family)->multipliers)
         take_multipliers(t);
@@ -229,8 +229,8 @@ static atom_status check_tensor(const loading *l, const file_slice *s, const fil
         return atom_fail(ATOM_E_FORMAT, "%s: tensor '%s' is missing", l->f->path, name);
     if (t->rank != s->rank || t->dims[0] != out || (s->rank == 2 && t->dims[1] != in))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: tensor '%s' has %llu x %llu numbers, the keys of the "
-                         "file say %llu x %llu",
+                         "%s: tensor '%s' has %llu x %llu numbers, but the keys of the file say "
+                         "%llu x %llu",
                          l->f->path, name, (unsigned long long)t->dims[0],
                          (unsigned long long)t->dims[1], (unsigned long long)out,
                          (unsigned long long)in);
@@ -285,7 +285,7 @@ static atom_status check_rest(const loading *l, const graph_config *c, uint32_t 
         ropes += file_gguf_is_rope(l->f->tensors[i].name);
     bool head = !c->untied && file_gguf_find_tensor(l->f, "output.weight"); /* a second copy */
     if (l->f->n_tensors != n + ropes + (head ? 1 : 0))
-        return atom_fail(ATOM_E_FORMAT, "%s has %u tensors, but this model has %u", l->f->path,
+        return atom_fail(ATOM_E_FORMAT, "%s has %u tensors, but such a model has %u", l->f->path,
                          l->f->n_tensors, n);
     return ATOM_OK;
 }

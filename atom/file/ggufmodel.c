@@ -77,7 +77,8 @@ static atom_status check_gemma(const graph_config *c)
     if (!key)
         return ATOM_OK;
     return atom_fail(ATOM_E_UNSUPPORTED,
-                     "this model has %s that llama.cpp does not have for a %s; GGUF cannot hold it",
+                     "this model has %s, which llama.cpp does not support for a %s; GGUF cannot "
+                     "hold it",
                      key, file_gguf_architecture(c));
 }
 
@@ -85,25 +86,26 @@ static atom_status check_model(const graph_config *c)
 {
     if (!file_gguf_architecture(c))
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "llama.cpp has no architecture for models of type %s; GGUF cannot hold "
-                         "this one",
+                         "llama.cpp has no architecture for models of type %s, so GGUF cannot "
+                         "hold this one",
                          graph_family_name(c->family));
     if (c->bottlenecks.n)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "the model has bottlenecks between blocks (atom_bottlenecks), and "
-                         "llama.cpp knows no such model; GGUF cannot hold this one");
+                         "the model has bottlenecks between blocks (atom_bottlenecks), which "
+                         "llama.cpp does not know; GGUF cannot hold this one");
     if (graph_family_traits(c->family)->nope && c->nope_every != GGUF_NOPE_EVERY)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "llama.cpp leaves every %dth layer of a %s without a rotary embedding, "
-                         "and this model another one (no_rope_layers); GGUF cannot hold it",
+                         "but this model does so for other layers (no_rope_layers); GGUF cannot "
+                         "hold it",
                          GGUF_NOPE_EVERY, graph_family_name(c->family));
     ATOM_TRY(file_gguf_check_rope(c));
     if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST)
         ATOM_TRY(check_gemma(c));
     if (c->window_layers > 0 && c->window > 0 && c->window < c->positions)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "only the layers from %lld on look through a window of %lld tokens "
-                         "(sliding_window), and llama.cpp knows it of all layers or of none; GGUF "
+                         "only the layers from %lld on have a window of %lld tokens "
+                         "(sliding_window), but in llama.cpp all layers have one or none; GGUF "
                          "cannot hold this model",
                          (long long)c->window_layers, (long long)c->window);
     return ATOM_OK;

@@ -107,7 +107,7 @@ static atom_status take_items(parser *p, file_gguf_value *v)
         return atom_fail(ATOM_E_FORMAT, "%s: key '%.80s': an array of type %u is not supported",
                          p->path, v->key, v->item);
     if (width && v->n > UINT64_MAX / width)
-        return atom_fail(ATOM_E_FORMAT, "%s: key '%.80s': too long an array", p->path, v->key);
+        return atom_fail(ATOM_E_FORMAT, "%s: key '%.80s': its array is too long", p->path, v->key);
     if (width)
         skip(r, v->n * width);
     for (uint64_t i = 0; !width && i < v->n && atom_reader_ok(r); i++)
@@ -124,7 +124,7 @@ static atom_status take_value(parser *p, file_gguf_value *v)
     if (!key)
         return ATOM_OK; /* the reader says so */
     if (bytes == 0 || bytes > KEY_MAX || memchr(key, 0, bytes))
-        return atom_fail(ATOM_E_FORMAT, "%s: a key of %llu bytes that is not text", p->path,
+        return atom_fail(ATOM_E_FORMAT, "%s: a key of %llu bytes is not text", p->path,
                          (unsigned long long)bytes);
     v->key = atom_strndup((const char *)key, bytes);
     if (!v->key)
@@ -161,7 +161,7 @@ static atom_status take_dims(parser *p, file_gguf_in_tensor *t)
         t->dims[i] = atom_read_u64(r);
         if (atom_reader_ok(r) &&
             (t->dims[i] == 0 || __builtin_mul_overflow(t->elements, t->dims[i], &t->elements)))
-            return bad_tensor(p, t, "has no size that a computer could hold");
+            return bad_tensor(p, t, "has an impossible size");
     }
     return ATOM_OK;
 }
@@ -364,7 +364,7 @@ static atom_status read_at(const char *path, int fd, uint64_t at, void *out, uin
 {
     int error = atom_fd_read(fd, at, out, bytes);
     if (error == ENODATA)
-        return atom_fail(ATOM_E_FORMAT, "%s: became shorter while it was open", path);
+        return atom_fail(ATOM_E_FORMAT, "%s became shorter while it was open", path);
     return error ? atom_fail_errno(error, "cannot read %s", path) : ATOM_OK;
 }
 

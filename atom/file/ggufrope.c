@@ -53,7 +53,7 @@ atom_status file_gguf_check_rope(const graph_config *c)
     if ((scaled && traits->windows == GRAPH_WINDOW_MOST) ||
         (c->long_rope.original && !traits->partial))
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "llama.cpp has no %s for models of type %s; GGUF cannot hold this one",
+                         "llama.cpp has no %s for models of type %s, so GGUF cannot hold this one",
                          c->rope.yarn ? "rope_type 'yarn'" : "rope_type 'longrope'", traits->name);
     return ATOM_OK;
 }
@@ -166,8 +166,8 @@ static atom_status read_factors(const taking *t, const char *name, int64_t most,
         return atom_fail(ATOM_E_FORMAT, "%s: tensor %s is missing", t->f->path, name);
     if (tensor->rank != 1 || tensor->elements != (uint64_t)half || half > most)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: %s has %llu numbers; heads of which %lld channels are turned have "
-                         "half as many, and at most %lld",
+                         "%s: %s has %llu numbers; heads with %lld rotated channels need half as "
+                         "many, and at most %lld",
                          t->f->path, name, (unsigned long long)tensor->elements,
                          (long long)(2 * half), (long long)most);
     return file_gguf_read_f32(t->f, tensor, 0, tensor->elements, out);
@@ -250,7 +250,7 @@ static atom_status take_yarn(taking *t)
     if (!is(share, 1) || !is(own, 1) || !is(more, 0))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: rope.scaling.yarn_ext_factor, yarn_attn_factor and "
-                         "yarn_log_multiplier are not supported but as 1, 1 and 0",
+                         "yarn_log_multiplier are supported only as 1, 1 and 0",
                          t->f->path);
     ATOM_TRY(take_original(t, t->c->positions, &original));
     rope->yarn = 1;
@@ -301,8 +301,8 @@ static atom_status take_scaling(taking *t, const char *type)
     bool longer = has(t, LONG) || has(t, SHORT);
     if (longer ? !(none || strcmp(type, "longrope") == 0) || has(t, FREQS) : yarn && has(t, FREQS))
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: rope.scaling.type: '%.40s' beside frequencies in a tensor is not "
-                         "supported",
+                         "%s: rope.scaling.type: '%.40s' together with frequencies in a tensor "
+                         "is not supported",
                          t->f->path, type ? type : "none");
     if (longer)
         return take_long(t);

@@ -46,8 +46,8 @@ static atom_status take_family(const char *path, const json_t *root, graph_famil
     if (name && strcmp(name, "gemma3") == 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: model_type: 'gemma3' is a text model with a vision tower, and atom "
-                         "trains the text: load it with transformers' Gemma3ForCausalLM and save "
-                         "that (docs/guide/train.md#models)",
+                         "trains only the text model: load it with transformers' "
+                         "Gemma3ForCausalLM and save that (docs/guide/train.md#models)",
                          path);
     if (*family == GRAPH_FAMILY_N)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: '%.64s' is not supported; %s are", path,
@@ -76,8 +76,8 @@ static atom_status check_code(const char *path, const json_t *root, graph_family
         const char *name = json_string_value(value), *dot = name ? strrchr(name, '.') : NULL;
         if (value && !(dot && is_class(family, dot + 1)))
             return atom_fail(ATOM_E_UNSUPPORTED,
-                             "%s: auto_map: '%.64s' is code of this model's own, which atom does "
-                             "not run; if the model is a plain %s, take the key out",
+                             "%s: auto_map: '%.64s' is code that comes with this model, which "
+                             "atom does not run; if the model is an ordinary %s, remove the key",
                              path, name ? name : "(not a string)", graph_family_name(family));
     }
     return ATOM_OK;

@@ -56,8 +56,8 @@ atom_status file_bottlenecks_take(const char *path, const json_t *root, graph_co
         return ATOM_OK;
     if (file_bottlenecks_names(root) == root)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: %s goes with model_type '%s', in an object that has the family's "
-                         "model_type, after_blocks and width",
+                         "%s: %s and model_type '%s' must be used together; it is an object with "
+                         "the family's model_type, after_blocks and width",
                          path, OBJECT, OBJECT);
     ATOM_TRY(take_blocks(path, json_object_get(object, "after_blocks"), &c->bottlenecks));
     ATOM_TRY(atom_json_int(path, object, "width", 1, INT32_MAX, &c->bottlenecks.width));

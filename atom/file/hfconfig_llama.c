@@ -96,7 +96,7 @@ static atom_status take_sizes(const char *path, const json_t *root, graph_config
     if (derived && c->width % c->heads != 0)
         return atom_fail(
             ATOM_E_FORMAT,
-            "%s: hidden_size is %lld, which num_attention_heads %lld does not divide; set head_dim",
+            "%s: hidden_size %lld is not a multiple of num_attention_heads %lld; set head_dim",
             path, (long long)c->width, (long long)c->heads);
     if (derived)
         c->head_dim = c->width / c->heads;

@@ -214,7 +214,7 @@ static atom_status take_buffers(const char *path, const json_t *root, graph *g)
     if (!list)
         return ATOM_OK;
     if (n == 0 || n > FILE_BUFFERS_MAX)
-        return atom_fail(ATOM_E_FORMAT, "%s: atom_buffers is no list of 1 to %d buffers", path,
+        return atom_fail(ATOM_E_FORMAT, "%s: atom_buffers is not a list of 1 to %d buffers", path,
                          FILE_BUFFERS_MAX);
     ATOM_TRY(graph_buffers_make((uint32_t)n, &b));
     for (size_t i = 0; i < n; i++)

@@ -141,8 +141,8 @@ static atom_status join(taking *t)
     }
     if (!agree)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: rope_scaling and rope_parameters contradict each other; take out the "
-                         "one that is wrong",
+                         "%s: rope_scaling and rope_parameters contradict each other; remove the "
+                         "wrong one",
                          t->path);
     t->type = scaling ? type : newer;
     t->rope = json_object();
@@ -167,16 +167,15 @@ static atom_status take_part(const taking *t)
     if (!whole && !graph_family_traits(c->family)->partial)
         return file_not_supported(
             t->path, "partial_rotary_factor",
-            "models of this model_type turn whole heads; if it has no effect, "
-            "take the key out");
+            "models of this model_type rotate whole heads; if the key has no effect, remove it");
     if (whole)
         return ATOM_OK;
     double x = json_number_value(part);
     int64_t width = x > 0 && x <= 1 ? (int64_t)((double)c->head_dim * x) : 0;
     if (width < 2 || width > INT32_MAX)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: partial_rotary_factor must be a number up to 1 that leaves at least "
-                         "two of the %lld channels of a head",
+                         "%s: partial_rotary_factor must be at most 1 and leave at least two of "
+                         "the %lld channels of a head",
                          t->path, (long long)c->head_dim);
     c->rope.width = width == c->head_dim ? 0 : (int32_t)width;
     return ATOM_OK;
@@ -264,8 +263,8 @@ static atom_status take_long(const taking *t)
     ATOM_TRY(file_take_real(t->path, t->rope, "factor", ratio, &factor));
     if (fabs((double)factor / ratio - 1) > 1e-5)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: factor is %g, but max_position_embeddings is %g times %s; take the "
-                         "one that is wrong out",
+                         "%s: factor is %g, but max_position_embeddings is %g times %s; correct "
+                         "the wrong one",
                          t->path, (double)factor, ratio, key);
     ATOM_TRY(take_list(t, "short_factor", c->long_rope.shorter));
     ATOM_TRY(take_list(t, "long_factor", c->long_rope.longer));
@@ -281,8 +280,8 @@ static atom_status take_dynamic(const taking *t)
                ? ATOM_OK
                : atom_fail(
                      ATOM_E_UNSUPPORTED,
-                     "%s: rope_type: 'dynamic' from %lld tokens on depends on how long a text "
-                     "is, which is not supported; make max_position_embeddings as small",
+                     "%s: rope_type 'dynamic' depends on the length of the text from %lld tokens "
+                     "on, which is not supported; reduce max_position_embeddings to that",
                      t->path, (long long)original);
 }
 
@@ -294,7 +293,7 @@ static atom_status take_all(taking *t)
     ATOM_TRY(file_take_real(t->path, where, "rope_theta", (double)c->rope.theta, &c->rope.theta));
     ATOM_TRY(take_part(t));
     if (t->type == DEFAULT && !file_is_neutral(atom_json_present(t->rope, "factor"), 1))
-        return atom_fail(ATOM_E_FORMAT, "%s: factor is there, but no rope_type that would use it",
+        return atom_fail(ATOM_E_FORMAT, "%s: there is a factor, but no rope_type that uses it",
                          t->path);
     if (t->type == LONGROPE)
         return take_long(t);
@@ -323,11 +322,10 @@ static atom_status take_local(const taking *t)
         ATOM_TRY(check_keys(t, "sliding_attention", t->local, DEFAULT));
     if (!file_is_neutral(atom_json_present(t->local, "factor"), 1) ||
         !file_is_neutral(atom_json_present(t->local, "partial_rotary_factor"), 1))
-        return file_not_supported(t->path, "sliding_attention", "nothing of it may be scaled");
+        return file_not_supported(t->path, "sliding_attention", "it may not be scaled");
     if (said && inside && json_number_value(said) != json_number_value(inside))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: %s and rope_parameters contradict each other; take out the one that "
-                         "is wrong",
+                         "%s: %s and rope_parameters contradict each other; remove the wrong one",
                          t->path, key);
     return file_take_real(t->path, inside ? t->local : t->root, inside ? "rope_theta" : key,
                           (double)t->c->local_theta, &t->c->local_theta);

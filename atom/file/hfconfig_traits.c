@@ -42,8 +42,8 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
         if (!keys[i].ours &&
             !file_is_neutral(atom_json_present(root, keys[i].key), keys[i].neutral))
             return file_not_supported(path, keys[i].key,
-                                      "models of this model_type have nothing of the kind; if it "
-                                      "has no effect, take the key out");
+                                      "models of this model_type have no such thing; if the key "
+                                      "has no effect, remove it");
     return ATOM_OK;
 }
 
@@ -103,11 +103,11 @@ static atom_status refuse_window(const char *path, const json_t *root, const gra
     ATOM_TRY(file_take_int(path, root, "sliding_window", NULL, c->positions, &window));
     if (window < c->positions)
         return file_not_supported(path, "sliding_window",
-                                  "models of this model_type attend to everything; if it has no "
-                                  "effect, take the key out");
+                                  "models of this model_type have no sliding window; if the key "
+                                  "has no effect, remove it");
     if (full < c->layers)
         return file_not_supported(path, "layer_types",
-                                  "models of this model_type attend to everything: only "
+                                  "models of this model_type have no sliding window: only "
                                   "full_attention is supported");
     return ATOM_OK;
 }
@@ -122,8 +122,8 @@ static atom_status take_pattern(const char *path, const json_t *root, graph_conf
     ATOM_TRY(open_layer_types(path, root, c, &types));
     if (said && !graph_family_traits(c->family)->local_rope)
         return file_not_supported(path, key,
-                                  "of this model_type every second layer has a window; "
-                                  "layer_types may say otherwise");
+                                  "in this model_type every second layer has a window, unless "
+                                  "layer_types says otherwise");
     ATOM_TRY(file_take_int(path, root, key, NULL, c->full_every, &c->full_every));
     if (!types)
         return ATOM_OK;
@@ -137,8 +137,7 @@ static atom_status take_pattern(const char *path, const json_t *root, graph_conf
                                       "only full_attention at every n-th layer is supported");
         if (said && is_full != graph_layer_is_full(c, i))
             return atom_fail(ATOM_E_FORMAT,
-                             "%s: layer_types and %s contradict each other; take out the one that "
-                             "is wrong",
+                             "%s: layer_types and %s contradict each other; remove the wrong one",
                              path, key);
     }
     c->full_every = every;

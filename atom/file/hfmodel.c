@@ -47,9 +47,9 @@ static atom_status no_model(const char *spec)
     const char *near = atom_did_you_mean(spec, names, n);
     if (is_hub_name(spec))
         return atom_fail(ATOM_E_USAGE,
-                         "model '%.200s' is not a path here; if it is a model of the Hugging Face "
-                         "Hub, download it first (atom downloads nothing): hf download %.200s "
-                         "--local-dir %.200s",
+                         "there is no directory or file '%.200s' for model; if it is a model on "
+                         "the Hugging Face Hub, download it first (atom does not): hf download "
+                         "%.200s --local-dir %.200s",
                          spec, spec, strchr(spec, '/') + 1);
     return atom_fail(ATOM_E_USAGE,
                      "model '%.200s' is not a preset, a directory, a .pt2 or a config.json%s%s%s",
@@ -76,7 +76,7 @@ static atom_status no_config(const char *dir)
     if (newest < 0)
         return atom_fail(ATOM_E_FORMAT, "%s has no config.json; is it a model directory?", dir);
     return atom_fail(ATOM_E_USAGE,
-                     "%s is the directory of a run; name one of its checkpoints, such as "
+                     "%s is the directory of a run; give one of its checkpoints, such as "
                      "%s/checkpoint-%" PRId64,
                      dir, dir, newest);
 }
@@ -109,21 +109,22 @@ static atom_status resolve_adapter(const char *dir, file_model *model)
     if (!lora.base)
         ATOM_TRY_CLEAN(
             atom_fail(ATOM_E_USAGE,
-                      "%s does not say which model it belongs to (base_model_name_or_path); name "
-                      "the model, and this directory as --adapter",
+                      "%s does not say which model it belongs to (base_model_name_or_path); give "
+                      "the model as --model and this directory as --adapter",
                       dir));
     beside = atom_path_join(dir, lora.base);
     const char *base =
         atom_path_exists(lora.base) || !beside || !atom_path_exists(beside) ? lora.base : beside;
     if (file_lora_is_dir(base))
-        ATOM_TRY_CLEAN(atom_fail(
-            ATOM_E_UNSUPPORTED, "%s: its base %s is an adapter, too; merge that first", dir, base));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_UNSUPPORTED,
+                                 "%s: its base %s is also an adapter; merge that one first", dir,
+                                 base));
     st = file_model_resolve(base, model);
     if (st == ATOM_E_USAGE && !atom_path_exists(base))
         ATOM_TRY_CLEAN(
             atom_fail(st,
-                      "%s: its model %s (base_model_name_or_path) is not here; name the model's "
-                      "directory as the model, and this one as --adapter",
+                      "%s: its model %s (base_model_name_or_path) was not found; give the "
+                      "model's directory as --model and this one as --adapter",
                       dir, base));
     if (st != ATOM_OK)
         ATOM_TRY_CLEAN(atom_fail_in(st, "%s: base_model_name_or_path: ", dir));
@@ -175,7 +176,7 @@ static atom_status resolve_config(const char *path, file_model *model)
     const char *end = strrchr(path, '.');
     if (end && (strcmp(end, ".safetensors") == 0 || strcmp(end, ".bin") == 0))
         return atom_fail(ATOM_E_USAGE,
-                         "%s is a file of a model; name the directory where it lies beside its "
+                         "%s is a file of a model; give the directory that contains it and its "
                          "config.json",
                          path);
     first += memcmp(start, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* whoever reads it refuses that */

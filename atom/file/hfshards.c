@@ -49,8 +49,8 @@ static atom_status list_shards(const char *index_path, json_t *map, const char *
         if (!name || !is_shard_name(name, pickles)) {
             atom_free(names);
             return atom_fail(ATOM_E_FORMAT,
-                             "%s: tensor '%.128s' is said to be in '%.64s', which is not a plain "
-                             "name of a %s file",
+                             "%s: tensor '%.128s' is supposed to be in '%.64s', which is not a "
+                             "plain name of a %s file",
                              index_path, tensor, name ? name : "(not a string)",
                              pickles ? ".bin" : ".safetensors");
         }

@@ -42,8 +42,8 @@ atom_status file_check_shape(const file_safetensors *file, const file_tensor *t,
     char has[160], wants[160];
     if (t->rank == slice->rank && memcmp(t->dims, slice->dims, t->rank * sizeof t->dims[0]) == 0)
         return ATOM_OK;
-    return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' is %s; config.json says %s", file->path,
-                     t->name, shape_text(t->rank, t->dims, has),
+    return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' is %s, but config.json says %s",
+                     file->path, t->name, shape_text(t->rank, t->dims, has),
                      shape_text(slice->rank, slice->dims, wants));
 }
 
@@ -113,7 +113,7 @@ static atom_status check_tied(weights_reader *r, const file_tensor *t, const cha
     ATOM_TRY_CLEAN(file_shards_open_one(&r->shards, r->met_in, &file));
     const file_tensor *met = file_st_find(file, r->met_as);
     if (!met || met->elements != t->elements)
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s changed while it was read", file->path));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s changed while it was being read", file->path));
     for (uint64_t at = 0, some; at < t->elements; at += some) {
         some = t->elements - at < band ? t->elements - at : band;
         ATOM_TRY_CLEAN(file_st_read_f32(r->file, t, at, some, r->buffer));
@@ -260,18 +260,17 @@ atom_status file_weights_missing(const char *dir, const char *more)
         st = atom_fail(
             ATOM_E_USAGE,
             "%s has no weights under the names that atom reads, model.safetensors or "
-            "model.safetensors.index.json, but %s; rename it if those are the weights, or %s",
+            "model.safetensors.index.json, but %s; rename it if it contains the weights, or %s",
             dir, other, more);
     else if (pickle)
         st = atom_fail(ATOM_E_USAGE,
                        "%s has no weights under the names that atom reads, model.safetensors or "
-                       "pytorch_model.bin, but %s; rename it if those are the weights, or %s",
+                       "pytorch_model.bin, but %s; rename it if it contains the weights, or %s",
                        dir, pickle, more);
     else
         st = atom_fail(ATOM_E_USAGE,
-                       "%s has a config.json and no weights (model.safetensors or "
-                       "pytorch_model.bin); download "
-                       "them too, or %s",
+                       "%s has a config.json but no weights (model.safetensors or "
+                       "pytorch_model.bin); download them too, or %s",
                        dir, more);
     atom_free(pickle);
     atom_free(other);

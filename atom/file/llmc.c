@@ -36,13 +36,15 @@ static const char *const layer_names[] = {
 atom_status file_llmc_check(const char *what, const graph_config *c)
 {
     if (c->family != GRAPH_GPT2)
-        return atom_fail(ATOM_E_UNSUPPORTED, "%s: llm.c's model files are for gpt2, this is %s",
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: llm.c's model files are for gpt2, but this "
+                         "model is %s",
                          what, graph_family_name(c->family));
     if (c->untied)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: the head has weights of its own (tie_word_embeddings false), and "
-                         "llm.c's model files have one matrix for head and embedding; export it to "
-                         "hf or gguf",
+                         "%s: the head has its own weights (tie_word_embeddings false), but "
+                         "llm.c's model files have one matrix for head and embedding; export it "
+                         "to hf or gguf",
                          what);
     if (c->bottlenecks.n)
         return atom_fail(ATOM_E_UNSUPPORTED,
@@ -51,13 +53,13 @@ atom_status file_llmc_check(const char *what, const graph_config *c)
                          what);
     if (c->inner != 4 * c->width)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: n_inner is %lld; llm.c's files do not store it; there it is always 4 "
-                         "* n_embd there",
+                         "%s: n_inner is %lld, but llm.c's files do not store it: there it is "
+                         "always 4 * n_embd",
                          what, (long long)c->inner);
     if (c->epsilon < 1e-5f || c->epsilon > 1e-5f)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: layer_norm_epsilon is %g; llm.c's files do not store it; there it is "
-                         "always 1e-5 there",
+                         "%s: layer_norm_epsilon is %g, but llm.c's files do not store it: there "
+                         "it is always 1e-5",
                          what, (double)c->epsilon);
     if (c->vocab_size > INT32_MAX - PAD_ROWS || c->positions > INT32_MAX)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: too large for llm.c's header", what);

@@ -35,13 +35,13 @@ atom_status file_buffers_set(const char *path, graph *g, graph_buffers *buffers)
         bool taken = (i > 0 && strcmp(b->name, b[-1].name) == 0) ||
                      strcmp(b->name, "__metadata__") == 0; /* of safetensors itself */
         if (taken || bsearch(b->name, g->stored, g->n_stored, sizeof *g->stored, to_stored))
-            return atom_fail(ATOM_E_FORMAT, "%s: buffer '%.128s' has a name that is taken", path,
-                             b->name);
+            return atom_fail(ATOM_E_FORMAT, "%s: buffer '%.128s' has a name that is already used",
+                             path, b->name);
         if (b->bytes > FILE_BUFFERS_BYTES_MAX - bytes)
             return atom_fail(ATOM_E_UNSUPPORTED,
                              "%s: with '%.128s' the buffers of the model's state_dict have more "
-                             "than %d MiB, which is what atom keeps of them; register large ones "
-                             "with persistent=False",
+                             "than %d MiB, which is the most that atom keeps; register large "
+                             "ones with persistent=False",
                              path, b->name, (int)(FILE_BUFFERS_BYTES_MAX >> 20));
         bytes += b->bytes;
     }
@@ -81,8 +81,8 @@ atom_status file_buffer_check(const file_safetensors *file, const file_tensor *t
     }
     return same ? ATOM_OK
                 : atom_fail(ATOM_E_FORMAT,
-                            "%s: buffer '%.128s' is another than the model's, and buffers are not "
-                            "trained: these are weights of another model",
+                            "%s: buffer '%.128s' differs from the model's, but buffers are not "
+                            "trained, so these are weights of another model",
                             file->path, b->name);
 }
 
@@ -122,8 +122,8 @@ atom_status file_buffers_read(const char *dir, graph *g)
         if (!atom_path_exists(path))
             ATOM_TRY_CLEAN(atom_fail(
                 ATOM_E_USAGE,
-                "%s: the model of config.json has buffers ('%.128s'), and neither its weights nor "
-                "%s are beside it; put one of them there",
+                "%s: the model in config.json has buffers ('%.128s'), but neither its weights "
+                "nor %s are in the same directory; put one of them there",
                 dir, g->buffers->all[0].name, ALONE));
         ATOM_TRY_CLEAN(file_st_open(path, &alone));
     }

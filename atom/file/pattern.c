@@ -105,7 +105,8 @@ static atom_status run(file_pattern *p, const char *name, uint32_t options, bool
     int n = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, options, p->match, p->limits);
     if (n < 0 && n != PCRE2_ERROR_NOMATCH)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: \"%.64s\" searches too long in \"%.64s\"; write a simpler pattern",
+                         "%s: \"%.64s\" takes too long to match \"%.64s\"; write a simpler "
+                         "pattern",
                          p->where, p->text, name);
     *matches = n >= 0;
     return ATOM_OK;

@@ -106,8 +106,8 @@ static atom_status check_plain(const char *path, json_t *root)
                          path, bias);
     if (init && strcmp(init, "gaussian") != 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: init_lora_weights: \"%.32s\" is not supported: it changes the base "
-                         "model, too; " FILE_LORA_MERGE_IT,
+                         "%s: init_lora_weights: \"%.32s\" is not supported, because it also "
+                         "changes the base model; " FILE_LORA_MERGE_IT,
                          path, init);
     return ATOM_OK;
 }
@@ -179,8 +179,8 @@ static atom_status check_layers(const char *path, const json_t *root)
                          path);
     if (targets && strcasecmp(targets, FILE_LORA_ALL) != 0)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: layers_to_transform has no effect beside a pattern of "
-                         "target_modules; say the layers in the pattern",
+                         "%s: layers_to_transform has no effect when target_modules is a "
+                         "pattern; put the layers into the pattern",
                          path);
     return ATOM_OK;
 }
@@ -302,7 +302,7 @@ static atom_status layers_of(const char *text, json_t **out)
             last = strtoll(end + 1, &end, 10);
         if (n == 0 || end != item + n || first < 0 || last < first || last - first > 4095)
             st = atom_fail(ATOM_E_USAGE,
-                           "lora_layers: '%.*s' is not a layer or a range of them, as in "
+                           "lora_layers: '%.*s' is not a layer or a range of layers, as in "
                            "\"0,2,8-15\"",
                            (int)(n < 64 ? n : 64), item);
         for (long long i = first; i <= last && st == ATOM_OK; i++)

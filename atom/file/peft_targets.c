@@ -255,12 +255,12 @@ static atom_status check_met(const chooser *c, const graph *g, const file_slice 
         if (ends_with("lm_head", name))
             return atom_fail(
                 ATOM_E_USAGE,
-                "lora_target_modules: lm_head is the embedding here (it is tied), which "
-                "cannot have an adapter; leave lm_head out, or train the whole model");
+                "lora_target_modules: in this model lm_head is the embedding (they are tied), "
+                "which cannot have an adapter; leave lm_head out, or train the whole model");
         list_modules(g, slices, n, known, sizeof known);
         return atom_fail(ATOM_E_USAGE,
-                         "lora_target_modules: no linear layer of this model is named "
-                         "'%.64s'; it has %s",
+                         "lora_target_modules: no linear layer of this model is named '%.64s'; "
+                         "the model has %s",
                          name, known);
     }
     return ATOM_OK;
@@ -291,8 +291,8 @@ static atom_status find_targets(chooser *c, const graph *g, const file_slice *sl
     list_modules(g, slices, n_slices, known, sizeof known);
     return *n ? ATOM_OK
               : atom_fail(ATOM_E_USAGE,
-                          "lora_target_modules, with its layers and exclusions, chooses no linear "
-                          "layer of this model; it has %s",
+                          "lora_target_modules, with its layers and exclusions, selects no "
+                          "linear layer of this model, which has %s",
                           known);
 }
 
@@ -426,9 +426,9 @@ static atom_status whole_params(const file_slice *slices, uint32_t n, const uint
     for (uint32_t i = 0; i < n; i++)
         if (trained[slices[i].param] && !chosen[i])
             return atom_fail(ATOM_E_UNSUPPORTED,
-                             "modules_to_save: %s is one matrix with a layer that is named there; "
-                             "name all of them (q_proj, k_proj and v_proj; gate_proj and up_proj), "
-                             "or none",
+                             "modules_to_save: %s forms one matrix with another layer; name all "
+                             "layers of that matrix (q_proj, k_proj and v_proj; gate_proj and "
+                             "up_proj) or none",
                              slices[i].name);
     return ATOM_OK;
 }

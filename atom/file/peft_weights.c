@@ -299,8 +299,8 @@ static atom_status check_count(const file_adapter *a)
                              "model.save_pretrained(DIR, save_embedding_layers=False)",
                              a->file->path, a->file->tensors[i].name);
     return atom_fail(ATOM_E_FORMAT,
-                     "%s has %u tensors; the modules that adapter_config.json names have %u of "
-                     "this model",
+                     "%s has %u tensors, but the modules that adapter_config.json names have %u "
+                     "in this model",
                      a->file->path, a->file->n_tensors, n);
 }
 
@@ -416,9 +416,11 @@ static atom_status put_matrix(const graph *g, const graph_target *t, const char 
     snprintf(name, sizeof name, "%s.%s.weight", t->name, which);
     ATOM_TRY(trained_param(g, name, &p));
     if (p->dims[0] != rows || p->dims[1] != columns)
-        return atom_fail(
-            ATOM_E_USAGE, "the adapter has %s of rank %lld, this run trains one of rank %lld", name,
-            (long long)t->rank, (long long)(which[5] == 'A' ? p->dims[0] : p->dims[1]));
+        return atom_fail(ATOM_E_USAGE,
+                         "the adapter has %s with rank %lld, but this run trains one with rank "
+                         "%lld",
+                         name, (long long)t->rank,
+                         (long long)(which[5] == 'A' ? p->dims[0] : p->dims[1]));
     return to.put(to.ctx, p->offset, p->elements, x);
 }
 
@@ -468,8 +470,8 @@ static atom_status check_trained(const file_adapter *a, const graph *g)
     if (own_parts == each * a->n && whole == saved)
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,
-                     "the adapter has %u modules (and %u trained whole), this run trains %u (and "
-                     "%u); repeat its target_modules and modules_to_save",
+                     "the adapter has %u modules (and %u trained whole), but this run trains %u "
+                     "(and %u); give the same target_modules and modules_to_save",
                      a->n, saved, own_parts / each, whole);
 }
 

@@ -64,9 +64,8 @@ static atom_status damaged(const file_pickle *p, const char *what)
 static atom_status not_tensors(const file_pickle *p, const char *what)
 {
     return atom_fail(ATOM_E_UNSUPPORTED,
-                     "%s: its pickle %s, and atom reads tensors from pickles and nothing else; if "
-                     "you trust the file, load it with PyTorch and save its state_dict as "
-                     "safetensors",
+                     "%s: its pickle %s, but atom reads only tensors from pickles; if you trust "
+                     "the file, load it with PyTorch and save its state_dict as safetensors",
                      p->path, what);
 }
 
@@ -101,7 +100,7 @@ static atom_status push(file_pickle *p, file_pickle_kind kind, int64_t number, v
 static atom_status pop(file_pickle *p, value **out)
 {
     if (p->depth == 0 || p->stack[p->depth - 1]->kind == FILE_PICKLE_MARK)
-        return damaged(p, "takes from an empty stack");
+        return damaged(p, "takes a value from an empty stack");
     *out = p->stack[--p->depth];
     return ATOM_OK;
 }
@@ -110,7 +109,7 @@ static atom_status pop(file_pickle *p, value **out)
 static atom_status top(file_pickle *p, value **out)
 {
     if (p->depth == 0 || p->stack[p->depth - 1]->kind == FILE_PICKLE_MARK)
-        return damaged(p, "takes from an empty stack");
+        return damaged(p, "takes a value from an empty stack");
     *out = p->stack[p->depth - 1];
     return ATOM_OK;
 }
@@ -150,7 +149,7 @@ static atom_status gather_last(file_pickle *p, file_pickle_kind kind, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (p->depth < n || p->stack[p->depth - 1 - i]->kind == FILE_PICKLE_MARK)
-            return damaged(p, "takes from an empty stack");
+            return damaged(p, "takes a value from an empty stack");
     return gather(p, kind, p->depth - n, p->depth - n);
 }
 
@@ -173,10 +172,10 @@ static atom_status put_items(file_pickle *p, file_pickle_kind kind, size_t n)
     }
     if (down == 0 || p->stack[down - 1]->kind != kind ||
         (kind == FILE_PICKLE_DICT && (p->depth - first) % 2 != 0))
-        return damaged(p, "puts items into something that is no container");
+        return damaged(p, "puts items into something that is not a container");
     for (size_t i = first; i < p->depth; i++) {
         if (p->stack[i]->kind == FILE_PICKLE_MARK)
-            return damaged(p, "takes from an empty stack");
+            return damaged(p, "takes a value from an empty stack");
         ATOM_TRY(append(p->stack[down - 1], p->stack[i]));
     }
     p->depth = down;
@@ -264,7 +263,7 @@ static atom_status stack_global(file_pickle *p)
     ATOM_TRY(pop(p, &name));
     ATOM_TRY(pop(p, &module));
     if (module->kind != FILE_PICKLE_TEXT || name->kind != FILE_PICKLE_TEXT)
-        return damaged(p, "has a name that is no text");
+        return damaged(p, "has a name that is not text");
     return push_name(p, module->text, name->text);
 }
 
@@ -276,7 +275,7 @@ static atom_status call(file_pickle *p)
     ATOM_TRY(pop(p, &args));
     ATOM_TRY(pop(p, &what));
     if (args->kind != FILE_PICKLE_TUPLE || what->kind != FILE_PICKLE_GLOBAL)
-        return damaged(p, "calls something that is no name");
+        return damaged(p, "calls something that is not a name");
     switch (known[what->number].makes) {
     case MAKES_DICT:
         if (args->n != 0)
@@ -301,7 +300,7 @@ static atom_status call(file_pickle *p)
         break;
     }
     char text[NAME_MAX_BYTES];
-    snprintf(text, sizeof text, "calls %s.%s in a way that makes no tensor",
+    snprintf(text, sizeof text, "calls %s.%s in a way that does not make a tensor",
              known[what->number].module, known[what->number].name);
     return not_tensors(p, text);
 }
@@ -313,7 +312,7 @@ static atom_status take_storage(file_pickle *p)
     ATOM_TRY(pop(p, &id));
     if (id->kind != FILE_PICKLE_TUPLE || id->n < 5 || id->items[0]->kind != FILE_PICKLE_TEXT ||
         strcmp(id->items[0]->text, "storage") != 0)
-        return damaged(p, "has a reference that is to no storage");
+        return damaged(p, "has a reference that does not lead to a storage");
     const value *class = id->items[1], *key = id->items[2], *elements = id->items[4];
     if (class->kind != FILE_PICKLE_GLOBAL || class->dtype == FILE_DTYPE_N ||
         key->kind != FILE_PICKLE_TEXT || elements->kind != FILE_PICKLE_INT || elements->number < 0)

@@ -195,7 +195,7 @@ atom_status file_st_sort(file_safetensors *file)
     for (uint32_t i = 1; i < file->n_tensors; i++) {
         const char *name = file->tensors[file->by_name[i]].name;
         if (strcmp(file->tensors[file->by_name[i - 1]].name, name) == 0)
-            return bad_tensor(file->path, name, "is there twice");
+            return bad_tensor(file->path, name, "appears twice");
     }
     return ATOM_OK;
 }

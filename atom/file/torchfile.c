@@ -86,7 +86,7 @@ static atom_status list_storages(torch_file *t)
             t->storages[kept++] = t->storages[i];
         else if (last->value->dtype != t->storages[i].value->dtype ||
                  last->value->number != t->storages[i].value->number)
-            return damaged(t, "one storage is said to be of two types or sizes");
+            return damaged(t, "one storage has two types or sizes");
     }
     t->n_storages = kept;
     return ATOM_OK;
@@ -149,7 +149,7 @@ static atom_status take_tensors(torch_file *t)
     const file_pickle_value *root = t->root;
     if (root->kind != FILE_PICKLE_DICT)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s holds %s, and atom reads the state_dict of a model: "
+                         "%s contains %s, but atom reads only the state_dict of a model: "
                          "torch.save(model.state_dict(), \"pytorch_model.bin\")",
                          t->file->path, file_pickle_kind_name(root->kind));
     t->file->tensors = atom_alloc(root->n / 2 + 1, sizeof *t->file->tensors);
@@ -159,11 +159,11 @@ static atom_status take_tensors(torch_file *t)
     for (size_t i = 0; i + 1 < root->n; i += 2) {
         const file_pickle_value *key = root->items[i], *v = root->items[i + 1];
         if (key->kind != FILE_PICKLE_TEXT)
-            return damaged(t, "a key of its dict is no text");
+            return damaged(t, "a key of its dict is not text");
         if (v->kind != FILE_PICKLE_TENSOR)
             return atom_fail(ATOM_E_UNSUPPORTED,
-                             "%s: '%.128s' is %s, not a tensor; save the state_dict of the model "
-                             "alone: torch.save(model.state_dict(), \"pytorch_model.bin\")",
+                             "%s: '%.128s' is %s, not a tensor; save only the state_dict of the "
+                             "model: torch.save(model.state_dict(), \"pytorch_model.bin\")",
                              t->file->path, key->text, file_pickle_kind_name(v->kind));
         ATOM_TRY(take_tensor(t, key->text, v));
     }
@@ -324,7 +324,7 @@ static atom_status read_file(torch_file *t)
     else if (memcmp(start, "PK\3\4", 4) == 0)
         ATOM_TRY(read_zip(t));
     else
-        return damaged(t, "it begins as no such file does");
+        return damaged(t, "it does not begin like such a file");
     return take_tensors(t);
 }
 

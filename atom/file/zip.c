@@ -41,7 +41,7 @@ static atom_status fail_zip(const file_zip *z, zip_error_t *error, const char *w
     if (code == ZIP_ER_INCONS)
         return atom_fail(ATOM_E_FORMAT, "%s:%s %s; copy it again, or repack it with zip -0",
                          z->path, what, zip_error_strerror(error));
-    return atom_fail(ATOM_E_FORMAT, "%s:%s this is not a whole zip archive (%s); copy it again",
+    return atom_fail(ATOM_E_FORMAT, "%s:%s this is not a complete zip archive (%s); copy it again",
                      z->path, what, zip_error_strerror(error));
 }
 
@@ -66,8 +66,8 @@ static atom_status take_entry(file_zip *z, uint64_t index, uint64_t *left)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: entry '%.128s' is encrypted", z->path, e->name);
     if (s.comp_method != ZIP_CM_STORE)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: entry '%.128s' is compressed; torch.export.save stores entries as "
-                         "they are: save it again, or repack it with zip -0",
+                         "%s: entry '%.128s' is compressed, but torch.export.save stores entries "
+                         "uncompressed; save it again, or repack it with zip -0",
                          z->path, e->name);
     if (s.comp_size != s.size)
         return atom_fail(ATOM_E_FORMAT, "%s: entry '%.128s' is stored, but has two sizes", z->path,
@@ -264,7 +264,7 @@ atom_status file_zip_read(file_zip *z, const file_zip_entry *e, uint64_t first, 
         if (n < 0)
             return fail_entry(z, e, zip_file_get_error(z->open));
         if (n == 0)
-            return atom_fail(ATOM_E_FORMAT, "%s: ends early; copy the file again", z->path);
+            return atom_fail(ATOM_E_FORMAT, "%s ends too early; copy the file again", z->path);
         to += n;
         bytes -= (uint64_t)n;
         z->open_at += (uint64_t)n;

@@ -86,8 +86,8 @@ static atom_status check_width(const cutting *c)
         int64_t C = c->from->tensors[c->sent[i]].dims[2];
         if (c->width < 1 || c->width >= C)
             return atom_fail(ATOM_E_USAGE,
-                             "a bottleneck of %lld values is none: %lld cross the boundary after "
-                             "%d blocks of %s",
+                             "a bottleneck of %lld values makes nothing narrower: %lld values "
+                             "cross the boundary after %d blocks of %s",
                              (long long)c->width, (long long)C, c->after[i], c->from->name);
         if (c->maxout && C % c->width != 0)
             return atom_fail(ATOM_E_USAGE,

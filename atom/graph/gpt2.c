@@ -43,7 +43,7 @@ atom_status graph_gpt2_check(const graph_config *c)
     ATOM_TRY(check_range("n_head", c->heads, c->width));
     ATOM_TRY(check_range("n_inner", c->inner, INNER_MAX));
     if (c->width % c->heads != 0)
-        return atom_fail(ATOM_E_FORMAT, "n_embd is %lld, which n_head %lld does not divide",
+        return atom_fail(ATOM_E_FORMAT, "n_embd %lld is not a multiple of n_head %lld",
                          (long long)c->width, (long long)c->heads);
     if (!(c->epsilon > 0 && c->epsilon < 1))
         return atom_fail(ATOM_E_FORMAT, "layer_norm_epsilon is %g; it must be between 0 and 1",

@@ -36,7 +36,8 @@ static atom_status targets_check(const graph *g, const graph_lora_config *config
         if (p->shared || g->nodes[p->first_node].op != ATOM_OP_linear || p->rank != 2 ||
             t->first < 0 || t->rows < 1 || t->first + t->rows > p->dims[0])
             return atom_fail(ATOM_E_USAGE,
-                             "%s cannot have a LoRA adapter: it is not a linear layer of its own",
+                             "%s cannot have a LoRA adapter, because it is not a separate linear "
+                             "layer",
                              t->name);
         int64_t most = t->rows < p->dims[1] ? t->rows : p->dims[1];
         int64_t rank = rank_of(config, t);

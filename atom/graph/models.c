@@ -41,8 +41,8 @@ static atom_status check_rope(const graph_config *c)
                          (double)r->gain);
     if (r->width < 0 || r->width % 2 != 0 || r->width > c->head_dim)
         return atom_fail(ATOM_E_FORMAT,
-                         "partial_rotary_factor: %d of %lld channels of a head would be turned; it "
-                         "must be an even number of them, at least 2",
+                         "partial_rotary_factor: %d of %lld channels of a head would be rotated, "
+                         "but it must be an even number, at least 2",
                          r->width, (long long)c->head_dim);
     if (c->long_rope.original > 0 && half > ATOM_ROPE_DIVISORS_MAX)
         return atom_fail(ATOM_E_UNSUPPORTED,
@@ -131,8 +131,8 @@ atom_status graph_bottlenecks_check(const graph_config *c)
     for (uint32_t i = 0; i < b->n; i++)
         if (b->after[i] < 1 || b->after[i] >= c->layers || (i && b->after[i] <= b->after[i - 1]))
             return atom_fail(ATOM_E_FORMAT,
-                             "atom_bottlenecks: after_blocks has %d; bottlenecks stand after 1 to "
-                             "%lld of the %lld blocks, in ascending order",
+                             "atom_bottlenecks: after_blocks has %d, but bottlenecks can be "
+                             "after block 1 to %lld of the %lld blocks, in ascending order",
                              b->after[i], (long long)c->layers - 1, (long long)c->layers);
     return ATOM_OK;
 }
@@ -154,13 +154,12 @@ atom_status graph_model_check(const graph_config *c)
     ATOM_TRY(check_range("intermediate_size", c->inner, INNER_MAX));
     if (c->heads % c->kv_heads != 0)
         return atom_fail(ATOM_E_FORMAT,
-                         "num_attention_heads is %lld, which num_key_value_heads %lld does not "
-                         "divide",
+                         "num_attention_heads %lld is not a multiple of num_key_value_heads %lld",
                          (long long)c->heads, (long long)c->kv_heads);
     if (graph_family_traits(c->family)->qk_norm == GRAPH_QK_NORM_WHOLE && c->kv_heads != c->heads)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "num_key_value_heads is %lld of %lld; where all of q and all of k are "
-                         "normed, fewer key heads than heads are not supported",
+                         "num_key_value_heads is %lld of %lld; in models that normalise all of q "
+                         "and all of k, fewer key heads than heads are not supported",
                          (long long)c->kv_heads, (long long)c->heads);
     if (c->head_dim % 2 != 0)
         return atom_fail(ATOM_E_FORMAT, "head_dim is %lld; rotary embedding needs an even one",

@@ -120,7 +120,7 @@ atom_status graph_preset_get(const char *name, graph_config *config)
         return ATOM_OK;
     }
     const char *near = atom_did_you_mean(name, names, PRESETS + KIN);
-    return atom_fail(ATOM_E_USAGE, "no model preset is named \"%.63s\"%s%s%s", name,
+    return atom_fail(ATOM_E_USAGE, "there is no model preset \"%.63s\"%s%s%s", name,
                      near ? "; did you mean " : "; the smallest is ", near ? near : names[0],
                      near ? "?" : "");
 }

@@ -33,9 +33,11 @@ atom_status cpu_slab_take(atom_threads *threads, const char *what, uint64_t byte
 {
     uint64_t has = atom_host_available_bytes();
     if (bytes > has)
-        return atom_fail(
-            ATOM_E_RESOURCE, "%s: needs %llu bytes, this machine has %llu free, missing %llu", what,
-            (unsigned long long)bytes, (unsigned long long)has, (unsigned long long)(bytes - has));
+        return atom_fail(ATOM_E_RESOURCE,
+                         "%s: %llu bytes are needed, but this machine has only %llu free; "
+                         "%llu are missing",
+                         what, (unsigned long long)bytes, (unsigned long long)has,
+                         (unsigned long long)(bytes - has));
     void *slab = atom_pages_take(bytes);
     if (!slab)
         return atom_fail_memory(what, bytes);

@@ -43,7 +43,7 @@ static krn_cpu_isa choose(void)
             return i;
     }
     atom_log(ATOM_LOG_WARN,
-             "ATOM_ISA=%s is not one of base, avx2, avx512, or not of this machine; "
+             "ATOM_ISA=%s is not one of base, avx2, avx512, or this machine does not have it; "
              "using %s",
              asked, krn_cpu_isa_name(best));
     return best;

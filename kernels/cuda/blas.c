@@ -242,7 +242,8 @@ static void tell_plain(const char *key)
 {
     char text[KRN_ALGO_KEY_MAX + 96];
     snprintf(text, sizeof text,
-             "cuBLASLt has nothing for the product %s; a plain kernel does it, slowly", key);
+             "cuBLASLt has no algorithm for the product %s; a plain kernel computes it, slowly",
+             key);
     krn_cuda_log(ATOM_LOG_WARN, text);
 }
 
@@ -307,7 +308,8 @@ static bool take(krn_lt_product *p, const krn_matmul *mm, float *sums, const krn
             CUBLAS_STATUS_SUCCESS &&
         result.workspaceSize <= KRN_LT_BYTES)
         return true;
-    krn_cuda_log(ATOM_LOG_WARN, "cuBLASLt does not take an algorithm that was kept; choosing anew");
+    krn_cuda_log(ATOM_LOG_WARN, "cuBLASLt does not accept an algorithm that was kept; choosing "
+                                "again");
     krn_lt_close(p);
     return false;
 }
@@ -454,7 +456,7 @@ static atom_status open_card(void)
     int card = 0;
     (void)cudaGetDevice(&card);
     if (card < 0 || card >= CARDS_MAX)
-        return atom_fail(ATOM_E_UNSUPPORTED, "device: card numbers end at %d", CARDS_MAX - 1);
+        return atom_fail(ATOM_E_UNSUPPORTED, "device: card numbers go up to %d", CARDS_MAX - 1);
     if (lib.handles[card])
         return ATOM_OK;
     cublasStatus_t status = cublasLtCreate(&lib.handles[card]);
@@ -472,7 +474,9 @@ atom_status krn_cuda_blas_open(const char *identity)
     atom_status st = ATOM_OK;
     pthread_mutex_lock(&lib.lock);
     if (lib.users && strcmp(lib.identity, identity) != 0)
-        st = atom_fail(ATOM_E_UNSUPPORTED, "one process computes on one kind of card: %s is open",
+        st = atom_fail(ATOM_E_UNSUPPORTED,
+                       "a process can compute on only one kind of card, and "
+                       "%s is already open",
                        lib.identity);
     else if (!lib.users) {
         snprintf(lib.identity, sizeof lib.identity, "%s", identity);

@@ -22,13 +22,13 @@ static atom_status no_driver(cudaError_t error, int driver)
         return atom_fail(ATOM_E_UNSUPPORTED, "CUDA is not used: this machine has no NVIDIA driver");
     if (error == cudaErrorInsufficientDriver)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "CUDA is not used: the driver is for CUDA %d.%d, this build needs %d.%d; "
-                         "install a newer driver",
+                         "CUDA is not used: the driver is for CUDA %d.%d, but this build needs "
+                         "%d.%d; install a newer driver",
                          driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
                          CUDART_VERSION % 1000 / 10);
     if (error == cudaErrorNoDevice)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "CUDA is not used: a driver, but no card that it shows us");
+                         "CUDA is not used: there is a driver, but it reports no card");
     return atom_fail(ATOM_E_UNSUPPORTED, "CUDA is not used: %s", cudaGetErrorString(error));
 }
 
@@ -57,8 +57,8 @@ atom_status krn_cuda_describe(int card, dev_cuda_info *out)
     snprintf(out->name, sizeof out->name, "%.127s", prop.name);
     if (prop.major * 10 + prop.minor < OLDEST)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "CUDA is not used: %s has compute capability %d.%d, this build needs "
-                         "%d.%d",
+                         "CUDA is not used: %s has compute capability %d.%d, but this build "
+                         "needs %d.%d",
                          out->name, prop.major, prop.minor, OLDEST / 10, OLDEST % 10);
     return ATOM_OK;
 }

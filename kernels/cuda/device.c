@@ -54,8 +54,8 @@ static atom_status no_memory(uint64_t bytes, cudaError_t error)
     (void)cudaMemGetInfo(&has, &all);
     return atom_fail(
         ATOM_E_RESOURCE,
-        "device memory: the card cannot give %s (%s), %s are free, missing %llu bytes; "
-        "lower --device-memory or stop what else runs on it",
+        "device memory: the card cannot provide %s (%s): %s are free, %llu bytes are missing; "
+        "lower --device-memory, or stop other programs that use it",
         atom_size_text(bytes, need), cudaGetErrorName(error), atom_size_text(has, there),
         (unsigned long long)(bytes > has ? bytes - has : 0));
 }

@@ -10,8 +10,8 @@ bool cuda_dev_ok(cuda_dev *d, cudaError_t error, const char *what)
         return true;
     dev_fault_set(&d->fault,
                   atom_fail(ATOM_E_RUNTIME,
-                            "the card failed (%s: %s, %s); the last checkpoint is good: resume "
-                            "from it",
+                            "the card failed (%s: %s, %s); resume from the last checkpoint, "
+                            "which is not affected",
                             what, cudaGetErrorName(error), cudaGetErrorString(error)));
     return false;
 }

@@ -210,7 +210,8 @@ atom_status cuda_slab_take(cuda_dev *d, uint64_t bytes, void **out)
         if (found)
             throw_away(&slab);
         return atom_fail(ATOM_E_RESOURCE,
-                         "host memory: needs %llu bytes, this machine has %llu free, missing %llu",
+                         "host memory: %llu bytes are needed, but this machine has only %llu "
+                         "free; %llu are missing",
                          (unsigned long long)bytes, (unsigned long long)(has + slab.bytes),
                          (unsigned long long)(more - has));
     }

@@ -34,7 +34,8 @@ static atom_status check_links(const place_problem *p, uint32_t i)
         return atom_fail(ATOM_E_USAGE, "%s: of no known kind", name);
     if (p->up && (!within(p->up[i], 1, 1e15) || !within(p->down[i], 1, 1e15)))
         return atom_fail(ATOM_E_USAGE,
-                         "%s has a line of no bandwidth; say how fast it is, or leave it out",
+                         "%s has a connection without bandwidth; say how fast it is, or leave "
+                         "the host out",
                          name);
     for (uint32_t j = 0; j < p->n_hosts; j++) {
         size_t at = (size_t)i * p->n_hosts + j;

@@ -255,7 +255,7 @@ atom_status place_whole(const place_problem *p, place_mode mode, place_candidate
     out->binds = out->binds_to = PLACE_UNUSED;
     uint32_t n = those_that_can(p, all);
     if (n == 0) {
-        snprintf(out->why, sizeof out->why, "no host can hold the whole model; %s: %.360s",
+        snprintf(out->why, sizeof out->why, "no host can hold the whole model (%s: %.360s)",
                  p->hosts[0].name, kind_of(p, 0)->whole_why);
         return ATOM_OK;
     }

@@ -134,7 +134,7 @@ class Lora(tool.Case):
         self.assertLess(more["first_loss"], first["first_loss"] - 0.01)
         for key, value, says in (("--lora-layers", "1-", "'1-'"), ("--lora-layers", "3-1", "'3-1'"),
                                  ("--lora-rank-pattern", "q_proj", "NAME=NUMBER"), ("--lora-rank-pattern", "q_proj=x", "q_proj=x"),
-                                 ("--lora-rank-pattern", "q_proj=1.5", "whole number"), ("--lora-layers", "9", "chooses no")):
+                                 ("--lora-rank-pattern", "q_proj=1.5", "whole number"), ("--lora-layers", "9", "selects no")):
             done = self.train(self.base, "none", "--lora-r", 4, key, value, "--max-steps", 1, run=self.run_atom)
             self.assertEqual(done.code, 2, done)
             self.assertIn(says, done.err)
@@ -332,14 +332,14 @@ class Lora(tool.Case):
         refused(3, ["lora_magnitude_vector is missing"], "--adapter", small)
         for key, value, words in (("target_modules", "(", ["not a regular expression"]), ("rank_pattern", {"o_proj": 0}, ["o_proj"]),
                                   ("rank_pattern", [], ["object"]), ("alpha_pattern", {"o_proj": "a"}, ["o_proj"]),
-                                  ("target_modules", "(x+x+)+y", ["chooses no"]), ("layers_to_transform", [-1], ["numbers"]),
+                                  ("target_modules", "(x+x+)+y", ["selects no"]), ("layers_to_transform", [-1], ["numbers"]),
                                   ("target_modules", "((.+)+)+[!?]", ["too long"]),
                                   ("layers_to_transform", [7], ["layers", "o_proj"]), ("exclude_modules", ["o_proj"], ["exclusions"]),
                                   ("modules_to_save", "norm", ["list"])):
             changed(**{key: value})
             done = self.train(self.base, "none", "--max-steps", 1, "--adapter", small, run=self.run_atom)
             self.assertIn(done.code, (2, 3), done)
-            for word in [*words, key if "exclusions" not in words and "chooses no" not in words and value != [7] else "o_proj"]:
+            for word in [*words, key if "exclusions" not in words and "selects no" not in words and value != [7] else "o_proj"]:
                 self.assertIn(word, done.err)
         changed(modules_to_save=["embed_tokens"])
         refused(3, ["embed_tokens.weight is missing (modules_to_save)"], "--adapter", small)

@@ -441,7 +441,7 @@ class Unhappy(TrainCase):
         self.write("book.txt", "In the beginning\n")
         self.fails(3, *self.args("run", "--model", "book.txt"), says="book.txt is not a model")
         self.write("model.safetensors", b"\x10\0\0\0\0\0\0\0{}              ")
-        self.fails(2, *self.args("run", "--model", "model.safetensors"), says="name the directory where it lies")
+        self.fails(2, *self.args("run", "--model", "model.safetensors"), says="give the directory that contains it")
         for word in "nowhere", "true", "latest":
             self.fails(2, *self.args("run", "--resume-from-checkpoint", word), says=["no directory " + word, "auto"])
         self.fails(2, "profile", "--model", self.config, "-o", "nowhere/p.json", says="no directory nowhere")

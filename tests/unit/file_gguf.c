@@ -237,7 +237,7 @@ static void wrong_models_are_refused(void **state)
     assert_non_null(strstr(atom_fail_message(), "rope_type 'longrope'"));
     c = (graph_config){.family = GRAPH_QWEN2, .positions = 64, .window = 63, .window_layers = 2};
     assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
-    assert_non_null(strstr(atom_fail_message(), "only the layers from 2 on look through a window"));
+    assert_non_null(strstr(atom_fail_message(), "only the layers from 2 on have a window"));
     file_gguf_close(&w);
     /* a tensor that the model has not, in place of one that it has */
     write_model(&f, FILE_GGUF_F32, path);

@@ -327,7 +327,7 @@ static void weights_refused(void **state)
         {TWICE, ATOM_E_FORMAT, "wte.weight' appears twice"},
         {LACKING, ATOM_E_FORMAT, "2 tensors are missing: wpe.weight, h.0.ln_1.bias"},
         {MISSHAPEN, ATOM_E_FORMAT,
-         "tensor 'transformer.wte.weight' is [66, 1]; config.json says [11, 6]"},
+         "tensor 'transformer.wte.weight' is [66, 1], but config.json says [11, 6]"},
         {INTEGER, ATOM_E_FORMAT, "tensor 'transformer.wte.weight' is I32"},
     };
     scratch s;

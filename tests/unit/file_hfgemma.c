@@ -141,7 +141,7 @@ static void refused_by_name(void **state)
         {GEMMA3("\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":\"linear\"}}"),
          ATOM_E_UNSUPPORTED, "sliding_attention: rope_type"},
         {GEMMA3("\"rope_parameters\":{\"sliding_attention\":{\"factor\":2}}"), ATOM_E_UNSUPPORTED,
-         "nothing of it may be scaled"},
+         "it may not be scaled"},
         {GEMMA3("\"rope_parameters\":{\"sliding_attention\":{},\"rope_theta\":5}"), ATOM_E_FORMAT,
          "and nothing else"},
         {GEMMA3("\"sliding_window_pattern\":2,\"layer_types\":[\"full_attention\","

@@ -338,7 +338,7 @@ static void refused_by_name(void **state)
         {"{\"model_type\":\"phi3\",\"partial_rotary_factor\":0.01}", ATOM_E_FORMAT,
          "at least two of the 96"},
         {LLAMA("\"rope_scaling\":{\"rope_type\":\"llama3\"}"), ATOM_E_FORMAT, "has no factor"},
-        {LLAMA("\"rope_scaling\":{\"factor\":4}"), ATOM_E_FORMAT, "no rope_type that would use it"},
+        {LLAMA("\"rope_scaling\":{\"factor\":4}"), ATOM_E_FORMAT, "no rope_type that uses it"},
         {LLAMA("\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":\"ntk\",\"factor\":2}"),
          ATOM_E_UNSUPPORTED, "rope_type: 'ntk'"},
         {LLAMA("\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_parameters\":{\"rope_type\":"

@@ -61,18 +61,18 @@ static void test_refuses_what_is_damaged(void **state)
     refused(PICKLE("N\x86."), ATOM_E_FORMAT, "empty stack");
     refused(PICKLE("(\x85."), ATOM_E_FORMAT, "empty stack");
     refused(PICKLE("Nt."), ATOM_E_FORMAT, "no mark");
-    refused(PICKLE("N(Ne."), ATOM_E_FORMAT, "no container");
-    refused(PICKLE("}(Nu."), ATOM_E_FORMAT, "no container"); /* a key without a value */
-    refused(PICKLE("NNs."), ATOM_E_FORMAT, "no container");
-    refused(PICKLE("s."), ATOM_E_FORMAT, "no container");
+    refused(PICKLE("N(Ne."), ATOM_E_FORMAT, "not a container");
+    refused(PICKLE("}(Nu."), ATOM_E_FORMAT, "not a container"); /* a key without a value */
+    refused(PICKLE("NNs."), ATOM_E_FORMAT, "not a container");
+    refused(PICKLE("s."), ATOM_E_FORMAT, "not a container");
     refused(PICKLE("h\1."), ATOM_E_FORMAT, "never remembered");
     refused(PICKLE("Nr\xff\xff\xff\xff."), ATOM_E_FORMAT, "remembers more");
     refused(PICKLE("q\1."), ATOM_E_FORMAT, "empty stack");
     refused(PICKLE("X\xff\xff\xff\x7fno"), ATOM_E_FORMAT, "ends inside a text");
     refused(PICKLE("U\2a\0."), ATOM_E_FORMAT, "NUL");
     refused(PICKLE("cno end"), ATOM_E_FORMAT, "without an end");
-    refused(PICKLE("NQ."), ATOM_E_FORMAT, "to no storage");
-    refused(PICKLE("NNR."), ATOM_E_FORMAT, "no name");
+    refused(PICKLE("NQ."), ATOM_E_FORMAT, "does not lead to a storage");
+    refused(PICKLE("NNR."), ATOM_E_FORMAT, "not a name");
     refused(PICKLE("\x8a\x09"
                    "123456789."),
             ATOM_E_FORMAT, "64 bits");

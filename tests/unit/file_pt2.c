@@ -151,8 +151,9 @@ static void test_zip_refuses(void **state)
     refused(&(entry){.name = "a", .data = "x", .local = "b"}, 1, ATOM_E_FORMAT, "inconsistent");
     refused(&(entry){.name = "a", .data = "x", .local = "ab"}, 1, ATOM_E_FORMAT, "inconsistent");
     refused(&(entry){.name = "a", .data = "x", .elsewhere = 1}, 1, ATOM_E_FORMAT,
-            "not a whole zip");
-    refused(&(entry){.name = "a", .data = "x", .more = 100}, 1, ATOM_E_FORMAT, "not a whole zip");
+            "not a complete zip");
+    refused(&(entry){.name = "a", .data = "x", .more = 100}, 1, ATOM_E_FORMAT,
+            "not a complete zip");
     refused(&(entry){.name = "", .data = "x"}, 1, ATOM_E_FORMAT, "an entry has no name");
     refused(&(entry){.name = "a", .data = "x", .local = "b"}, 1, ATOM_E_FORMAT,
             "copy it again, or repack it with zip -0");

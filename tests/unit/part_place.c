@@ -475,7 +475,7 @@ static void test_bad_input(void **unused)
     refused("host1 and host3 are not connected");
     make(&w, 3, 5, 6, 1);
     w.up[2] = 0;
-    refused("host2 has a line of no bandwidth");
+    refused("host2 has a connection without bandwidth");
     make(&w, 4, 5, 6, 1);
     w.delay[7] = NAN;
     refused("host1 to host2: a delay");

@@ -283,7 +283,8 @@ static void bad_configs(void **state)
     static const struct {
         const char *type, *object, *says;
     } bad[] = {
-        {"gpt2", "{\"model_type\":\"gpt2\",\"after_blocks\":[1],\"width\":3}", "goes with"},
+        {"gpt2", "{\"model_type\":\"gpt2\",\"after_blocks\":[1],\"width\":3}",
+         "must be used together"},
         {"atom_bottlenecks", "1", "'atom_bottlenecks' is not supported"},
         {"atom_bottlenecks", "{\"after_blocks\":[1],\"width\":3}", "model_type is missing"},
         {"atom_bottlenecks", "{\"model_type\":\"gpt2\",\"width\":3}", "after_blocks"},
