@@ -206,8 +206,8 @@ static atom_status silence(text_answers *a, const text_answers_input *in,
     if (from == to)
         return atom_fail(
             ATOM_E_FORMAT,
-            "messages[%zu] has weight 0, but the template shows nothing of it by which "
-            "its place could be found; remove the weight, or the line",
+            "messages[%zu] has weight 0, but the template shows nothing of it, so its place "
+            "cannot be found; remove the weight, or the line",
             k);
     for (size_t at = 0, end; at < a->n; at = end) {
         for (end = at + 1; end < a->n && (a->marks[at] & a->marks[end] & JINJA_ANSWER);)

@@ -50,16 +50,14 @@ static const known_template known[] = {
 };
 
 static const char head[] =
-    "{%- macro role_of(m) -%}"
-    "{{- 'system' if m.role in ['system', 'developer'] else 'user' if m.role in ['user', 'human'] "
-    "else 'assistant' if m.role in ['assistant', 'gpt', 'model', 'bot', 'chatgpt', 'bing', "
-    "'function_call'] else 'tool' -}}"
-    "{%- endmacro -%}"
-    "{%- if tools -%}{{- raise_exception('it has tools, which this template cannot show; name "
-    "another template, or put them into a system message') -}}{%- endif -%}"
-    "{%- for m in messages if m.content is not string or m.tool_calls -%}"
-    "{{- raise_exception('a message has tool_calls, or a content that is no text, which this "
-    "template cannot show; write them as text') -}}{%- endfor -%}";
+    "{%- macro role_of(m) -%}{{- 'system' if m.role in ['system', 'developer'] else 'user' if "
+    "m.role in ['user', 'human'] else 'assistant' if m.role in ['assistant', 'gpt', 'model', "
+    "'bot', 'chatgpt', 'bing', 'function_call'] else 'tool' -}}{%- endmacro -%}{%- if tools "
+    "-%}{{- raise_exception('the chat has tools, which this template cannot show; name another "
+    "template, or put them into a system message') -}}{%- endif -%}{%- for m in messages if "
+    "m.content is not string or m.tool_calls -%}{{- raise_exception('a message has tool_calls, "
+    "or a content that is not text, which this template cannot show; write them as text') -}}{%- "
+    "endfor -%}";
 
 /* ---- writing ---- */
 
@@ -225,14 +223,14 @@ atom_status text_builtin_source(const char *name, const text_specials *specials,
         at++;
     if (at == KNOWN)
         return atom_fail(ATOM_E_USAGE,
-                         "template '%s': it is auto (the model's own), chatml, llama3, mistral or "
-                         "plain",
+                         "template '%s' is unknown; use auto (the model's own), chatml, llama3, "
+                         "mistral or plain",
                          name);
     for (int i = 0; i < 3; i++)
         if (known[at].tokens[i] && !text_special_named(specials, known[at].tokens[i]))
             return atom_fail(ATOM_E_FORMAT,
                              "template %s needs the token %s, which the tokenizer does not have; "
-                             "take the model's own tokenizer, or --template plain",
+                             "use the model's own tokenizer, or --template plain",
                              name, known[at].tokens[i]);
     atom_status st = write_source(&w, &known[at], words);
     if (st == ATOM_OK)

@@ -123,8 +123,9 @@ static atom_status take_weight(const reading *r, const char *list, size_t i, con
                      *detail = json_object_get(message, details[k]);
         if (detail && !json_is_null(detail))
             return text_fail_line(r->name, r->line,
-                                  "%s[%zu]: \"%s\" weighs parts of a message, which atom does not; "
-                                  "give the whole message a \"weight\" of 0 or 1",
+                                  "%s[%zu]: \"%s\" gives weights to parts of a message, which "
+                                  "atom does not support; give the whole message a \"weight\" of "
+                                  "0 or 1",
                                   list, i, details[k]);
         if (!flag || json_is_null(flag))
             continue;
@@ -144,8 +145,8 @@ static atom_status weigh(const reading *r, const char *list, size_t i, const jso
     ATOM_TRY(take_weight(r, list, i, json, &learnt));
     if (learnt && !answer)
         return text_fail_line(r->name, r->line,
-                              "%s[%zu] is by the %s and is to be learnt; atom learns answers: "
-                              "remove its weight",
+                              "%s[%zu] is by the %s and has a weight above 0, but only answers "
+                              "are learned; remove its weight",
                               list, i, text_role_name(message->role));
     message->silent = answer && !learnt;
     return ATOM_OK;
@@ -263,7 +264,8 @@ static atom_status detect(const reading *r, text_format *out)
         if (text)
             return text_fail_line(
                 r->name, r->line,
-                "it has both \"text\" and \"%s\"; choose one with --format text or --format %s",
+                "the line has both \"text\" and \"%s\"; choose one with --format text or "
+                "--format %s",
                 keys[i].key, text_format_name(keys[i].format));
         return ATOM_OK;
     }
@@ -291,8 +293,8 @@ static atom_status take_line(const reading *r)
     ATOM_TRY(take_list(r, "documents", &r->c->documents));
     if (weight && !json_is_null(weight) && json_number_value(weight) != 1)
         return text_fail_line(r->name, r->line,
-                              "a \"weight\" of the whole line, which atom does not take; weigh its "
-                              "messages with 0 or 1, or remove the line");
+                              "the whole line has a \"weight\", which atom does not support; "
+                              "give its messages weights of 0 or 1, or remove the line");
     if (variables && !json_is_null(variables) && !json_is_object(variables))
         return text_fail_line(r->name, r->line, "the \"chat_template_kwargs\" are not an object");
     r->c->variables = json_object_size(variables) ? variables : NULL;
@@ -313,8 +315,8 @@ static atom_status check_answers(const reading *r)
                               "the assistant says nothing in this chat; remove the line");
     if (learnt == 0)
         return text_fail_line(r->name, r->line,
-                              "all answers of this chat have weight 0: nothing of it is learnt; "
-                              "remove the line");
+                              "all answers of this chat have weight 0, so nothing of it would be "
+                              "learned; remove the line");
     return ATOM_OK;
 }
 
@@ -351,7 +353,7 @@ static atom_status fail_text(const reading *r)
     bool none = json_is_object(r->root) && n == 0, told = n && !json_object_get(r->root, "text");
     return text_fail_line(
         r->name, r->line,
-        "no string \"text\"; %s%s%s%sit must be like {\"text\": \"...\"}, or have "
+        "there is no string \"text\"; %s%s%s%sa line must be like {\"text\": \"...\"}, or have "
         "messages, conversations, an instruction or a completion",
         none   ? "it has no keys; "
         : told ? "its keys are "
@@ -368,8 +370,8 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
     *text = NULL;
     if (json_object_get(root, "chosen") && json_object_get(root, "rejected"))
         return text_fail_line(name, line,
-                              "\"chosen\" and \"rejected\" are preferences, which atom does not "
-                              "train on");
+                              "\"chosen\" and \"rejected\" are preference pairs, which atom "
+                              "cannot train on");
     if (format == TEXT_FORMAT_AUTO) {
         ATOM_TRY(detect(&r, &format));
     }

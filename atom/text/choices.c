@@ -31,10 +31,11 @@ static atom_status add_choice(const reading *r, const json_t *value)
 {
     text_question *q = r->q;
     if (!json_is_string(value))
-        return text_fail_line(r->q->name, r->q->line, "answer %u (from 0) is not a string", q->n);
+        return text_fail_line(r->q->name, r->q->line, "answer %u (counted from 0) is not a string",
+                              q->n);
     if (json_string_length(value) == 0)
         return text_fail_line(r->q->name, r->q->line,
-                              "answer %u (from 0) is empty, which has no score", q->n);
+                              "answer %u (counted from 0) is empty, so it has no score", q->n);
     q->choices[q->n++] = (text_phrase){json_string_value(value), json_string_length(value)};
     return ATOM_OK;
 }
@@ -46,7 +47,7 @@ static atom_status read_choices(const reading *r, const char *key, const json_t 
         return text_fail_line(r->q->name, r->q->line, "\"%s\" is not a list of strings", key);
     if (n < TEXT_CHOICES_MIN || n > TEXT_CHOICES_MAX)
         return text_fail_line(r->q->name, r->q->line,
-                              "\"%s\" has %zu answers; there may be %d to %d", key, n,
+                              "\"%s\" has %zu answers; there must be %d to %d", key, n,
                               TEXT_CHOICES_MIN, TEXT_CHOICES_MAX);
     for (size_t i = 0; i < n; i++) {
         ATOM_TRY(add_choice(r, json_array_get(list, i)));
@@ -91,17 +92,17 @@ static atom_status read_answer(const reading *r, const char *key, bool letters)
     if (json_is_number(value)) {
         if (!(number >= 0 && number < r->q->n) || number != floor(number))
             return text_fail_line(r->q->name, r->q->line,
-                                  "\"%s\" is %.9g; it counts the %u answers from 0", key, number,
-                                  r->q->n);
+                                  "\"%s\" is %.9g, but the %u answers are counted from 0", key,
+                                  number, r->q->n);
         index = (uint32_t)number;
     } else if (!parse_index(value, &index) && !(letters && parse_letter(value, &index))) {
         return text_fail_line(r->q->name, r->q->line,
-                              "\"%s\" is not the number of an answer, from 0%s", key,
+                              "\"%s\" is not the number of an answer, counted from 0%s", key,
                               letters ? ", nor its letter, from \"A\"" : "");
     }
     if (index >= r->q->n)
         return text_fail_line(r->q->name, r->q->line,
-                              "\"%s\" is \"%s\"; there are %u answers, which count from %s", key,
+                              "\"%s\" is \"%s\", but there are %u answers, counted from %s", key,
                               json_string_value(value), r->q->n, letters ? "0 or \"A\"" : "0");
     r->q->answer = index;
     return ATOM_OK;
@@ -179,8 +180,8 @@ atom_status text_question_read(const json_t *root, const char *name, uint64_t li
         st = read_piqa(&r);
     else
         st = text_fail_line(name, line,
-                            "no question: a line has \"endings\" (HellaSwag), \"choices\", or "
-                            "\"sol1\" and \"sol2\" (PIQA)");
+                            "this is not a question: a line needs \"endings\" (HellaSwag), "
+                            "\"choices\", or \"sol1\" and \"sol2\" (PIQA)");
     if (st == ATOM_OK)
         *out = q;
     return st;

@@ -54,8 +54,8 @@ cleanup:
 static void say_answers(const text_prepare_report *r)
 {
     atom_log(ATOM_LOG_WARN,
-             "the template shows %llu of %llu answers otherwise once the chat goes on: of these "
-             "only the message's own text and the token that ends it are learnt",
+             "the template shows %llu of %llu answers differently once the chat goes on; of "
+             "these only the message's own text and the token that ends it are learned",
              (unsigned long long)r->rough_answers, (unsigned long long)r->answers);
 }
 
@@ -65,20 +65,19 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
         say_answers(r);
     if (r->unseen.messages)
         atom_log(ATOM_LOG_WARN,
-                 "%llu messages have keys that the chat template does not show (such as \"%s\"): "
-                 "the model does not see what they hold",
+                 "%llu messages have keys that the chat template does not show (such as \"%s\"), "
+                 "so the model does not see their contents",
                  (unsigned long long)r->unseen.messages, r->unseen.key);
     if (r->unknown.n)
         atom_log(ATOM_LOG_WARN,
-                 "%llu of %llu characters (%.3g%%) have no token and became the unknown token (the "
-                 "first is U+%04X): the model does not see which they were",
+                 "%llu of %llu characters (%.3g%%) have no token and became the unknown token "
+                 "(the first is U+%04X), so the model cannot see which characters they were",
                  (unsigned long long)r->unknown.n, (unsigned long long)r->unknown.characters,
                  100.0 * (double)r->unknown.n / (double)r->unknown.characters, r->unknown.first);
     if (r->named.n && o->special_tokens == TEXT_SPECIAL_BYTES)
         atom_log(ATOM_LOG_WARN,
-                 "names of special tokens stand in the texts %llu times (the first is %s), and "
-                 "were taken as text like any other; with --special-tokens ids they become the "
-                 "tokens",
+                 "the texts contain names of special tokens %llu times (the first is %s), which "
+                 "were treated as ordinary text; with --special-tokens ids they become the tokens",
                  (unsigned long long)r->named.n, r->named.first);
     else if (r->named.n)
         atom_log(ATOM_LOG_INFO,

@@ -150,8 +150,8 @@ static atom_status open_files(text_shards *s)
                              f->path, info.token_bytes, s->files[0].path, s->token_bytes);
         if (i > 0 && info.header_bytes != s->files[0].header_bytes)
             return atom_fail(ATOM_E_FORMAT,
-                             "%s: only one of this file and %s has llm.c's header; do not mix data "
-                             "sets in one directory",
+                             "%s: of this file and %s only one has llm.c's header; do not mix "
+                             "data sets in one directory",
                              f->path, s->files[0].path);
         s->token_bytes = info.token_bytes;
         f->header_bytes = info.header_bytes;
@@ -262,7 +262,7 @@ static atom_status read_bytes(const shard_file *f, int fd, uint64_t at, uint8_t 
 {
     int error = atom_fd_read(fd, at, out, bytes);
     if (error == ENODATA)
-        return atom_fail(ATOM_E_FORMAT, "%s: became shorter while it was open; copy it again",
+        return atom_fail(ATOM_E_FORMAT, "%s became shorter while it was open; copy it again",
                          f->path);
     return error ? atom_fail_errno(error, "cannot read %s", f->path) : ATOM_OK;
 }
@@ -282,8 +282,8 @@ static atom_status read_file(const text_shards *s, const shard_file *f, int fd, 
             uint32_t id = s->token_bytes == 2 ? atom_read_u16(&r) : atom_read_u32(&r);
             if (id >= s->vocab || id > INT32_MAX)
                 return atom_fail(ATOM_E_FORMAT,
-                                 "%s: token %llu is %u, but the vocabulary has %u; the data were "
-                                 "made with another tokenizer, or %s",
+                                 "%s: token %llu is %u, but the vocabulary has only %u tokens; "
+                                 "the data was made with another tokenizer, or %s",
                                  f->path, (unsigned long long)(at + done + i), id, s->vocab,
                                  f->header_bytes ? "the file is damaged"
                                                  : "its tokens are not uint16 as nanoGPT's are");
@@ -425,8 +425,8 @@ atom_status text_sampler_make(const text_shards *s, uint32_t sequence_len, uint6
     uint32_t half_bits = 1;
     if (windows == 0)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: %llu tokens are too few for one sequence of %u (and its target); use "
-                         "more text or a smaller sequence_len",
+                         "%s: %llu tokens are too few for one sequence of %u (and its last "
+                         "target); use more text or a smaller sequence_len",
                          s->dir, (unsigned long long)s->tokens, sequence_len);
     while (half_bits < 32 && (uint64_t)1 << (2 * half_bits) < windows)
         half_bits++;

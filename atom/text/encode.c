@@ -203,7 +203,8 @@ static void rank_symbol(text_encoder *e, uint32_t i, uint32_t n, size_t *heap_n)
 static atom_status symbols_reserve(text_encoder *e, size_t n)
 {
     if (n >= UINT32_MAX)
-        return atom_fail(ATOM_E_UNSUPPORTED, "a word of %zu bytes; split the document", n);
+        return atom_fail(ATOM_E_UNSUPPORTED, "a word of %zu bytes is too long; split the document",
+                         n);
     if (n <= e->symbols_n)
         return ATOM_OK;
     symbol *symbols = atom_realloc(e->symbols, n, sizeof *symbols);

@@ -77,16 +77,18 @@ static atom_status check_file(const char *path, uint64_t *bytes)
         !ends_with(path, ".csv"))
         return atom_fail(
             ATOM_E_USAGE,
-            "%s: input is .txt (one document per file), .jsonl (one object per line), "
-            ".json (an array of them) or .csv (with a header), also as .gz or .zst, or "
-            ".parquet; rename or convert it",
+            "%s: input must be .txt (one document per file), .jsonl (one object per line), .json "
+            "(an array of them) or .csv (with a header), each also as .gz or .zst, or .parquet; "
+            "rename or convert it",
             path);
     if (S_ISDIR(info.st_mode))
         return atom_fail(ATOM_E_USAGE, "%s is a directory; name the files in it", path);
     if (!S_ISREG(info.st_mode))
-        return atom_fail(ATOM_E_USAGE, "%s is not a plain file; save it to one first", path);
+        return atom_fail(ATOM_E_USAGE, "%s is not an ordinary file; save it to one first", path);
     if (is_parquet(path) && path[text_unpack_stem(path)])
-        return atom_fail(ATOM_E_USAGE, "%s: Parquet is packed already; unpack it to .parquet first",
+        return atom_fail(ATOM_E_USAGE,
+                         "%s: compressed .parquet files are not read; unpack it to "
+                         ".parquet first",
                          path);
     *bytes += (uint64_t)info.st_size;
     return is_parquet(path) ? text_parquet_check(path, (uint64_t)info.st_size) : ATOM_OK;
@@ -159,9 +161,11 @@ static atom_status fill(text_input *in, size_t want)
     static const char *const ends[] = {"a newline", "a line's end", "an element's end",
                                        "a row's end"};
     if (want > TEXT_UNCUT_MAX && (in->shape != PLAIN || text_unpack_packed(in->stream)))
-        return atom_fail(
-            ATOM_E_FORMAT, "%s:%llu: more than %d MiB without a place to cut (%s); is it text?",
-            in->name, (unsigned long long)in->at_line, TEXT_UNCUT_MAX >> 20, ends[in->shape]);
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s:%llu: there are more than %d MiB without a place to split (%s); "
+                         "is it text?",
+                         in->name, (unsigned long long)in->at_line, TEXT_UNCUT_MAX >> 20,
+                         ends[in->shape]);
     if (in->pending_capacity < want) {
         char *grown = atom_realloc(in->pending, want, 1);
         if (!grown)
@@ -229,7 +233,7 @@ static atom_status check_records(const text_block *b)
     if (good == b->bytes)
         return is_utf16(b) ? check_utf8(b) : ATOM_OK;
     return text_fail_line(b->name, b->first_line,
-                          "here or further on it is not UTF-8: byte %llu of the file (0x%02x); "
+                          "here or later it is not UTF-8: byte %llu of the file (0x%02x); "
                           "convert it, for example with iconv -f LATIN1 -t UTF-8",
                           (unsigned long long)(b->first_byte + good), (uint8_t)b->data[good]);
 }

@@ -39,11 +39,12 @@ static atom_status check_key(const text_jinja *t, const text_message *m, size_t 
     if (!is_one_of(key, said))
         return ATOM_OK;
     return atom_fail(ATOM_E_FORMAT,
-                     m->plain ? "conversations[%zu] has \"%s\", which templates are shown of "
-                                "messages only; write the line as messages, or remove the key"
-                              : "messages[%zu] has \"%s\", which the chat template does not show; "
-                                "take a template that does, write it into the content, or remove "
-                                "the key",
+                     m->plain ? "conversations[%zu] has \"%s\", which is passed to templates "
+                                "only from messages; write the line as messages, or remove the "
+                                "key"
+                              : "messages[%zu] has \"%s\", which the chat template does not "
+                                "show; use a template that does, write it into the content, or "
+                                "remove the key",
                      i, key);
 }
 
@@ -58,16 +59,16 @@ static atom_status check_parts(const text_jinja *t, const text_message *m, size_
         return ATOM_OK;
     if (!text_jinja_mentions(t, "text"))
         return atom_fail(ATOM_E_FORMAT,
-                         "messages[%zu] has a \"content\" of parts, and the chat template takes a "
-                         "text; join their texts",
+                         "messages[%zu] has a \"content\" of parts, but the chat template "
+                         "expects a text; join the texts of the parts",
                          i);
     json_array_foreach(parts, k, part)
     {
         const char *type = json_string_value(json_object_get(part, "type"));
         if (type && is_one_of(type, media))
             return atom_fail(ATOM_E_FORMAT,
-                             "messages[%zu]: part %zu of its content is of type \"%s\", and atom "
-                             "trains on text; leave the line out",
+                             "messages[%zu]: part %zu of its content is of type \"%s\", but atom "
+                             "trains only on text; remove the line",
                              i, k, type);
         if (type && strcmp(type, "text") != 0 && !text_jinja_mentions(t, type))
             return atom_fail(ATOM_E_FORMAT,
@@ -83,7 +84,7 @@ static atom_status check_list(const text_jinja *t, const json_t *list, const cha
     if (!list || text_jinja_mentions(t, name))
         return ATOM_OK;
     return atom_fail(ATOM_E_FORMAT,
-                     "the chat has \"%s\", which the chat template does not show; take a template "
+                     "the chat has \"%s\", which the chat template does not show; use a template "
                      "that does, write them into a message, or remove the key",
                      name);
 }

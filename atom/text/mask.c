@@ -57,28 +57,29 @@ atom_status text_mask_parse(const void *data, uint64_t bytes, uint64_t tokens, c
     uint64_t need = TEXT_MASK_HEADER_BYTES + (tokens + 7) / 8;
     if (bytes < TEXT_MASK_HEADER_BYTES || memcmp(file, MAGIC, 8) != 0)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: not a mask of a token shard; make the data again with 'atom data "
-                         "prepare', or remove the file to count all tokens",
+                         "%s is not a mask of a token shard; make the data again with 'atom data "
+                         "prepare', or remove the file so that all tokens are learned",
                          name);
     atom_reader r = atom_reader_make(file + 8, TEXT_MASK_HEADER_BYTES - 8);
     uint32_t version = atom_read_u32(&r), zero = atom_read_u32(&r);
     uint64_t said = atom_read_u64(&r), hashed = atom_read_u64(&r);
     if (version != TEXT_MASK_VERSION || zero)
-        return atom_fail(ATOM_E_FORMAT, "%s: mask version %u; atom reads version %d", name, version,
-                         TEXT_MASK_VERSION);
+        return atom_fail(ATOM_E_FORMAT, "%s is a mask of version %u, but atom reads version %d",
+                         name, version, TEXT_MASK_VERSION);
     if (said != tokens)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: a mask of %llu tokens beside a shard of %llu tokens; they are not of "
-                         "the same data set; make it again with 'atom data prepare'",
+                         "%s is a mask of %llu tokens, but its shard has %llu tokens; they are "
+                         "not from the same data set; make it again with 'atom data prepare'",
                          name, (unsigned long long)said, (unsigned long long)tokens);
     if (bytes != need)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: %llu bytes, but a header that says %llu; copy it again", name,
+                         "%s has %llu bytes, but its header says %llu; copy it again", name,
                          (unsigned long long)bytes, (unsigned long long)need);
     file += TEXT_MASK_HEADER_BYTES;
     bool tail = tokens % 8 && file[tokens / 8] >> tokens % 8;
     if (tail || atom_hash(ATOM_HASH_SEED, file, (size_t)((tokens + 7) / 8)) != hashed)
-        return atom_fail(ATOM_E_FORMAT, "%s: damaged (its checksum is wrong); copy it again", name);
+        return atom_fail(ATOM_E_FORMAT, "%s is damaged (its checksum is wrong); copy it again",
+                         name);
     *bits = file;
     *hash = hashed;
     return ATOM_OK;

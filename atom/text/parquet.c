@@ -72,12 +72,12 @@ atom_status text_parquet_check(const char *path, uint64_t bytes)
         return atom_fail_lfs(path);
     if (memcmp(head, "PAR", 3) != 0)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: named .parquet, but it is not Parquet (it does not start with PAR1); "
+                         "%s is named .parquet but is not Parquet (it does not start with PAR1); "
                          "rename it, or copy it again",
                          path);
     if (bytes < 12 || memcmp(head, tail, sizeof tail) != 0)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: it is cut off (Parquet ends with PAR1); copy or download it again",
+                         "%s is incomplete (it does not end with PAR1); copy or download it again",
                          path);
     return ATOM_OK;
 }
@@ -95,8 +95,8 @@ static atom_status fail_missing(const text_parquet *p, const char *what)
 {
     return atom_fail(
         ATOM_E_UNSUPPORTED,
-        "%s: atom reads Parquet by Python's pyarrow, but %s: %s; install it: python3 -m "
-        "venv ~/pyarrow && ~/pyarrow/bin/pip install pyarrow && export "
+        "%s: atom reads Parquet with Python's pyarrow, but %s: %s; install it: python3 -m venv "
+        "~/pyarrow && ~/pyarrow/bin/pip install pyarrow && export "
         "ATOM_PYTHON=~/pyarrow/bin/python3 (or convert the file to .jsonl)",
         p->name, p->python, what);
 }
@@ -260,9 +260,7 @@ static atom_status take_line(text_parquet *p, char *line, size_t bytes)
     if (!got)
         ATOM_TRY(end(p));
     if (n == 0 || line[n - 1] != '\n')
-        return atom_fail(ATOM_E_RUNTIME,
-                         "%s: %s does not answer as atom's program for Python would; name a Python "
-                         "in ATOM_PYTHON",
+        return atom_fail(ATOM_E_RUNTIME, "%s: %s is not a usable Python; name one in ATOM_PYTHON",
                          p->name, p->python);
     line[n - 1] = 0;
     return ATOM_OK;

@@ -223,7 +223,8 @@ static atom_status parse_spec(const char *spec, uint32_t *n)
     }
     if (!atom_path_exists(spec) && !strchr(spec, '/') && !strstr(spec, ".json"))
         return atom_fail(ATOM_E_USAGE,
-                         "tokenizer '%s': it is bytes, bpe:N, or the path of a tokenizer.json",
+                         "tokenizer '%s' is unknown; use bytes, bpe:N, or the path of a "
+                         "tokenizer.json",
                          spec);
     if (!atom_path_exists(spec))
         return atom_fail(ATOM_E_FORMAT, "%s: no such file", spec);
@@ -234,9 +235,9 @@ static atom_status parse_spec(const char *spec, uint32_t *n)
     if (strlen(spec) > 6 && strcmp(spec + strlen(spec) - 6, ".model") == 0)
         return atom_fail(
             ATOM_E_UNSUPPORTED,
-            "%s is a file of SentencePiece or tiktoken; atom reads tokenizer.json, which "
-            "this writes beside it: python3 -c \"from transformers import AutoTokenizer "
-            "as T; T.from_pretrained('DIR').save_pretrained('DIR')\"",
+            "%s is a file of SentencePiece or tiktoken, but atom reads tokenizer.json; this "
+            "command writes one: python3 -c \"from transformers import AutoTokenizer as T; "
+            "T.from_pretrained('DIR').save_pretrained('DIR')\"",
             spec);
     *n = 1;
     return ATOM_OK;
@@ -312,8 +313,8 @@ static atom_status encode_chat(work_item *item, const text_document *d)
         if (all && d->messages[i].silent)
             return text_fail_line(
                 d->name, d->line,
-                "its message %zu (counted from 0) has weight 0, and with --loss all "
-                "everything is learnt; leave out one of them",
+                "its message %zu (counted from 0) has weight 0, but with --loss all everything "
+                "is learned; leave out one of them",
                 i);
     }
     const text_conversation chat = {d->messages, d->messages_n, d->tools, d->documents,
@@ -549,14 +550,14 @@ static atom_status check_options(const text_prepare_options *o)
     if (o->inputs_n == 0)
         return atom_fail(ATOM_E_USAGE, "no input; give .txt, .jsonl, .json or .csv files");
     if (!(o->val_fraction >= 0 && o->val_fraction <= 0.5))
-        return atom_fail(ATOM_E_USAGE, "val_fraction must be between 0 and 0.5, not %g",
+        return atom_fail(ATOM_E_USAGE, "val_fraction is %g, but must be between 0 and 0.5",
                          o->val_fraction);
     atom_status st = parse_spec(o->tokenizer, &n);
     if (st == ATOM_OK)
         st = text_input_open(o->inputs, o->inputs_n, 0, &in);
     if (st == ATOM_OK && o->format != TEXT_FORMAT_AUTO && !text_input_has_records(in))
-        st = atom_fail(ATOM_E_USAGE, "format would have no effect: it says what records hold, and "
-                                     "a .txt has none; leave it out");
+        st = atom_fail(ATOM_E_USAGE, "format would have no effect, because it says what records "
+                                     "contain and a .txt has none; leave it out");
     text_input_close(&in);
     return st;
 }
@@ -585,8 +586,8 @@ atom_status text_prepare(const text_prepare_options *options, text_prepare_repor
     const char *of_chats = options->template.variables ? "template_vars" : options->of_chats;
     if (of_chats && p->report.chats == 0)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
-                                 "%s: there are no chats in the input, and texts have no template "
-                                 "and are learnt whole; leave it out",
+                                 "%s would have no effect: there are no chats in the input, and "
+                                 "texts have no template and are learned completely; leave it out",
                                  of_chats));
     ATOM_TRY_CLEAN(split_val(p));
     ATOM_TRY_CLEAN(save_all(p));

@@ -61,7 +61,7 @@ static atom_status close_array(const text_records_place *at, const char *data, s
 {
     for (size_t i = 0; i < bytes; i++)
         if (!is_blank(data[i]))
-            return text_fail_line(at->name, record, "the file goes on behind its JSON array");
+            return text_fail_line(at->name, record, "the file goes on after its JSON array");
     return ATOM_OK;
 }
 
@@ -78,9 +78,8 @@ atom_status text_array_lines(const text_records_place *at, char *data, size_t by
         if (empty && (comma || (closed && record > 1)))
             return text_fail_line(
                 at->name, comma ? record : record - 1,
-                comma ? "there is nothing before its comma; take the comma away"
-                      : "behind it stand a comma and the array's end; take the comma "
-                        "away");
+                comma ? "there is nothing before its comma; remove the comma"
+                      : "after it there is a comma before the end of the array; remove the comma");
         if (closed) {
             data[i] = ' ';
             return close_array(at, data + i + 1, bytes - i - 1, record);
@@ -93,7 +92,6 @@ atom_status text_array_lines(const text_records_place *at, char *data, size_t by
             data[i] = ' ';
     }
     return at->last ? text_fail_line(at->name, record,
-                                     "the JSON array has no end: the file is cut "
-                                     "off")
+                                     "the JSON array has no end; the file is incomplete")
                     : ATOM_OK;
 }

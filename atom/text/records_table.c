@@ -164,7 +164,9 @@ static void take_row(int c, void *ctx)
     if (r->fields == r->t->n)
         put(r, "}\n", 2);
     else
-        r->st = text_fail_line(r->at->name, r->record, "it has %zu field%s, and the header %zu",
+        r->st = text_fail_line(r->at->name, r->record,
+                               "it has %zu field%s, but the header has "
+                               "%zu",
                                r->fields, r->fields == 1 ? "" : "s", r->t->n);
     r->fields = 0;
     r->record++;
@@ -191,8 +193,8 @@ static atom_status parse(reading *r, struct csv_parser *p, const char *data, siz
     if (csv_error(p) == CSV_ENOMEM)
         return atom_fail_memory("a row of CSV", bytes);
     return text_fail_line(r->at->name, r->record,
-                          "a quote is in the wrong place, or not closed; a field with quotes in it "
-                          "stands in quotes, and has its own ones twice");
+                          "a quote is in the wrong place or not closed; a field that contains "
+                          "quotes must itself be in quotes, with its own quotes doubled");
 }
 
 atom_status text_table_lines(text_table *t, const text_records_place *at, const char *data,

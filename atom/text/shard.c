@@ -57,22 +57,23 @@ atom_status text_shard_parse(const void *head, uint64_t file_bytes, const char *
                          name, (unsigned long long)file_bytes);
     if (magic != TEXT_SHARD_MAGIC_U16 && magic != TEXT_SHARD_MAGIC_U32)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: not a token shard in llm.c's format (it starts with %u, not %d or "
-                         "%d); make one with 'atom data prepare'",
+                         "%s is not a token shard in llm.c's format (it starts with %u, not %d "
+                         "or %d); make one with 'atom data prepare'",
                          name, magic, TEXT_SHARD_MAGIC_U16, TEXT_SHARD_MAGIC_U32);
     bool wide = magic == TEXT_SHARD_MAGIC_U32;
     uint32_t want = wide ? TEXT_SHARD_VERSION_U32 : TEXT_SHARD_VERSION_U16;
     if (version != want)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: shard version %u; atom reads version %u; make the data again", name,
-                         version, want);
+                         "%s is a shard of version %u, but atom reads version %u; make the data "
+                         "again",
+                         name, version, want);
     uint32_t token_bytes = wide ? 4 : 2;
     uint64_t need = TEXT_SHARD_HEADER_BYTES + tokens * token_bytes;
     if (file_bytes != need)
         return atom_fail(
             ATOM_E_FORMAT,
-            "%s: %s: %llu bytes, but a header that says %llu tokens (%llu bytes); copy "
-            "the file again or run 'atom data prepare'",
+            "%s: %s: it has %llu bytes, but its header says %llu tokens (%llu bytes); copy the "
+            "file again or run 'atom data prepare'",
             name, file_bytes < need ? "truncated" : "too long", (unsigned long long)file_bytes,
             (unsigned long long)tokens, (unsigned long long)need);
     *out = (text_shard_info){
@@ -90,8 +91,8 @@ atom_status text_shard_parse_raw(uint64_t file_bytes, const char *name, text_sha
 {
     if (file_bytes % sizeof(uint16_t))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: %llu bytes, an odd number; without llm.c's header it would be in "
-                         "nanoGPT's format, 2 bytes per token; copy the file again",
+                         "%s has %llu bytes, an odd number; without llm.c's header it would be "
+                         "in nanoGPT's format, with 2 bytes per token; copy the file again",
                          name, (unsigned long long)file_bytes);
     *out =
         (text_shard_info){.tokens = file_bytes / sizeof(uint16_t), .token_bytes = sizeof(uint16_t)};

@@ -77,8 +77,8 @@ atom_status text_special_take(const text_specials *s, uint32_t id, const char *t
     if (manner & (TEXT_ALONE | TEXT_CHANGED))
         return atom_fail(
             ATOM_E_FORMAT,
-            "the special token %.*s has \"%s\" in tokenizer.json, and atom cannot tell "
-            "where the model would see it in a text; set that to false there",
+            "the special token %.*s has \"%s\" in tokenizer.json, so atom cannot tell where in a "
+            "text the model would see it; set that to false there",
             (int)(*to - *from), text + *from, manner & TEXT_ALONE ? "single_word" : "normalized");
     text_widen(text, bytes, floor, manner & TEXT_TAKES_LEFT, manner & TEXT_TAKES_RIGHT, from, to);
     return ATOM_OK;

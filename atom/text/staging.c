@@ -74,7 +74,7 @@ static atom_status refuse(const text_staging *s, const char *name)
 {
     return atom_fail(
         ATOM_E_USAGE,
-        "%s already holds a data set (%s); give another output directory, or --force to "
+        "%s already contains a data set (%s); give another output directory, or --force to "
         "replace it",
         s->dir, name);
 }

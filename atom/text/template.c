@@ -67,8 +67,8 @@ static atom_status compile(const char *source, const char *where, text_jinja **o
         return st;
     char *why = atom_strdup(atom_fail_message());
     st = why ? atom_fail(st,
-                         "%s; atom cannot run this chat template: name another one with "
-                         "--template, or mend it",
+                         "%s; atom cannot run this chat template; name another one with "
+                         "--template, or correct it",
                          why)
              : atom_fail_memory("a message", 0);
     atom_free(why);
@@ -115,7 +115,7 @@ static atom_status choose(text_template *t, const char *dir, const text_template
     if (text_builtin_changed(&r->words))
         return atom_fail(
             ATOM_E_USAGE,
-            "prefixes, suffixes and ends change a template that atom has by name: name "
+            "options for prefixes, suffixes and ends change one of atom's own templates; name "
             "one with --template (chatml, llama3, mistral, plain)");
     return choose_own(t, dir, r->jinja);
 }

@@ -49,7 +49,7 @@ static atom_status read_json(const char *dir, const char *name, json_t **root, c
     if (atom_json_starved(&error))
         return atom_fail_memory(name, (size_t)bytes);
     return atom_fail(ATOM_E_FORMAT,
-                     "%s: not JSON (line %d: %s); copy the model again, or choose a --template",
+                     "%s is not JSON (line %d: %s); copy the model again, or choose a --template",
                      *path, error.line, error.text);
 }
 

@@ -96,7 +96,7 @@ static atom_status measure(reading *r)
     {
         content = json_string_value(json_object_get(value, "content"));
         if (!content || !*content)
-            return wrong(r, "an entry of \"added_tokens\" has no content");
+            return wrong(r, "an entry of \"added_tokens\" has no \"content\"");
         ATOM_TRY(read_id(r, content, json_object_get(value, "id"), &id));
         r->source = r->source || !json_is_true(json_object_get(value, "special"));
         max = id > max ? id : max;
@@ -187,8 +187,7 @@ static atom_status read_ends(reading *r)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: there is no added token " TEXT_END_OF_TEXT
                          " (nor <|end_of_text|>, </s>, <eos>, " DEEPSEEK_END
-                         "), which atom puts between documents; "
-                         "add it",
+                         "), which atom puts between documents; add one of them",
                          r->name);
     if (t->start == TEXT_NO_ID)
         t->start = t->end;
@@ -360,7 +359,8 @@ static atom_status read_pieces(reading *r)
     for (uint32_t b = 0; b < 256 && !t->unigram; b++)
         if (t->byte_ids[b] == TEXT_NO_ID)
             return atom_fail(ATOM_E_UNSUPPORTED,
-                             "%s: no token for byte 0x%02x; train it with the full byte alphabet",
+                             "%s has no token for byte 0x%02x; train the tokenizer with the full "
+                             "byte alphabet",
                              r->name, b);
     return ATOM_OK;
 }

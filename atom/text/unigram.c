@@ -138,7 +138,7 @@ atom_status text_unigram_read(const json_t *model, const char *name, json_t **vo
     atom_status st = ATOM_OK;
     if (n == 0)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: \"model.vocab\" is missing or no list; is it a complete "
+                         "%s: \"model.vocab\" is missing or not a list; is it a complete "
                          "tokenizer.json?",
                          name);
     if (!json_is_integer(id) || json_integer_value(id) < 0 ||
@@ -146,7 +146,7 @@ atom_status text_unigram_read(const json_t *model, const char *name, json_t **vo
         return atom_fail(
             ATOM_E_UNSUPPORTED,
             "%s: \"model.unk_id\" is not a token of the vocabulary; atom needs one for "
-            "characters that no token has",
+            "characters that have no token",
             name);
     u = atom_alloc(1, sizeof *u);
     if (u)
@@ -245,7 +245,8 @@ atom_status text_unigram_encode(const text_unigram *u, text_unigram_scratch *s, 
     *n = 0;
     s->unknown = 0;
     if (bytes >= UINT32_MAX)
-        return atom_fail(ATOM_E_UNSUPPORTED, "a text of %zu bytes; split the document", bytes);
+        return atom_fail(ATOM_E_UNSUPPORTED, "a text of %zu bytes is too long; split the document",
+                         bytes);
     if (bytes >= s->n) {
         node *nodes = atom_realloc(s->nodes, bytes + 1, sizeof *nodes);
         if (!nodes)

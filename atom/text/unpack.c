@@ -92,13 +92,13 @@ static atom_status begin(text_unpack *u)
         u->kind = ZSTD;
     if (u->kind != GZIP && ends_with(u->path, ".gz"))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: named .gz, but it is not gzip (it does not start with 1f 8b); rename "
-                         "it or pack it again",
+                         "%s is named .gz but is not gzip (it does not start with 1f 8b); rename "
+                         "it, or compress it again",
                          u->path);
     if (u->kind != ZSTD && ends_with(u->path, ".zst"))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: named .zst, but it is not zstd (it does not start with 28 b5 2f fd); "
-                         "rename it or pack it again",
+                         "%s is named .zst but is not zstd (it does not start with 28 b5 2f fd); "
+                         "rename it, or compress it again",
                          u->path);
     if (u->kind == GZIP) {
         u->gzip_open = inflateInit2(&u->gzip, GZIP_WINDOW) == Z_OK;
@@ -216,8 +216,8 @@ static atom_status step_zstd(text_unpack *u, char *data, size_t want, size_t *go
             return atom_fail_memory("unpacking zstd", (uint64_t)1 << ZSTD_WINDOW_LOG);
         if (code == ZSTD_error_frameParameter_windowTooLarge)
             return atom_fail(ATOM_E_UNSUPPORTED,
-                             "%s: packed with a window above 128 MiB (zstd --long); unpack it, or "
-                             "pack it again without",
+                             "%s is compressed with a window above 128 MiB (zstd --long); unpack "
+                             "it, or compress it again without that",
                              u->path);
         return fail_damaged(u, ZSTD_getErrorName(left));
     }

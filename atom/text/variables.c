@@ -55,15 +55,16 @@ atom_status text_variables_check(const json_t *variables, const text_jinja *t, a
                              "leave it out",
                              name);
         if (!is_name(name))
-            return atom_fail(st, "the template's variable \"%.60s\": this is not a name", name);
+            return atom_fail(st, "the template's variable \"%.60s\": this is not a valid name",
+                             name);
         if (json_is_null(value))
             return atom_fail(st, "the template's variable \"%.60s\" is null; leave it out", name);
         if (list && !json_is_array(value))
             return atom_fail(st, "the template's variable \"%.60s\" is not a list", name);
         if (!text_jinja_mentions(t, name))
             return atom_fail(st,
-                             "the chat template has no variable \"%.60s\", so setting it changes "
-                             "nothing; leave it out, or look for its name in the template",
+                             "the chat template has no variable \"%.60s\", so setting it has no "
+                             "effect; leave it out, or look up the right name in the template",
                              name);
     }
     return ATOM_OK;

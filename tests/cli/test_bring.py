@@ -86,7 +86,7 @@ class Bring(tool.Case):
             self.fails(3, *self.prepare_args([{"messages": messages}], *own), says=["in.jsonl:1: ", words])
         chat = {"messages": [user("q"), says("a", weight=0), says("b")]}
         self.fails(3, *self.prepare_args([chat], *own, "--loss", "all"), says=["in.jsonl:1: ", "weight 0", "--loss all"])
-        self.fails(3, *self.prepare_args([dict(chat, weight=0.1)], *own), says="\"weight\" of the whole line")
+        self.fails(3, *self.prepare_args([dict(chat, weight=0.1)], *own), says="the whole line has a \"weight\"")
 
     def test_places(self):
         """A run's directory is no model, and ~ is no directory."""
@@ -171,7 +171,7 @@ class Bring(tool.Case):
         for text, word in (("{", "template_vars: "), ("[1]", "not an object"), ('{"thinking": 1}', "\"thinking\""),
                            ('{"add_generation_prompt": true}', "add_generation_prompt"), ('{"eos_token": "x"}', "eos_token"),
                            ('{"enable_thinking": null}', "is null"), ('{"tools": 3}', "\"tools\" is not a list"),
-                           ('{"a b": 3}', "not a name")):
+                           ('{"a b": 3}', "not a valid name")):
             self.fails(2, *self.prepare_args(chats, *own, "--template-vars", text), says=word)
         self.fails(3, *self.prepare_args([dict(chats[0], chat_template_kwargs={"think": 1})], *own),
                    says=["in.jsonl:1: ", "\"think\""])
@@ -199,7 +199,7 @@ class Bring(tool.Case):
         """They are text unless tokens are asked for; it is said, and written down."""
         self.write("a.txt", "one<|endoftext|>two<|endoftext|>\n")
         told = self.ok("data", "prepare", "-i", "a.txt", "-o", "data", "--val-fraction", 0)
-        self.assertIn("stand in the texts 2 times (the first is <|endoftext|>)", told.err)
+        self.assertIn("contain names of special tokens 2 times (the first is <|endoftext|>)", told.err)
         self.assertIn("--special-tokens ids", told.err)
         self.assertEqual(self.shown(), "{@one<|endoftext|>two<|endoftext|>\n}")
         self.assertEqual(json.loads(self.read("data", "dataset.json"))["special_tokens"], "bytes")

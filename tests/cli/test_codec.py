@@ -83,8 +83,8 @@ class Codec(TrainCase):
                            (["--compress-boundaries", "int9", "--at", "2"], "'int9' is not a codec"),
                            (["--compress-boundaries", "topk", "--at", "2"], "topk:SHARE"),
                            (["--compress-boundaries", "int8", "--at", "4"], "it has 4"),
-                           (["--compress-boundaries", "int8", "--at", "0"], "'0' is no list"),
-                           (["--compress-boundaries", "int8", "--at", "2,"], "'2,' is no list"),
+                           (["--compress-boundaries", "int8", "--at", "0"], "'0' is not a list"),
+                           (["--compress-boundaries", "int8", "--at", "2,"], "'2,' is not a list"),
                            (["--compress-boundaries", "int8", "--at", "3,2"], "2 follows 3")):
             self.fails(2, *self.args("run", *more), says=says)
 
@@ -186,7 +186,7 @@ class Bottleneck(Bottlenecks):
                            ("bottleneck:2x", "is not a bottleneck"), ("bottleneck:nan", "is not a bottleneck"),
                            ("bottle:2", "takes bottleneck:RATIO")):
             self.fails(2, *self.args("run", "--compress-boundaries", text, "--at", 2), says=says)
-        for at, says in ("4", "1 to 3 of them"), ("3,1", "ascending"), ("0", "is no list"):
+        for at, says in ("4", "after block 1 to 3"), ("3,1", "ascending"), ("0", "is not a list"):
             self.fails(2, *self.args("run", "--compress-boundaries", "bottleneck:4", "--at", at), says=says)
         self.fails(2, *self.args("run", "--compress-boundaries", "bottleneck:4"), says="needs at")
         self.train("plain", steps=1)
@@ -280,7 +280,7 @@ class Maxout(Bottlenecks):
             self.fails(2, *self.args("run", "--compress-boundaries", text, "--at", 2), says=(f"'{text}' is not a maxout", "width, 48"))
         self.fails(2, *self.args("run", "--compress-boundaries", "max:2", "--at", 2), says="maxout:K")
         self.fails(2, *self.args("run", "--compress-boundaries", "maxout:4"), says="needs at")
-        for at, says in ("4", "1 to 3 of them"), ("3,1", "ascending"), ("0", "is no list"):
+        for at, says in ("4", "after block 1 to 3"), ("3,1", "ascending"), ("0", "is not a list"):
             self.fails(2, *self.args("run", "--compress-boundaries", "maxout:4", "--at", at), says=says)
         self.train("narrow", *MAXOUT, steps=1)
         for more in ["maxout:2", "--at", "1,3"], ["bottleneck:4", "--at", "1,3"], ["none"], ["maxout:4", "--at", "1"]:

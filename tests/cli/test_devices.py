@@ -52,7 +52,7 @@ class Devices(TrainCase):
         self.on(1, "alone", steps=4)
         self.on(2, "planned", "--plan", "two.json", steps=4)
         self.same("alone", "planned")
-        self.fails(2, *self.args("x", *SEVERAL, "--plan", "two.json"), says="is a plan for 2 devices, devices is 1")
+        self.fails(2, *self.args("x", *SEVERAL, "--plan", "two.json"), says="is a plan for 2 devices, but devices is 1")
 
     def test_refusals(self):
         train = self.args("x", *SEVERAL, memory=None)

@@ -115,8 +115,8 @@ class Parquet(tool.Case):
         for promised in (29, 31, 10**15):
             self.fake_rows(promised=promised)
             self.refused(1, f"gave 30 of its {promised} rows")
-        for first, says in (("", "does not answer"), ("hello\n", "did not say how many rows"), ("-1\n", "how many"),
-                            ("9" * 40, "does not answer"), ("12", "does not answer")):
+        for first, says in (("", "is not a usable Python"), ("hello\n", "did not say how many rows"), ("-1\n", "how many"),
+                            ("9" * 40, "is not a usable Python"), ("12", "is not a usable Python")):
             self.write("rows", first)
             self.fake(f"cat {self.path('rows')}")
             self.refused(1, says)
@@ -134,11 +134,11 @@ class Parquet(tool.Case):
     def test_line_without_end(self):
         """As long as a line of JSONL may be, and no longer."""
         self.fake(f"echo $$ > {self.path('pid')}; echo 1; exec tr '\\0' x < /dev/zero")
-        self.refused(3, "row:1: more than 1024 MiB", "a line's end")
+        self.refused(3, "row:1: there are more than 1024 MiB", "a line's end")
         self.assertTrue(self.gone(int(self.read("pid"))))
 
     def test_no_process_remains(self):
-        """atom is ended while Python does not answer: it ends, too, though atom tells it nothing."""
+        """atom is ended while Python is not a usable Python: it ends, too, though atom tells it nothing."""
         self.fake_pyarrow("import os, time\n"
                           "def ParquetFile(*args, **more):\n"
                           "    with open('pid.part', 'w') as f: f.write(str(os.getpid()))\n"
@@ -160,9 +160,9 @@ class Parquet(tool.Case):
         """Said without any Python."""
         pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 12345\n"
         os.mkdir(self.path("d.parquet"))
-        for name, content, code, says in (("a.parquet", "", 3, "not Parquet"), ("a.parquet", "PAR", 3, "cut off"),
-                                          ("a.parquet", "PAR1", 3, "cut off"),
-                                          ("a.parquet", STUB[:-2], 3, "cut off"), ("a.parquet", "x" * 99, 3, "not Parquet"),
+        for name, content, code, says in (("a.parquet", "", 3, "not Parquet"), ("a.parquet", "PAR", 3, "incomplete"),
+                                          ("a.parquet", "PAR1", 3, "incomplete"),
+                                          ("a.parquet", STUB[:-2], 3, "incomplete"), ("a.parquet", "x" * 99, 3, "not Parquet"),
                                           ("a.parquet", pointer, 3, "LFS"), ("a.parquet.gz", STUB, 2, "unpack it"),
                                           ("d.parquet", None, 2, "is a directory"), ("b.parquet", None, 3, "no such file")):
             if content is not None:

@@ -115,7 +115,7 @@ class PoolFirst(test_pool_train.Members):
         for command in ("create", "join"):
             text = " ".join(self.ok("pool", command, "--help").out.split())
             self.assertIn("pool create listens at *:4400", text)
-            self.assertIn("pool join only dials", text)
+            self.assertIn("pool join only opens connections itself", text)
 
     def test_a_ticket_that_was_made_void(self):
         process, ticket = self.create("a")

@@ -80,7 +80,7 @@ class OneRunOneDirectory(TrainCase):
         self.train("run", steps=2)
         args = self.args("run", "--overwrite", steps=1, memory=None)
         args[args.index(self.config)] = self.path("run", "checkpoint-2")
-        self.refused(*args, says=["lies in output_dir", "--overwrite"])
+        self.refused(*args, says=["is in output_dir", "--overwrite"])
         self.refused(*self.args("run", "--overwrite", "--trace", self.path("missing", "x.json"), steps=1), says=["missing"])
         self.assertEqual(self.steps_in("run"), [2])
         self.train("run", "--overwrite", steps=1)

@@ -486,7 +486,7 @@ class Unhappy(TrainCase):
     def test_a_batch_that_no_memory_holds(self):
         wide = self.write("wide.json", json.dumps(dict(CONFIG, vocab_size=50257, n_positions=2048)))
         self.fails(4, "profile", "--model", wide, "--micro-batch-size", 65536, "--sequence-len", 512, "-o", "p.json",
-                   says=("65536 x 512 tokens", "take a smaller micro_batch_size"))
+                   says=("65536 x 512 tokens", "use a smaller micro_batch_size"))
 
     def test_second_run_on_an_output_dir(self):
         self.train("run")

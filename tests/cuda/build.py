@@ -75,7 +75,7 @@ def main():
     print("loaded:", said.stdout.strip())
     good = said.returncode == 0 or (said.returncode == 3 and any(
         why in said.stdout for why in ("no NVIDIA driver", "no card", "newer driver", "compute capability", "CUDA is not used: ")))
-    bad = any(why in said.stdout for why in ("not the module", "cannot open", "undefined symbol", "no libatom_cuda"))
+    bad = any(why in said.stdout for why in ("is from another build", "cannot open", "undefined symbol", "no libatom_cuda"))
     if not good or bad:
         print("cuda.build: the module does not load")
         return 1

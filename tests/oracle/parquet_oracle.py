@@ -204,7 +204,7 @@ def refusals(atom):
             ({"text": [b"a"] * 6 + [b"\xff"]}, [", row:7: column \"text\" is not UTF-8"]),
             ({"text": pa.array([b"a"] * 6 + [b"\xff"]).view(pa.string())}, [", row:7: column \"text\" is not UTF-8"]),
             ({"text": ["a"], "tools": pa.array([[[("a", 1)]]], pa.list_(pairs))}, [": column \"tools\" holds maps"]),
-            ({"text": list("abcdef") + [None]}, [", row:7: no string \"text\""]),
+            ({"text": list("abcdef") + [None]}, [", row:7: there is no string \"text\""]),
             ({"story": ["a"], "t\n": ["b"]}, [": it has none of the columns", "\"story\", \"t\\n\""]),
             ({}, [": it has none of the columns"])):
         for size in (1, 3, 100):

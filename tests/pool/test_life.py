@@ -64,7 +64,7 @@ class Life(PoolCase):
         done = a.ask(do="reset")
         self.assertTrue(done["ok"], done)
         self.assertNotIn("ticket", done)
-        self.assertIn("goes on from version", done["note"])
+        self.assertIn("continues from version", done["note"])
         self.until(lambda: a.status()["lineage"] != before, "a's new lineage", a)
         self.until(lambda: all(h.status()["lineage"] == a.status()["lineage"] for h in (b, c)), "all in the new lineage", a, b, c)
         self.roster(a, 3)

@@ -321,7 +321,7 @@ static void refused_by_name(void **state)
          "rope_type: 'ntk'"},
         {LLAMA("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2,"
                "\"original_max_position_embeddings\":16}"),
-         ATOM_E_UNSUPPORTED, "'dynamic' from 16 tokens on"},
+         ATOM_E_UNSUPPORTED, "'dynamic' depends on the length of the text from 16 tokens on"},
         {LLAMA("\"rope_scaling\":{\"type\":\"yarn\"}"), ATOM_E_FORMAT, "has no factor"},
         {LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":0.5}"), ATOM_E_FORMAT,
          "must be at least 1"},

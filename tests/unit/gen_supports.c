@@ -40,7 +40,7 @@ static void test_lacks(void **state)
     assert_int_equal(graph_model_build(&r.config, ATOM_F32, r.B, r.T, &gpt2), ATOM_OK);
     check(g, all, NULL);
     check(g, (table = all, table.backend = "cuda", table.bwd[ATOM_OP_rope] = NULL, table),
-          "op rope is not on cuda yet");
+          "op rope is not available on cuda yet");
     check(g, (table = all, table.fwd[ATOM_OP_swiglu] = NULL, table), "op swiglu");
     check(g, (table = all, table.can = KRN_CAN_NO_PLACES, table), "attention with fewer key heads");
     check(g, (table = all, table.can = KRN_CAN_GROUPED, table), "embed without positions");

@@ -384,7 +384,7 @@ static void test_refuses(void **state)
     set_questions(&w, "what", "eleven byte", "no", 0);
     r = good;
     r.sequence = 11; /* and the space in front */
-    refuse(r, ATOM_E_FORMAT, ".jsonl:2: answer 0 (from 0) alone has 12 tokens");
+    refuse(r, ATOM_E_FORMAT, ".jsonl:2: answer 0 (counted from 0) alone has 12 tokens");
     r.sequence = 12;
     heard h = {.n = 0};
     r.answered = listen;

@@ -93,7 +93,7 @@ static void test_mistakes(void **state)
     refused("pools:\n  - dir: a\npools:\n  - dir: b\n", "'pools' was already set");
     refused("pools:\n  - dir: a\n  - dir: a\n", "p.yml:3: a is also the directory of the pool in "
                                                 "line 2");
-    refused("pools:\n  - dir: a/x\n  - dir: b/x\n", "the pool in line 2 is called 'x', too");
+    refused("pools:\n  - dir: a/x\n  - dir: b/x\n", "the pool in line 2 is also called 'x'");
     refused("pools:\n  - dir: a\n    name: a b\n", "cannot be the name of a pool");
     refused("pools:\n  - dir: a\n    hours: late\n", "p.yml:2: hours 'late'");
     refused("hours: 25:00-26:00\npools:\n  - dir: a\n", "hours '25:00-26:00'");

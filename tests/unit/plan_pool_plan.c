@@ -96,7 +96,8 @@ static void memory_of_the_pool_counts(void **state)
     (void)state;
     asked a = ask_with(FRIENDS, (uint64_t)64 << 30);
     assert_false(a.p->way[PLACE_GRADIENTS].possible);
-    assert_non_null(strstr(a.p->way[PLACE_GRADIENTS].why, "the pool alone takes"));
+    assert_non_null(
+        strstr(a.p->way[PLACE_GRADIENTS].why, "the pool alone, without training, takes"));
     assert_true(a.p->way[PLACE_PARAMETERS].possible);
     assert_int_equal(a.p->recommended, PLACE_PARAMETERS);
     leave(&a);

@@ -130,7 +130,7 @@ static void heat(void **state)
     put("sys/class/hwmon/hwmon1/temp1_input", "60000");
     put("sys/class/hwmon/hwmon1/temp3_input", "81500");
     assert_false(allow(l));
-    assert_string_equal(why, "cooling down: 82 degrees, the limit is 80");
+    assert_string_equal(why, "cooling down: it has 82 degrees, the limit is 80");
     put("sys/class/hwmon/hwmon1/temp3_input", "77000");
     assert_false(allow(l)); /* not yet */
     put("sys/class/hwmon/hwmon1/temp3_input", "74000");

@@ -76,7 +76,7 @@ static void shapes(void **state)
          "user:|assistant:", TEXT_FORMAT_AUTO},
         /* and what is wrong */
         {"{\"instruction\": \"i\", \"output\": \"o\", \"text\": \"t\"}",
-         "f:7: it has both \"text\" and \"instruction\"", TEXT_FORMAT_AUTO},
+         "f:7: the line has both \"text\" and \"instruction\"", TEXT_FORMAT_AUTO},
         {"{\"messages\": 3}", "f:7: its messages are not", TEXT_FORMAT_AUTO},
         {"{\"text\": \"x\"}", "f:7: it has no list", TEXT_FORMAT_MESSAGES},
         {"{\"messages\": []}", "f:7: the assistant says nothing", TEXT_FORMAT_AUTO},
@@ -100,11 +100,13 @@ static void shapes(void **state)
         {"{\"instruction\": \"i\", \"history\": [[1]], \"output\": \"o\"}", "f:7: history[0]",
          TEXT_FORMAT_AUTO},
         {"{\"instruction\": 3}", "f:7: the \"instruction\" is not a string", TEXT_FORMAT_AUTO},
-        {"{}", "f:7: no string \"text\"; it has no keys; it must be", TEXT_FORMAT_AUTO},
+        {"{}", "f:7: there is no string \"text\"; it has no keys; a line must be",
+         TEXT_FORMAT_AUTO},
         {"{\"Text\": \"a\", \"b\": 1}",
-         "f:7: no string \"text\"; its keys are \"Text\", \"b\"; it must be", TEXT_FORMAT_AUTO},
+         "f:7: there is no string \"text\"; its keys are \"Text\", \"b\"; a line must be",
+         TEXT_FORMAT_AUTO},
         {"{\"chosen\": \"a\", \"rejected\": \"b\"}", "f:7: \"chosen\"", TEXT_FORMAT_AUTO},
-        {"[1]", "f:7: no string \"text\"", TEXT_FORMAT_AUTO},
+        {"[1]", "f:7: there is no string \"text\"", TEXT_FORMAT_AUTO},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = read_line(cases[i].line, cases[i].format);
@@ -130,7 +132,7 @@ static void masks_are_checked(void **state)
     assert_memory_equal(back, bits, 3);
     atom_free(back);
     assert_int_equal(text_mask_read(path, 18, &back, &hash), ATOM_E_FORMAT);
-    assert_non_null(strstr(atom_fail_message(), "17 tokens beside a shard of 18"));
+    assert_non_null(strstr(atom_fail_message(), "17 tokens, but its shard has 18"));
     must(atom_file_read(path, 1000, &file, &bytes));
     assert_int_equal(bytes, TEXT_MASK_HEADER_BYTES + 3);
     for (uint64_t i = 0; i < bytes; i++) { /* every byte matters */

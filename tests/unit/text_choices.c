@@ -84,7 +84,8 @@ static void shapes(void **state)
 #define NO_KEY "f:7: there is no string \"answerKey\" that says which answer is right"
 #define NO_NAMES "f:7: \"choices.label\" is not a list of as many names as there are answers"
 #define NO_SHAPE                                                                                   \
-    "f:7: no question: a line has \"endings\" (HellaSwag), \"choices\", or \"sol1\" and \"sol2\" " \
+    "f:7: this is not a question: a line needs \"endings\" (HellaSwag), \"choices\", or \"sol1\" " \
+    "and \"sol2\" "                                                                                \
     "(PIQA)"
 
 static void wrong_lines(void **state)
@@ -97,37 +98,37 @@ static void wrong_lines(void **state)
         {"{\"ctx\": \"c\", \"endings\": \"ab\", \"label\": 0}",
          "f:7: \"endings\" is not a list of strings"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\"], \"label\": 0}",
-         "f:7: \"endings\" has 1 answers; there may be 2 to 26"},
+         "f:7: \"endings\" has 1 answers; there must be 2 to 26"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", 4], \"label\": 0}",
-         "f:7: answer 1 (from 0) is not a string"},
+         "f:7: answer 1 (counted from 0) is not a string"},
         {"{\"ctx\": \"c\", \"endings\": [\"\", \"b\"], \"label\": 0}",
-         "f:7: answer 0 (from 0) is empty, which has no score"},
+         "f:7: answer 0 (counted from 0) is empty, so it has no score"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"]}",
          "f:7: there is no \"label\" that says which answer is right"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": \"\"}",
-         "f:7: \"label\" is not the number of an answer, from 0"},
+         "f:7: \"label\" is not the number of an answer, counted from 0"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": \"A\"}",
-         "f:7: \"label\" is not the number of an answer, from 0"},
+         "f:7: \"label\" is not the number of an answer, counted from 0"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": \"2\"}",
-         "f:7: \"label\" is \"2\"; there are 2 answers, which count from 0"},
+         "f:7: \"label\" is \"2\", but there are 2 answers, counted from 0"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": \"-1\"}",
-         "f:7: \"label\" is not the number of an answer, from 0"},
+         "f:7: \"label\" is not the number of an answer, counted from 0"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": \"4294967296\"}",
-         "f:7: \"label\" is not the number of an answer, from 0"},
+         "f:7: \"label\" is not the number of an answer, counted from 0"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": -1}",
-         "f:7: \"label\" is -1; it counts the 2 answers from 0"},
+         "f:7: \"label\" is -1, but the 2 answers are counted from 0"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": 2}",
-         "f:7: \"label\" is 2; it counts the 2 answers from 0"},
+         "f:7: \"label\" is 2, but the 2 answers are counted from 0"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": 0.5}",
-         "f:7: \"label\" is 0.5; it counts the 2 answers from 0"},
+         "f:7: \"label\" is 0.5, but the 2 answers are counted from 0"},
         {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": true}",
-         "f:7: \"label\" is not the number of an answer, from 0"},
+         "f:7: \"label\" is not the number of an answer, counted from 0"},
         {GENERAL("\"C\""),
-         "f:7: \"answer\" is \"C\"; there are 2 answers, which count from 0 or \"A\""},
-        {GENERAL("\"a\""),
-         "f:7: \"answer\" is not the number of an answer, from 0, nor its letter, from \"A\""},
-        {GENERAL("null"),
-         "f:7: \"answer\" is not the number of an answer, from 0, nor its letter, from \"A\""},
+         "f:7: \"answer\" is \"C\", but there are 2 answers, counted from 0 or \"A\""},
+        {GENERAL("\"a\""), "f:7: \"answer\" is not the number of an answer, counted from 0, nor "
+                           "its letter, from \"A\""},
+        {GENERAL("null"), "f:7: \"answer\" is not the number of an answer, counted from 0, nor its "
+                          "letter, from \"A\""},
         {"{\"question\": \"q\", \"choices\": [\"a\", \"b\"]}",
          "f:7: there is no \"answer\" that says which answer is right"},
         {"{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "f:7: there is no \"question\""},
@@ -164,7 +165,7 @@ static void limits(void **state)
         if (n == TEXT_CHOICES_MAX)
             assert_non_null(strstr(got, "|24|*25"));
         else
-            assert_string_equal(got, "f:7: \"choices\" has 27 answers; there may be 2 to 26");
+            assert_string_equal(got, "f:7: \"choices\" has 27 answers; there must be 2 to 26");
     }
 }
 

@@ -89,7 +89,8 @@ static void blocks_of_any_size(void **state)
     assert_string_equal(read_all(f.path, 1, 1000), "");
     fake_close(&f);
     fake_open(&f, "printf '2\\n{\"text\": \"a\"}\\n{\"text\": 3}\\n'");
-    assert_non_null(strstr(read_all(f.path, 1, 1000), "a.parquet, row:2: no string \"text\""));
+    assert_non_null(
+        strstr(read_all(f.path, 1, 1000), "a.parquet, row:2: there is no string \"text\""));
     fake_close(&f);
 }
 
@@ -181,11 +182,11 @@ static void heads_and_tails(void **state)
     check(hollow, sizeof hollow - 1, NULL);
     check("PARE----PARE", 12, NULL); /* encrypted: pyarrow says so */
     for (size_t n = 4; n < sizeof hollow - 1; n++)
-        check(hollow, n, "it is cut off");
-    check("PAR1PAR1PAR", 11, "it is cut off");
-    check("PAR1", 3, "it is cut off");
-    check("", 0, "it is not Parquet");
-    check("{\"text\": \"a\"}\n", 14, "it is not Parquet");
+        check(hollow, n, "is incomplete");
+    check("PAR1PAR1PAR", 11, "is incomplete");
+    check("PAR1", 3, "is incomplete");
+    check("", 0, "is not Parquet");
+    check("{\"text\": \"a\"}\n", 14, "is not Parquet");
     check("version https://git-lfs.github.com/spec/v1\n", 43, "LFS");
 }
 

@@ -78,19 +78,21 @@ static void arrays(void **state)
     EXPECT("a.json", "[]", "");
     EXPECT("a.json", " [ ] ", "");
     EXPECT("a.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", "a|b|"); /* lines under that name */
-    EXPECT("a.json", "[{\"text\": \"a\"}, {\"text\": 3}]", "a.json, element:2: no string \"text\"");
+    EXPECT("a.json", "[{\"text\": \"a\"}, {\"text\": 3}]",
+           "a.json, element:2: there is no string \"text\"");
     EXPECT("a.json", "[{\"text\": \"a\"},, 3]",
-           "a.json, element:2: there is nothing before its comma; take the comma away");
+           "a.json, element:2: there is nothing before its comma; remove the comma");
     EXPECT("a.json", "[{\"text\": \"a\"},]",
-           "a.json, element:1: behind it stand a comma and the array's end; take the comma away");
+           "a.json, element:1: after it there is a comma before the end of the array; remove the "
+           "comma");
     EXPECT("a.json", "[{\"text\": \"a\"},", "a.json, element:2: the JSON array has no end");
     EXPECT("a.json", "[{\"text\": \"a\"}", "a.json, element:1: the JSON array has no end");
-    EXPECT("a.json", "[{\"text\": \"a\"}] x", "a.json, element:1: the file goes on behind");
+    EXPECT("a.json", "[{\"text\": \"a\"}] x", "a.json, element:1: the file goes on after");
     EXPECT("a.json", "[{\"text\": \"a\"}][{\"text\": \"b\"}, 3]",
            "a.json, element:1: the file goes on");
     EXPECT("a.json", "[{\"text\": \"a\"} {\"text\": \"b\"}]", "a.json, element:1:");
     EXPECT("a.json", "[{\"text\": \"a\xff\"}]",
-           "a.json, element:1: here or further on it is not UTF-8: byte 12");
+           "a.json, element:1: here or later it is not UTF-8: byte 12");
 }
 
 static void tables(void **state)
@@ -102,13 +104,13 @@ static void tables(void **state)
            "user:add\n1\n2;assistant:3;|user:say;assistant:\xc3\xa4\\;|");
     EXPECT("a.csv", "text\n", "");
     EXPECT("a.csv", "\n\r\n\ntext\n\na\n", "a|");
-    EXPECT("a.csv", "text,id\na,1\nb\n", "a.csv, row:2: it has 1 field, and the header 2");
+    EXPECT("a.csv", "text,id\na,1\nb\n", "a.csv, row:2: it has 1 field, but the header has 2");
     EXPECT("a.csv", "text,id\na,1\nb,2,3\n", "a.csv, row:2: it has 3 fields");
     EXPECT("a.csv", "text\na\n\"b\n", "a.csv, row:2: a quote is in the wrong place");
     EXPECT("a.csv", "text\na\"b\"\n", "a.csv, row:1: a quote is in the wrong place");
-    EXPECT("a.csv", "story\na\n", "a.csv, row:1: no string \"text\"");
+    EXPECT("a.csv", "story\na\n", "a.csv, row:1: there is no string \"text\"");
     EXPECT("a.csv", "story,title\na,b\n",
-           "a.csv, row:1: no string \"text\"; its keys are \"story\", \"title\"");
+           "a.csv, row:1: there is no string \"text\"; its keys are \"story\", \"title\"");
     EXPECT("a.csv", "text,id,text\na,1,b\n",
            "a.csv: two columns of the header are called \"text\"; rename one of them");
     EXPECT("a.csv", "text,,\n", "a.csv: two columns of the header have no name; name them");
@@ -117,7 +119,7 @@ static void tables(void **state)
            "columns");
     EXPECT("a.csv", "text\tid\na\t1\n", "a.csv: the header is one column, \"text\tid\"; write");
     EXPECT("a.csv", "text\na;1\n", "a;1|");
-    EXPECT("a.csv", "text\n\xff\n", "a.csv, row:1: here or further on it is not UTF-8: byte 5");
+    EXPECT("a.csv", "text\n\xff\n", "a.csv, row:1: here or later it is not UTF-8: byte 5");
 }
 
 static void survives_want_of_memory(void **state)

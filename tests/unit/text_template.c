@@ -113,8 +113,8 @@ static void takers(void **state)
                    "more<|im_end|><|im_start|>assistant\n«no<|im_end|>»\n"},
         {"normalized", NULL},
         {"single_word",
-         "the special token <|im_start|> has \"single_word\" in tokenizer.json, and "
-         "atom cannot tell where the model would see it in a text; set that to false "
+         "the special token <|im_start|> has \"single_word\" in tokenizer.json, so "
+         "atom cannot tell where in a text the model would see it; set that to false "
          "there"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -295,7 +295,7 @@ static void bad_configs(void **state)
         {"atom_bottlenecks", "{\"model_type\":\"gpt2\",\"after_blocks\":[1]}", "width"},
         {"atom_bottlenecks", "{\"model_type\":\"gpt2\",\"after_blocks\":[1],\"width\":8}", "below"},
         {"atom_bottlenecks", "{\"model_type\":\"gpt2\",\"after_blocks\":[2],\"width\":3}",
-         "after 1 to 1 of the 2 blocks"},
+         "after block 1 to 1 of the 2 blocks"},
         {"atom_bottlenecks", "{\"model_type\":\"gpt2\",\"after_blocks\":[1,1],\"width\":3}",
          "ascending"},
         {"atom_bottlenecks", W3 "\"kind\":\"max\"}", "kind must be \"linear\" or \"maxout\""},

@@ -54,7 +54,7 @@ atom_status jinja_bind(const jinja_heap *h, const jinja_args *args, const char *
     }
     for (size_t i = 0; i < needed; i++)
         if (jinja_missing(out[i]))
-            return jinja_fail(h, "%s lacks its argument number %zu", args->of, i + 1);
+            return jinja_fail(h, "%s needs its argument number %zu", args->of, i + 1);
     return ATOM_OK;
 }
 

@@ -50,7 +50,7 @@ static atom_status last(jinja_heap *h, jinja_value v, const jinja_args *args, ji
     jinja_list *items;
     ATOM_TRY(jinja_bind(h, args, "", 0, NULL));
     if (v.kind == JINJA_ITERATOR)
-        return jinja_fail(h, "last of an iterator; take |list before it");
+        return jinja_fail(h, "last of an iterator is not supported; put |list before it");
     ATOM_TRY(jinja_items(h, v, &items));
     *out = items->n ? items->items[items->n - 1] : jinja_undefined("the last item");
     return ATOM_OK;
@@ -86,7 +86,7 @@ static atom_status items(jinja_heap *h, jinja_value v, const jinja_args *args, j
     ATOM_TRY(jinja_bind(h, args, "", 0, NULL));
     ATOM_TRY(jinja_new_list(h, JINJA_ITERATOR, out));
     if (v.kind != JINJA_DICT && v.kind != JINJA_UNDEFINED)
-        return jinja_fail(h, "items of '%s', which is no dict", jinja_kind_name(v));
+        return jinja_fail(h, "items of '%s', which is not a dict", jinja_kind_name(v));
     for (size_t i = 0; v.kind == JINJA_DICT && i < v.dict->n; i++) {
         ATOM_TRY(pair(h, v.dict->keys[i], v.dict->values[i], &one));
         ATOM_TRY(jinja_append(h, out->list, one));
@@ -129,7 +129,7 @@ static atom_status sort(jinja_heap *h, jinja_value v, const jinja_args *args, ji
     jinja_list *from;
     ATOM_TRY(jinja_bind(h, args, "reverse case_sensitive attribute", 0, a));
     if (a[2].kind == JINJA_TEXT && memchr(a[2].text->at, ',', a[2].text->n))
-        return jinja_fail(h, "sort by several attributes is not known here");
+        return jinja_fail(h, "sort by several attributes is not supported");
     ATOM_TRY(jinja_items(h, v, &from));
     ATOM_TRY(jinja_alloc(h, from->n, sizeof *keys, &keys));
     for (size_t i = 0; i < from->n; i++)
@@ -144,7 +144,7 @@ static atom_status dictsort(jinja_heap *h, jinja_value v, const jinja_args *args
     ATOM_TRY(jinja_bind(h, args, "case_sensitive by reverse", 0, a));
     ATOM_TRY(jinja_arg_text(h, args, a[1], "key", &by));
     if (v.kind != JINJA_DICT)
-        return jinja_fail(h, "dictsort of '%s', which is no dict", jinja_kind_name(v));
+        return jinja_fail(h, "dictsort of '%s', which is not a dict", jinja_kind_name(v));
     if (!jinja_text_is(by, "key") && !jinja_text_is(by, "value"))
         return jinja_fail(h, "dictsort goes by key or value");
     size_t n = v.dict->n;
@@ -185,7 +185,7 @@ static atom_status extreme(jinja_heap *h, jinja_value v, const jinja_args *args,
     jinja_list *from;
     ATOM_TRY(jinja_bind(h, args, "case_sensitive attribute", 0, a));
     ATOM_TRY(jinja_items(h, v, &from));
-    *out = jinja_undefined("the extreme of nothing");
+    *out = jinja_undefined("the smallest or largest of nothing");
     ATOM_TRY(jinja_step(h, from->n));
     for (size_t i = 0; i < from->n; i++) {
         int order = 0;
@@ -208,7 +208,7 @@ static atom_status sum(jinja_heap *h, jinja_value v, const jinja_args *args, jin
     ATOM_TRY(jinja_items(h, v, &from));
     *out = jinja_missing(a[1]) ? jinja_int(0) : a[1];
     if (out->kind == JINJA_TEXT)
-        return jinja_fail(h, "sum of texts; take join");
+        return jinja_fail(h, "sum of texts is not supported; use join");
     ATOM_TRY(jinja_step(h, from->n));
     for (size_t i = 0; i < from->n; i++) {
         ATOM_TRY(key_of(h, from->items[i], a[0], true, &one));

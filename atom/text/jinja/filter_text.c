@@ -176,7 +176,7 @@ static atom_status to_int(jinja_heap *h, jinja_value v, const jinja_args *args, 
     bool is_whole = false, is = v.kind == JINJA_REAL;
     ATOM_TRY(jinja_bind(h, args, "default base", 0, a));
     if (!jinja_missing(a[1]) && !(a[1].kind == JINJA_INT && a[1].i == 10))
-        return jinja_fail(h, "int: only base 10 is known");
+        return jinja_fail(h, "int: only base 10 is supported");
     *out = jinja_missing(a[0]) ? jinja_int(0) : a[0];
     if (v.kind == JINJA_INT || v.kind == JINJA_BOOL) {
         *out = jinja_int(v.kind == JINJA_INT ? v.i : v.truth);
@@ -274,7 +274,7 @@ static atom_status format(jinja_heap *h, jinja_value v, const jinja_args *args, 
     jinja_text t;
     ATOM_TRY(jinja_to_text(h, v, &t));
     if (args->named_n)
-        return jinja_fail(h, "format with names is not known here; write %%s");
+        return jinja_fail(h, "format with names is not supported; write %%s");
     ATOM_TRY(jinja_new_list(h, JINJA_TUPLE, &all));
     for (size_t i = 0; i < args->places_n; i++)
         ATOM_TRY(jinja_append(h, all.list, args->places[i]));
@@ -294,7 +294,7 @@ static atom_status wordcount(jinja_heap *h, jinja_value v, const jinja_args *arg
         bool part =
             (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
         if ((uint8_t)c >= 0x80)
-            return jinja_fail(h, "wordcount of text that is not ASCII is not known here");
+            return jinja_fail(h, "wordcount of text that is not ASCII is not supported");
         n += part && !word;
         word = part;
     }

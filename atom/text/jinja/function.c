@@ -25,10 +25,10 @@ static atom_status range(jinja_heap *h, const jinja_args *args, jinja_value *out
     }
     ATOM_TRY(jinja_new_list(h, JINJA_VIEW, out));
     if (step == 0)
-        return jinja_fail(h, "the step of a range is 0");
+        return jinja_fail(h, "the step of a range must not be 0");
     for (int64_t at = from; step > 0 ? at < to : at > to;) {
         if (out->list->n == RANGE_MAX)
-            return jinja_fail(h, "a range of more than %d", RANGE_MAX);
+            return jinja_fail(h, "a range of more than %d numbers", RANGE_MAX);
         ATOM_TRY(jinja_append(h, out->list, jinja_int(at)));
         if (__builtin_add_overflow(at, step, &at))
             break;

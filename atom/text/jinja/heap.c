@@ -76,7 +76,7 @@ atom_status jinja_step(jinja_heap *h, uint64_t n)
     h->steps += n;
     return h->steps <= JINJA_STEPS_MAX
                ? ATOM_OK
-               : jinja_fail(h, "it takes more than %d steps; is there a loop without an end?",
+               : jinja_fail(h, "it takes more than %d steps; is there an endless loop?",
                             JINJA_STEPS_MAX);
 }
 

@@ -206,7 +206,8 @@ static atom_status unescape(lexer *l, const char **at, const char *end, char *ou
     if (c == 'x' || c == 'u' || c == 'U') {
         uint32_t value = digits(*at, end, 16, want, &used);
         if (used != want || value > 0x10ffff || (value >= 0xd800 && value < 0xe000))
-            return jinja_fail(l->h, "\\%c in a text stands before no character's number", c);
+            return jinja_fail(l->h, "\\%c in a text is not followed by the number of a character",
+                              c);
         *at += used;
         put_utf8(out, n, value);
         return ATOM_OK;
@@ -217,7 +218,7 @@ static atom_status unescape(lexer *l, const char **at, const char *end, char *ou
         return ATOM_OK;
     }
     if (c == 'N')
-        return jinja_fail(l->h, "\\N in a text is not known; write the character");
+        return jinja_fail(l->h, "\\N in a text is not supported; write the character itself");
     out[(*n)++] = '\\';
     out[(*n)++] = c;
     return ATOM_OK;
@@ -288,7 +289,7 @@ static atom_status lex_number(lexer *l)
         return jinja_fail(l->h, "a whole number begins with 0");
     jinja_token t = {.kind = real ? JINJA_T_REAL : JINJA_T_INT, .r = strtod(copy, &end)};
     if (!real && (n > 18 || (at < l->n && (isalpha((unsigned char)l->source[at])))))
-        return jinja_fail(l->h, "'%s' is no whole number that atom reads", copy);
+        return jinja_fail(l->h, "'%s' is not a whole number that atom reads", copy);
     t.i = real ? 0 : strtoll(copy, NULL, 10);
     ATOM_TRY(add(l, t));
     move_to(l, at);
@@ -310,7 +311,7 @@ static atom_status lex_sign(lexer *l)
         l->stack[l->brackets++] = c == '[' ? ']' : c == '(' ? ')' : '}';
     } else if (strchr("])}", c)) {
         if (l->brackets == 0 || l->stack[--l->brackets] != c)
-            return jinja_fail(l->h, "a '%c' that closes nothing", c);
+            return jinja_fail(l->h, "there is a '%c' that closes nothing", c);
     }
     return add_word(l, JINJA_T_SIGN, 1);
 }

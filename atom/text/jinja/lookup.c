@@ -58,11 +58,9 @@ static atom_status check_name(const jinja_heap *h, jinja_value v, const char *na
 {
     if (v.kind == JINJA_UNDEFINED)
         return jinja_fail(h, "'%.80s' is undefined, so it has no '%.80s'", v.name, name);
-    return name[0] == '_' ? jinja_fail(h,
-                                       "'%.80s': names that begin with _ are not open to "
-                                       "templates",
-                                       name)
-                          : ATOM_OK;
+    return name[0] == '_'
+               ? jinja_fail(h, "'%.80s': templates may not use names that begin with _", name)
+               : ATOM_OK;
 }
 
 /* A method, or a member; *found says whether there is one. */
@@ -154,7 +152,7 @@ atom_status jinja_item(jinja_heap *h, jinja_value v, jinja_value key, jinja_valu
         size_t at = place(key, n);
         return at < (size_t)n ? character(h, *v.text, at, out) : ATOM_OK;
     } else if (v.kind == JINJA_VIEW) {
-        return jinja_fail(h, "a view of a dict or a range has no items by number; take |list");
+        return jinja_fail(h, "a view of a dict or a range has no items by number; use |list");
     }
     if (key.kind != JINJA_TEXT)
         return ATOM_OK;

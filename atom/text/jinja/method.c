@@ -405,7 +405,7 @@ atom_status jinja_call_method(jinja_heap *h, jinja_value self, const jinja_args 
 {
     if (self.safe)
         return jinja_fail(h,
-                          "the method %s of a text of the filter safe is not known here; leave "
+                          "the method %s of a text from the filter safe is not supported; leave "
                           "out safe",
                           args->of);
     return find(self, args->of)(h, self, args, out);

@@ -68,7 +68,7 @@ static atom_status compare(jinja_heap *h, jinja_value a, jinja_value b, int *out
         *out = *out ? *out : (x->n > y->n) - (x->n < y->n);
         return ATOM_OK;
     }
-    return jinja_fail(h, "'%s' and '%s' have no order", jinja_kind_name(a), jinja_kind_name(b));
+    return jinja_fail(h, "'%s' and '%s' cannot be ordered", jinja_kind_name(a), jinja_kind_name(b));
 }
 
 atom_status jinja_compare(jinja_heap *h, jinja_value a, jinja_value b, int *out)
@@ -308,9 +308,9 @@ atom_status jinja_operate(jinja_heap *h, jinja_operator op, jinja_value a, jinja
     }
     if (a.kind == JINJA_UNDEFINED || b.kind == JINJA_UNDEFINED) {
         const char *name = a.kind == JINJA_UNDEFINED ? a.name : b.name;
-        return jinja_fail(h, "'%s' is undefined, and stands before or behind %s", name, signs[op]);
+        return jinja_fail(h, "'%s' is undefined, so it cannot be used with %s", name, signs[op]);
     }
-    return jinja_fail(h, "%s does not go with '%s' and '%s'", signs[op], jinja_kind_name(a),
+    return jinja_fail(h, "%s does not work with '%s' and '%s'", signs[op], jinja_kind_name(a),
                       jinja_kind_name(b));
 }
 

@@ -35,13 +35,13 @@ static atom_status parse_args(jinja_parser *p, jinja_node *call)
                 break;
         }
         if (jinja_at_sign(p, "*") || jinja_at_sign(p, "**"))
-            return jinja_fail(p->h, "* and ** before arguments are not known");
+            return jinja_fail(p->h, "* and ** before arguments are not supported");
         const jinja_token *ahead = &p->tokens->items[p->at];
         if (ahead->kind == JINJA_T_NAME && token_is(ahead + 1, JINJA_T_SIGN, "=")) {
             arg.name = jinja_next(p)->at;
             jinja_next(p);
         } else if (call->args_n && call->args[call->args_n - 1].name) {
-            return jinja_fail(p->h, "an argument without a name stands behind one with a name");
+            return jinja_fail(p->h, "an argument without a name follows one with a name");
         }
         ATOM_TRY(jinja_parse_expression(p, true, &arg.value));
         ATOM_TRY(jinja_add_arg(p, call, arg));

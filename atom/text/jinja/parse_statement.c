@@ -93,7 +93,7 @@ static atom_status parse_parameters(jinja_parser *p, jinja_node *macro)
         if (jinja_skip_sign(p, "="))
             ATOM_TRY(jinja_parse_expression(p, true, &arg.value));
         else if (macro->args_n && macro->args[macro->args_n - 1].value)
-            return jinja_fail(p->h, "parameter '%s' without a default stands behind one with one",
+            return jinja_fail(p->h, "parameter '%s' without a default follows one with a default",
                               arg.name);
         ATOM_TRY(jinja_add_arg(p, macro, arg));
     }
@@ -172,7 +172,7 @@ static atom_status parse_jump(jinja_parser *p, jinja_node **out)
     ATOM_TRY(jinja_new_node(p, leaves ? JINJA_N_BREAK : JINJA_N_CONTINUE, out));
     return p->loops
                ? expect_block_end(p)
-               : jinja_fail(p->h, "{%% %s %%} stands in no loop", leaves ? "break" : "continue");
+               : jinja_fail(p->h, "{%% %s %%} is not in a loop", leaves ? "break" : "continue");
 }
 
 static const struct {
@@ -246,7 +246,7 @@ static atom_status parse_statements(jinja_parser *p, const char *const *ends, ji
             ATOM_TRY(parse_tag(p, &node));
             break;
         default:
-            return ends ? jinja_fail(p->h, "the template ends, and {%% %s %%} is missing", *ends)
+            return ends ? jinja_fail(p->h, "the template ends, but {%% %s %%} is missing", *ends)
                         : ATOM_OK;
         }
         ATOM_TRY(jinja_add_node(p, out, node));

@@ -126,7 +126,7 @@ static atom_status repr_any(jinja_writer *w, jinja_value v)
     case JINJA_DICT:
         return repr_dict(w, v.dict);
     default:
-        return jinja_fail(w->h, "'%s' cannot be printed; take |list, or call it",
+        return jinja_fail(w->h, "'%s' cannot be printed; use |list, or call it",
                           jinja_kind_name(v));
     }
 }

@@ -193,7 +193,7 @@ static atom_status ask_two(jinja_heap *h, question asks, jinja_value v, jinja_va
     case SAMEAS:
         if (v.kind == other.kind &&
             (v.kind == JINJA_TEXT || v.kind == JINJA_INT || v.kind == JINJA_REAL))
-            return jinja_fail(h, "sameas of texts and numbers says nothing sure; take ==");
+            return jinja_fail(h, "sameas is not reliable for texts and numbers; use ==");
         *out = same_object(v, other);
         return ATOM_OK;
     default:

@@ -52,8 +52,8 @@ static atom_status put_char(jinja_writer *w, uint32_t c, bool upper, bool title,
     utf8proc_uint8_t bytes[4];
     utf8proc_int32_t to = (utf8proc_int32_t)c;
     if (upper ? upper_is_special(c) : c == 0x130 || c == 0x3a3)
-        return jinja_fail(w->h, "the %s case of U+%04X is not known here",
-                          upper ? "upper" : "lower", c);
+        return jinja_fail(w->h, "the %s case of U+%04X is not supported", upper ? "upper" : "lower",
+                          c);
     to = !upper ? utf8proc_tolower(to) : title ? utf8proc_totitle(to) : utf8proc_toupper(to);
     return jinja_put(w, (const char *)bytes, (size_t)utf8proc_encode_char(to, bytes), mark);
 }

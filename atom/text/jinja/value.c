@@ -365,7 +365,7 @@ static atom_status equal(jinja_heap *h, jinja_value a, jinja_value b, bool *out)
     case JINJA_DICT:
         return equal_dicts(h, a.dict, b.dict, out);
     case JINJA_VIEW:
-        return jinja_fail(h, "views of dicts and ranges cannot be compared here; take |list");
+        return jinja_fail(h, "views of dicts and ranges cannot be compared; use |list");
     case JINJA_CALLABLE:
         *out = a.callable == b.callable;
         return ATOM_OK;
