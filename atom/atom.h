@@ -1,14 +1,14 @@
 /*
  * The public header of libatom: what a program needs to read models and text, profile a machine,
- * plan a run, train, and take part in a pool. It gathers the headers of the parts that a user may
- * call; everything else is the library's own business and may change.
+ * plan a run, train, and take part in a pool. It includes the headers of the parts that a program
+ * may call; everything else is internal and may change.
  *
  *   text   ->  token shards           text_prepare()          atom/text/prepare.h
  *   model  ->  graph                  graph_model_build()     atom/graph/models.h
  *   graph  ->  profile                plan_profile_get()      atom/plan/workbench.h
  *   profile -> plan                   plan_search()           atom/plan/workbench.h
  *   plan   ->  tape, memory map       gen_lower()             codegen/lower.h
- *   hosts  ->  who should do what     plan_pool_open()        atom/plan/pool_plan.h
+ *   hosts  ->  best way to train      plan_pool_open()        atom/plan/pool_plan.h
  *   all of it: a trained model        trainer_open() ...      atom/train/trainer.h
  *   model  ->  loss, accuracy         eval_loss() ...         atom/generate/evaluate.h, choices.h
  *   model  ->  text, a conversation   generate_text() ...     atom/generate/generate.h
@@ -17,11 +17,11 @@
  *                                                             atom/pool/run.h
  *   several pools on one box          host_run()              atom/host/host.h
  *   the pool -> a model directory     pool_export()           atom/pool/export.h
- *   a running member, asked           gsp_control_ask()       gossip/pool/control.h
+ *   questions to a running member     gsp_control_ask()       gossip/pool/control.h
  *
- * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
- * atom_fail_message(). Ownership: what an _open or a constructor gives is closed by the _close of
- * the same prefix. Texts are freed with atom_free().
+ * Errors: every call that can fail returns an atom_status (atom/base/status.h); atom_fail_message()
+ * has the message. Ownership: an object that an _open or a constructor gives is closed by the
+ * _close with the same prefix. Texts are freed with atom_free().
  */
 #ifndef ATOM_ATOM_H
 #define ATOM_ATOM_H

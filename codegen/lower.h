@@ -27,15 +27,15 @@ typedef struct gen_lowered {
     uint64_t largest_visit_bytes; /* most parameter bytes that are on the device at once */
 } gen_lowered;
 
-/* Has this table what the graph needs? ATOM_E_UNSUPPORTED names the first node that it cannot run
- * (gen_lower asks it; supports.c). */
+/* Whether this table has all kernels that the graph needs. ATOM_E_UNSUPPORTED names the first node
+ * that it cannot run (gen_lower calls this; supports.c). */
 ATOM_MUST atom_status gen_supports(const graph *g, const krn_table *table);
 
 /*
- * profile: costs for the tape's predictions, and workspace where table is NULL.
- * table: whose workspace function is asked; NULL for a device that is not here.
- * Errors: ATOM_E_RESOURCE want of memory; ATOM_E_USAGE a plan that does not fit the graph;
- * ATOM_E_UNSUPPORTED a table that lacks what the graph needs.
+ * profile: gives the costs for the tape's predictions, and the workspace if table is NULL.
+ * table: its workspace function is asked; NULL for a device that is not here.
+ * Errors: ATOM_E_RESOURCE not enough memory; ATOM_E_USAGE the plan does not fit the graph;
+ * ATOM_E_UNSUPPORTED the table lacks a kernel that the graph needs.
  */
 ATOM_MUST atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
                                 const krn_table *table, gen_lowered **out);

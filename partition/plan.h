@@ -1,6 +1,6 @@
 /*
- * A plan: where to cut, what stays where, and what that will cost. Made by partition/search, proven
- * by partition/check, lowered by codegen. A plan never changes the mathematics
+ * A plan: where to cut the model, what is kept where, and what that will cost. partition/search
+ * makes it, partition/check proves it legal, codegen lowers it. A plan never changes the mathematics
  * (docs/design/engine.md#the-same-bits).
  *
  * Source: ATOM III-C, III-D (Figure 13, Algorithm 1); docs/design/engine.md#layer-major-order,
@@ -46,7 +46,7 @@ typedef struct part_sub_model {
     uint64_t param_bytes;          /* wire bytes it needs on the device, shared parameters included,
                                       each rounded up to GRAPH_PARAM_ALIGN elements */
     part_keep keep;                /* the last sub-model ignores it: its visit is a turn visit */
-    bool resident;                 /* has a slot of its own: fetched once per step, not twice */
+    bool resident;                 /* has its own slot: fetched once per step, not twice */
 } part_sub_model;
 
 enum { PART_DEVICES_MAX = 8 };

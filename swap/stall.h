@@ -1,6 +1,6 @@
 /*
- * What compute waited for: explains every gap of the compute stream by the instructions that held
- * back the next one, followed back through their own waits.
+ * What compute waited for: explains every gap in the compute stream by the instructions that held
+ * up the next one, and traces these back through their own waits.
  */
 #ifndef SWAP_STALL_H
 #define SWAP_STALL_H

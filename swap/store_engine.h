@@ -1,6 +1,6 @@
 /*
- * What stands between a store's lane and the kernel: a queue of aligned requests. Three of them,
- * and those that tests put in their place to make disks fail.
+ * The interface between a store's lane and the kernel: a queue of aligned requests. There are three
+ * implementations, and those that tests use to make disks fail.
  *
  * Thread: a queue belongs to one lane. Errors: open may refuse (ATOM_E_UNSUPPORTED: not on this
  * machine); a request's own failure is its `result`, as the kernel says it; only a broken queue

@@ -2,16 +2,16 @@
  * The tape: one training or evaluation step as a linear list of instructions on named streams
  * (docs/design/engine.md#the-tape).
  *
- * Its meaning is its sequential execution. Every instruction says which bytes of which space it
- * reads and writes; swap_tape_link() derives from that the few cross-stream waits that keep every
- * observer unable to tell concurrent execution from the sequential one, and swap_hazard_check()
- * proves it again by another method. The author of a tape thinks about buffers, not about
- * synchronisation.
+ * A tape means what its sequential execution does. Every instruction says which bytes of which
+ * space it reads and writes. From that swap_tape_link() derives the few waits between streams that
+ * are needed so that concurrent execution has the same result as the sequential one, and
+ * swap_hazard_check() proves it again by another method. So the author of a tape has to think about
+ * buffers, but not about synchronisation.
  *
- * A tape may be for several devices (docs/design/engine.md#several-devices). Each has an arena and
- * streams of its own; the host's slab, the optimizer and the disk are there once, and belong to
- * device 0. What SWAP_DEVICE says is always the arena of the instruction's own device: from one
- * device to another everything goes through the slab.
+ * A tape may be for several devices (docs/design/engine.md#several-devices). Each has its own arena
+ * and streams; there is only one host slab, one optimizer and one disk, which belong to device 0.
+ * SWAP_DEVICE always means the arena of the instruction's own device: from one device to another
+ * everything goes through the slab.
  */
 #ifndef SWAP_TAPE_H
 #define SWAP_TAPE_H
@@ -52,7 +52,7 @@ typedef enum swap_code {
                      gradients in base GRAD (wire dtype), parameters go to base PARAM */
     SWAP_LOAD,    /* load: a block of master, m, v from disk to a slot of the ring */
     SWAP_STORE,   /* store: the same, back, as the next generation */
-    SWAP_COMMIT,  /* store: that generation is the one to go back to from now on */
+    SWAP_COMMIT,  /* store: from now on a killed run goes back to that generation */
     SWAP_CODE_N
 } swap_code;
 const char *swap_code_name(swap_code code); /* "FETCH", ... */
@@ -109,10 +109,11 @@ typedef enum swap_tape_kind {
     SWAP_TAPE_TRAIN, /* a training step that starts with the updates of the step before */
     SWAP_TAPE_DRAIN, /* only the pending updates */
     SWAP_TAPE_EVAL,  /* forward only, of n_micro_batches */
-    /* With clipping, and the state on disk: some updates run behind their backward, as if the step
-     * were not clipped, into a generation that is not committed yet. If CLIP then says that it is,
-     * they count for nothing: the wire copy is made anew from the masters, and FIRST runs the step
-     * again. Else the rest of its updates is pending, and only these tapes may follow. */
+    /* With clipping, and the state on disk: some updates run right after their backward, as if the
+     * step were not clipped, into a generation that is not committed yet. If CLIP then says that
+     * the step is clipped, they are void: the wire copy is made again from the masters, and FIRST
+     * runs the step again. Otherwise the rest of its updates is pending, and only these tapes may
+     * follow. */
     SWAP_TAPE_AHEAD, /* such a step with nothing to update before it */
     SWAP_TAPE_AGAIN, /* such a step that starts with the rest of the one before, and the commit */
     SWAP_TAPE_REST,  /* only the rest, and the commit */

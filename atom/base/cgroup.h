@@ -1,6 +1,6 @@
 /*
- * What the control groups of this process leave it of memory: containers and services are often
- * given less than the machine has, and are killed, not refused, when they take more.
+ * How much memory the control groups of this process allow it. Containers and services often get
+ * less than the machine has, and are killed instead of refused when they take more.
  *
  * Versions 1 and 2, this group and all above it. Source: Linux, admin-guide/cgroup-v1/memory and
  * admin-guide/cgroup-v2. Thread: any. Errors: none; what cannot be read does not limit.

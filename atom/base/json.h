@@ -2,8 +2,8 @@
  * JSON files: parsing and writing them whole, and reading a number, flag or text of an object with
  * its range. `file` is for messages, which name it and the key.
  *
- * Ownership: a tree that is given back is released with json_decref, a text with atom_free. Thread:
- * no shared state. Errors: ATOM_E_FORMAT for what is wrong in a file, ATOM_E_RESOURCE for want of
+ * Ownership: a tree that is returned is released with json_decref, a text with atom_free. Thread:
+ * no shared state. Errors: ATOM_E_FORMAT if a file is wrong, ATOM_E_RESOURCE if there is not enough
  * memory. Source: RFC 8259; parsed by jansson, duplicate keys refused.
  */
 #ifndef ATOM_BASE_JSON_H

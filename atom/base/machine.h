@@ -1,5 +1,5 @@
 /*
- * What this machine lets our process have: memory, cores, network settings. Thread: any.
+ * What this machine provides for our process: memory, cores, network settings. Thread: any.
  * Source: Linux, proc(5).
  */
 #ifndef ATOM_BASE_MACHINE_H

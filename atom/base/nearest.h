@@ -1,5 +1,5 @@
 /*
- * The name that was probably meant: for "did you mean ...?" behind an unknown word. Thread: any.
+ * The name that was probably meant, for "did you mean ...?" after an unknown word. Thread: any.
  */
 #ifndef ATOM_BASE_NEAREST_H
 #define ATOM_BASE_NEAREST_H

@@ -1,6 +1,6 @@
 /*
- * Text that somebody else may have written, made fit for a terminal: a file's key or a member's
- * words stand in messages, and control characters in them would be obeyed. Thread: any.
+ * Makes text that somebody else may have written safe for a terminal: messages contain keys of
+ * files and words of members, and a terminal would obey control characters in them. Thread: any.
  */
 #ifndef ATOM_BASE_PRINTABLE_H
 #define ATOM_BASE_PRINTABLE_H

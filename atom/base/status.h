@@ -1,10 +1,10 @@
 /*
- * What can go wrong in the world, and how the news travels.
+ * What can go wrong outside our own code, and how functions report it.
  *
  * A function that can fail because of a file, a limit or a device returns an atom_status and writes
- * its outputs only on success. Whoever decides that something failed calls atom_fail() once, with a
- * message that names what was wrong and what to do; everybody between that place and the user
- * passes the status on. Our own bugs are not statuses: they are ATOM_ASSERTs (assert.h).
+ * its outputs only on success. The function that decides that something failed calls atom_fail()
+ * once, with a message that says what was wrong and what to do; all functions between that place
+ * and the user pass the status on. Our own bugs are not statuses but ATOM_ASSERTs (assert.h).
  */
 #ifndef ATOM_BASE_STATUS_H
 #define ATOM_BASE_STATUS_H

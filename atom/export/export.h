@@ -1,10 +1,10 @@
 /*
- * Models on their way to other programs: Hugging Face directories, GGUF files for llama.cpp, model
+ * Writes models for other programs: Hugging Face directories, GGUF files for llama.cpp, model
  * files for llm.c.
  *
- * Reads a model directory (a checkpoint, or any of Hugging Face's) tensor by tensor, so that memory
- * is needed for the largest tensor only. What is written is there whole or not at all. Names begin
- * with export_, those of the way back with import_. Thread: one.
+ * It reads a model directory (a checkpoint, or any of Hugging Face's) tensor by tensor, so it needs
+ * memory only for the largest tensor. What it writes is complete or not there at all. Names begin
+ * with export_, and with import_ for the opposite direction. Thread: one.
  * Errors: ATOM_E_UNSUPPORTED for what the other program has no name for; else as hfdir.h.
  */
 #ifndef ATOM_EXPORT_EXPORT_H

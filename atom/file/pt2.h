@@ -1,13 +1,13 @@
 /*
- * Models as torch.export writes them (.pt2): a zip of JSON and raw tensors, without a pickle that
- * anybody needs. The operators of the exported graph are recognised and said again in atom's own;
- * what the parameters are called in the user's state_dict is kept beside each, and its buffers as they
- * are, so that checkpoints load there again.
+ * Models as torch.export writes them (.pt2): a zip of JSON and raw tensors, from which no pickle
+ * has to be read. The operators of the exported graph are recognised and translated into atom's
+ * own. The names of the parameters in the user's state_dict are kept, and its buffers unchanged, so
+ * that the user's program can load checkpoints again.
  *
  *     exported = torch.export.export(model, (torch.zeros(2, T, dtype=torch.long),))
  *     torch.export.save(exported, "model.pt2")
  *
- * T is the longest sequence, unless a table of positions says it. Known are decoder models of
+ * T is the longest sequence, unless a table of positions determines it. Supported are decoder models of
  * embeddings, layer and RMS norms, linear products, causal attention with grouped heads, rotary
  * embedding, GELU, ReLU, SiLU, SwiGLU, dropout, residual sums and scaling by a number, however they
  * are spelled (pt2_*.c).

@@ -1,14 +1,15 @@
 /*
- * A source brings the bytes of large files that are read from front to back, and a sink takes those
- * of files that are written so: whoever implements them keeps the disk busy meanwhile. A file
- * without one is read with pread and written with write.
+ * A source delivers the bytes of large files that are read from front to back, and a sink accepts
+ * those of files that are written in that way; their implementation keeps the disk busy meanwhile.
+ * A file without a source is read with pread, and without a sink written with write.
  *
- * open() may refuse any file by leaving *reader NULL: that file is read the plain way. view() gives
- * the bytes from `offset` on, at most `most` of them and at least one, at *at: the reader's until
- * the next call. Any order of offsets works; ascending ones are fast.
+ * open() may refuse any file by leaving *reader NULL; that file is then read with pread. view()
+ * gives, at *at, the bytes from `offset` on, at least one and at most `most`; they belong to the
+ * reader and are valid until the next call. Any order of offsets works; ascending ones are fast.
  *
- * A sink may leave *writer NULL likewise. write() appends. When finish() returns, all of it is in
- * the file, which is as long as open() was told, but not durable yet: fsync is the caller's.
+ * A sink may leave *writer NULL in the same way. write() appends. When finish() returns, everything
+ * is in the file, which has the length that open() was told, but is not durable yet: the caller
+ * does the fsync.
  *
  * Ownership: ctx is the maker's and must outlive all readers; fd stays the caller's, open until
  * close(). Thread: a reader is used by one at a time. Errors: those of read(2) and write(2),

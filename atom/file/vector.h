@@ -1,6 +1,6 @@
 /*
- * The canonical vector as those who fill or read it see it: elements [first, first + n), in pieces,
- * wherever they live (memory, or the disk tier). Cheap in ascending order.
+ * Access to the canonical vector for code that fills or reads it: elements [first, first + n), in
+ * pieces, wherever they are kept (in memory or on disk). It is cheap in ascending order.
  *
  * Ownership: ctx is the maker's and must outlive the value. Thread: one at a time.
  * Errors: those of the place.

@@ -1,21 +1,21 @@
 /*
- * Multiple-choice evaluation: which of several answers does a saved model find likeliest?
+ * Multiple-choice evaluation: which of several answers does a saved model find the most likely?
  *
- * The answer's tokens follow the context's. In front of an answer stands a space, unless it begins
- * with one; context and answer are tokenised apart, with the model's own tokenizer, and no special
- * token is added, but where the context is empty: then the token that begins a document stands for
- * it. An answer's score is the sum of log p(token | all before) over its tokens, natural logarithm.
+ * The answer's tokens follow the context's. A space is put before an answer, unless it begins with
+ * one. Context and answer are tokenised separately, with the model's own tokenizer, and no special
+ * token is added, except if the context is empty: then the token that begins a document takes its
+ * place. An answer's score is the sum of log p(token | all before) over its tokens, natural logarithm.
  *
  *   acc       the answer with the largest score is the right one (llm.c, lm-evaluation-harness)
  *   acc_norm  the same of score / characters of the answer as the file has it (Unicode code points,
  *             as in lm-evaluation-harness)
  *
- * Where answers score the same, the first one is taken. The standard error is that of a mean of n
+ * If answers have the same score, the first one is taken. The standard error is that of a mean of n
  * values that are 0 or 1, sqrt(p (1 - p) / (n - 1)).
  *
  * A row that is longer than the sequence loses the beginning of its context. Several rows share a
  * sequence without seeing each other. So batch, sequence and the other questions change a score
- * by rounding only; how much memory the device may take changes no bit.
+ * only by rounding; the device's memory limit does not change a single bit.
  *
  * Ownership: texts of the request are borrowed for the call. Thread: one caller, who is called
  * back. Errors: ATOM_E_FORMAT with "file:line: what" (atom/text/choices.h), also for an answer that

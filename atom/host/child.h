@@ -1,10 +1,10 @@
 /*
- * The process that computes for one pool, `atom pool join -o DIR`: started, heard and ended. It says
- * by datagrams, as to a service manager, when it computes and when it rests; its log passes line by
- * line; its last word is the summary of `--json`.
+ * The process that computes for one pool, `atom pool join -o DIR`: starting it, listening to it and
+ * ending it. It says by datagrams, as to a service manager, when it computes and when it rests. Its
+ * log comes line by line; the last output is the summary of `--json`.
  *
  * It ends with us: the kernel sends it SIGTERM when the thread that started it ends, however that
- * ends, and it does not begin before we have noted who it is.
+ * ends, and it does not begin before we have recorded its process id.
  *
  * Thread: one, which must be the program's main thread. Errors: status.h.
  */

@@ -1,5 +1,5 @@
 /*
- * What the files of a host share: host.c lives it, host_status.c tells of it. Internal to atom/host.
+ * What the files of a host share: host.c runs it, host_status.c reports on it. Internal to atom/host.
  */
 #ifndef ATOM_HOST_HOST_INNER_H
 #define ATOM_HOST_HOST_INNER_H

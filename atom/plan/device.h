@@ -2,8 +2,8 @@
  * Which device computes: the words of --device, and opening what they mean. Inner header of
  * atom/train.
  *
- * Errors: ATOM_E_USAGE for a word that is no device, ATOM_E_UNSUPPORTED with the reason where CUDA
- * was asked for and is not there. `auto` falls back to the CPU in silence. Thread: one caller.
+ * Errors: ATOM_E_USAGE for a word that is not a device, ATOM_E_UNSUPPORTED with the reason if CUDA
+ * was asked for and is not available. `auto` falls back to the CPU silently. Thread: one caller.
  */
 #ifndef ATOM_PLAN_DEVICE_H
 #define ATOM_PLAN_DEVICE_H

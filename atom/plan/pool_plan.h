@@ -1,6 +1,6 @@
 /*
- * What a described group of hosts would make of a model: each way to train together, priced by
- * partition/place from each host's own plan, and what one change would buy.
+ * How a described group of hosts would train a model: each way to train together, priced by
+ * partition/place from each host's own plan, and what one change would gain.
  *
  * atom trains in the first two ways; stages are a prediction, and never recommended. Each way takes
  * host memory of its own beside training (the pool's anchor), which the caller says.

@@ -1,5 +1,5 @@
 /*
- * What one change would buy: the same model planned again with another number of micro-batches,
+ * What one change would gain: the same model is planned again with another number of micro-batches,
  * narrower moments, more memory or a faster disk, one change at a time.
  *
  * Units: bytes, seconds, tokens per second. Thread: one caller. Errors: ATOM_E_RESOURCE for want of

@@ -1,14 +1,14 @@
 /*
- * A vector of floats that lies in memory or in a file, so that what a pool keeps of a model need not be
- * in memory (docs/design/pool.md#what-a-member-holds). It is used in pieces: memory is looked at where
- * it lies, a file through room for one piece that the caller has.
+ * A vector of floats in memory or in a file, so that a pool does not have to keep all its vectors in
+ * memory (docs/design/pool.md#what-a-member-holds). It is used in pieces: memory is read in place, a
+ * file through a buffer for one piece that the caller provides.
  *
  *   look    floats that are there
  *   place   where floats are to be made, which put then writes
  *
- * Ownership: what open gives has its close, and a file of it has no name: it is gone with the process.
- * Values that others make borrow memory or file. Thread: one that writes, or any that read.
- * Errors: those of the disk, ATOM_E_RESOURCE where it is full; memory does not fail.
+ * Ownership: what open gives is closed by close; its file has no name and disappears with the process.
+ * Values made by others borrow memory or file. Thread: one that writes, or any that read.
+ * Errors: those of the disk, ATOM_E_RESOURCE if it is full; memory does not fail.
  */
 #ifndef ATOM_POOL_FLOATS_H
 #define ATOM_POOL_FLOATS_H

@@ -1,7 +1,8 @@
 /*
- * What a pool's members lose by making steps of their own, as loss beside one trainer that has the same
- * tokens and the same optimizer: a fit to what was measured and published, and how far from it those
- * points lie (docs/measurements/2026-11-24-own-steps.md). Where nothing was measured it knows nothing.
+ * How much higher the loss of a pool is when each member makes its own steps, compared with one trainer
+ * that has the same tokens and the same optimizer. It is a fit to what was measured and published, with
+ * the distance of those points from it (docs/measurements/2026-11-24-own-steps.md). Where nothing was
+ * measured, it says so.
  *
  * Pure. Thread: any. Errors: none.
  */

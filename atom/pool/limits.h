@@ -1,13 +1,13 @@
 /*
- * When a volunteer's host may compute (docs/design/pool.md#what-the-user-sees): the owner stays its
- * master. Asked between steps; the answer is a sentence for people, or nothing.
+ * When a volunteer's host may compute (docs/design/pool.md#what-the-user-sees): its owner stays in
+ * control. It is asked between steps; the answer is a sentence for people, or nothing.
  *
  *   hours        "22:00-07:00", local time; several with commas; "" or NULL: always
  *   mains_only   not on battery (/sys/class/power_supply)
  *   celsius_max  of the hottest sensor of processor or card (/sys/class/hwmon); 0: any. Computing
  *                goes on once it is 5 degrees below
  *   others_max   processor cores that other programs may use while we compute (/proc/stat less our
- *                own time, over the last seconds); 0: any. What a game needs, we do not take
+ *                own time, over the last seconds); 0: any. So a game gets the cores it needs
  *
  * Sensors that are not there never forbid anything; pool_limits_open says which are missing.
  * Thread: one at a time per object.

@@ -2,8 +2,8 @@
  * Gradients or parameters: what a pool of hosts like this one would train in each way, priced by
  * partition/place. `atom plan --pool` answers the same for hosts that differ.
  *
- * Every member is taken to be like this host, on a line like its own, and takes part. A step of
- * gradients has the tokens of one step of every member.
+ * All members are assumed to be like this host, with a connection like its own, and to take part. A
+ * step of gradients has the tokens of one step of every member.
  *
  * Units: bytes, seconds, tokens. Thread: any. Errors: ATOM_E_RESOURCE for want of memory. Where a
  * figure is missing nothing is priced, and `known` is false.

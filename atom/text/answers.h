@@ -1,12 +1,12 @@
 /*
  * Which bytes of a rendered chat are answers: what the assistant says, and the token that ends it.
  *
- * Where the template has {% generation %}, that says it. Else the answer is what a turn adds: from
- * the end of the chat before it, rendered with a generation prompt, to the end of the chat with it,
- * where both are beginnings of the whole chat. Where they are not, since the template shows earlier
- * turns in another way later (thoughts that are left out), it is what stands in the whole chat of
- * the message itself, from its first to its last byte, and the control token behind it; such
- * answers are counted as rough.
+ * If the template has {% generation %}, that marks them. Otherwise an answer is what its turn adds:
+ * from the end of the chat before it, rendered with a generation prompt, to the end of the chat with
+ * it, provided that both are beginnings of the whole chat. They may not be, because some templates
+ * show earlier turns differently later (for example without thoughts). Then the answer is what the
+ * whole chat contains of the message itself, from its first to its last byte, and the control token
+ * after it; such answers are counted as rough.
  *
  * Answers with weight 0 (text_message.silent) are left out.
  */

@@ -1,6 +1,6 @@
 /*
- * What messages hold beside role and text, against what a template looks at: nothing that was said
- * is left out of the training text without a word.
+ * Compares what messages contain besides role and text with what a template reads, so that nothing
+ * is left out of the training text without a message.
  */
 #ifndef ATOM_TEXT_KEYS_H
 #define ATOM_TEXT_KEYS_H

@@ -1,6 +1,6 @@
 /*
- * Plain texts, and the names of control tokens that stand in them: "<|endoftext|>" written out.
- * They are text like any other, or become the tokens, as whoever prepares the data decides.
+ * Plain texts, and the names of control tokens inside them, such as "<|endoftext|>" written out.
+ * The caller decides whether these stay ordinary text or become the tokens.
  */
 #ifndef ATOM_TEXT_PLAIN_H
 #define ATOM_TEXT_PLAIN_H

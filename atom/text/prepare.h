@@ -5,8 +5,8 @@
  * chat, see chat.h; blank lines are skipped), .json (an array of such objects) and .csv (a header
  * with their keys), also as .gz or .zst. Each document is encoded whole;
  * a text is preceded by the end-of-text token, as llm.c does, and a chat begins as its template
- * says. Documents are packed behind each other, and attention sees across them. Files are read in
- * blocks: memory does not grow with them.
+ * says. Documents are written one after the other; the trainer's `packing` decides whether attention
+ * sees across them. Files are read in blocks, so memory does not grow with them.
  *
  * Chats are rendered with a template (template.h). Unless loss_all, only their answers count as
  * targets: masks beside the shards (mask.h) say which tokens do. Texts count whole.

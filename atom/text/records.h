@@ -1,8 +1,8 @@
 /*
- * Files of records that are no JSONL, as JSONL: a JSON array of objects, and CSV with a header. Each
- * block of such a file becomes lines, one per record, that hold an object.
+ * Turns files of records that are not JSONL into JSONL: a JSON array of objects, and CSV with a
+ * header. Each block of such a file becomes lines with one object each, one line per record.
  *
- * Blocks end behind a record, so that each can be read by itself. Thread: one per text_table; no
+ * Blocks end after a record, so that each can be read by itself. Thread: one per text_table; no
  * other state. Errors: ATOM_E_FORMAT "NAME:N: what", N being the record, from 1.
  */
 #ifndef ATOM_TEXT_RECORDS_H

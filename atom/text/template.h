@@ -2,7 +2,7 @@
  * Chat templates: how the messages of a chat become tokens, and which of them are answers.
  *
  * A template is Jinja (jinja/jinja.h): the model's own, executed, or one that atom has by name
- * (builtin.h). There is no guess between them: a model without a template wants one named.
+ * (builtin.h). atom does not guess: for a model without a template the user has to name one.
  *
  * Names of special tokens in a template become their ids; what messages, tools and documents say
  * never does, whatever it holds. Text between two special tokens is encoded as one, as transformers

@@ -1,5 +1,5 @@
 /*
- * What lies beside a tokenizer for its chats: the model's own template, and the names of its
+ * The files beside a tokenizer that are for chats: the model's own template, and the names of its
  * special tokens.
  *
  * Source: transformers' PreTrainedTokenizerBase (chat_template.jinja with
