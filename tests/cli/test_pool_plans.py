@@ -96,7 +96,7 @@ class PoolPlans(tool.DataCase):
         # legal and slow, and said to be quick.
         a.terminate()
         a.communicate(timeout=PATIENCE)
-        whole = dict(plan, cut_bytes=0, sub_models=[dict(plan["sub_models"][0], last_node=plan["sub_models"][-1]["last_node"])])
+        whole = dict(plan, cut_bytes=0, sub_models=[dict(plan["sub_models"][-1], first_node=plan["sub_models"][0]["first_node"])])
         whole["sub_models"][0]["param_bytes"] = self.whole_bytes(plan)
         strange = dict(plan, graph_hash="0x%016x" % (int(plan["graph_hash"], 16) ^ 1))
         slow = dict(self.slow_plan(plan), predicted_step_seconds=1e-9, predicted_compute_seconds=1e-9)
