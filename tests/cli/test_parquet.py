@@ -138,7 +138,7 @@ class Parquet(tool.Case):
         self.assertTrue(self.gone(int(self.read("pid"))))
 
     def test_no_process_remains(self):
-        """atom is ended while Python is not a usable Python: it ends, too, though atom tells it nothing."""
+        """atom is ended while Python does not answer: Python ends, too, though atom tells it nothing."""
         self.fake_pyarrow("import os, time\n"
                           "def ParquetFile(*args, **more):\n"
                           "    with open('pid.part', 'w') as f: f.write(str(os.getpid()))\n"
