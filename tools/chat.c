@@ -57,7 +57,7 @@ static bool read_line(bool terminal, char **line, size_t *capacity)
     ssize_t n = line_is_there() ? getline(line, capacity, stdin) : -1;
     if (n < 0 && terminal && (interrupted || errno == EINTR)) {
         clearerr(stdin);
-        fputs("\n(Ctrl-D leaves)\n", stderr);
+        fputs("\n(Ctrl-D quits)\n", stderr);
         n = 0;
         if (!*line)
             *line = calloc(*capacity = 1, 1);
