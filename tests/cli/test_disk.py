@@ -211,7 +211,7 @@ class Disk(TrainCase):
     def test_a_foreign_file_in_its_place(self):
         os.mkdir(self.path("place"))
         self.write("place/optimizer.store", b"my diary" * 10000)
-        self.fails(3, *self.args("run", *DISK, "--store-dir", self.path("place")), says=["optimizer.store", "not a store"])
+        self.fails(3, *self.args("run", *DISK, "--store-dir", self.path("place")), says=["optimizer.store", "store of atom"])
         self.assertEqual(self.read("place", "optimizer.store"), b"my diary" * 10000)
 
     def test_two_runs_on_one_store(self):
@@ -310,7 +310,7 @@ class Disk(TrainCase):
             time.sleep(0.01)
         self.assertIn("removed or replaced", self.stopped(process))
         self.assertEqual(self.read("run", "optimizer.store"), b"my diary")
-        self.fails(3, *self.args("run", *DISK, "--resume-from-checkpoint", "auto"), says=["not a store"])
+        self.fails(3, *self.args("run", *DISK, "--resume-from-checkpoint", "auto"), says=["store of atom"])
 
     def test_a_cut_store_ends_the_run_with_one_line(self):
         process = self.start_atom(*self.args("run", *DISK, steps=1000000))
