@@ -102,8 +102,8 @@ static const opt_spec specs[] = {
                                      "On disk the state is safe after every step, even if the "
                                      "run is killed."),
     {.name = "store_dir", .type = OPT_TEXT, AT(store_dir), .value = "DIR",
-     .help = "Directory for the optimizer's state on disk, best on a fast local drive. Default: "
-             "output_dir."},
+     .help = "Directory for the optimizer's state on disk, best on a fast local drive. It holds the "
+             "state of one run. Default: output_dir."},
     {.name = "store", .type = OPT_CHOICE, AT(store), .fallback = "auto", .choices = stores,
      .help = "How that disk is read and written. auto: the first of these that works here."},
     PLAN_ROW_LINK_BANDWIDTH(.help = "Slow copies between host and device down to this rate in "

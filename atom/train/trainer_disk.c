@@ -10,8 +10,11 @@
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,6 +27,48 @@ atom_status trainer_store_path(const trainer *t, char **path)
 {
     *path = atom_path_join(trainer_store_dir(t), "optimizer.store");
     return *path ? ATOM_OK : atom_fail_memory("a path", 256);
+}
+
+/* Whose store lies in a store_dir that is not output_dir: the whole path of that run's output_dir. */
+static const char OWNER[] = "optimizer.run";
+
+/* May the store there be ours? What another run left behind is all that it can go on from. */
+static atom_status check_owner(const trainer *t, const char *owner, const char *us)
+{
+    char *path = NULL, *them = NULL;
+    uint64_t bytes;
+    atom_status st;
+    ATOM_TRY_CLEAN(trainer_store_path(t, &path));
+    if (!atom_path_exists(path) || !atom_path_exists(owner))
+        goto cleanup;
+    ATOM_TRY_CLEAN(atom_file_read(owner, PATH_MAX, &them, &bytes));
+    if (strcmp(them, us) != 0 && atom_path_is_dir(them))
+        st = atom_fail(ATOM_E_USAGE,
+                       "store_dir %s holds the state of another run, that of %s, which goes on from "
+                       "it; name another store_dir, or remove %s if that run is over",
+                       trainer_store_dir(t), them, path);
+cleanup:
+    atom_free(path);
+    atom_free(them);
+    return st;
+}
+
+atom_status trainer_store_claim(const trainer *t)
+{
+    char us[PATH_MAX], place[PATH_MAX], *owner = NULL;
+    atom_status st;
+    if (!realpath(t->config->output_dir, us) || !realpath(trainer_store_dir(t), place))
+        return atom_fail_errno(errno, "%s", trainer_store_dir(t));
+    if (strcmp(us, place) == 0)
+        return ATOM_OK; /* output_dir's own rules say what is in the way */
+    owner = atom_path_join(place, OWNER);
+    if (!owner)
+        return atom_fail_memory("a path", 256);
+    ATOM_TRY_CLEAN(check_owner(t, owner, us));
+    st = atom_file_write(owner, us, strlen(us));
+cleanup:
+    atom_free(owner);
+    return st;
 }
 
 void trainer_store_remove(const trainer *t)
@@ -141,6 +186,10 @@ void trainer_disk_done(const trainer *t)
     }
     if (swap_disk_about(t->engine->disk).store.lost)
         return; /* what has the name now is not ours */
+    char *owner = t->config->store_dir ? atom_path_join(t->config->store_dir, OWNER) : NULL;
+    if (owner)
+        (void)unlink(owner);
+    atom_free(owner);
     trainer_store_remove(t);
     trainer_note(t, "the state on disk was removed; the last checkpoint holds it");
 }

@@ -100,6 +100,9 @@ void trainer_lora_note(const trainer *t);
 
 const char *trainer_store_dir(const trainer *t);
 ATOM_MUST atom_status trainer_store_path(const trainer *t, char **path);
+/* Before the store is opened, in directories that are there: a store_dir that several runs name holds the
+ * state of one. ATOM_E_USAGE where that is another, whose output_dir still is there. */
+ATOM_MUST atom_status trainer_store_claim(const trainer *t);
 void trainer_store_remove(const trainer *t);
 /* With --resume-from-checkpoint auto: is the store newer than the newest checkpoint (or NULL)? Then
  * the run's state is the store's. */

@@ -180,6 +180,7 @@ static atom_status open_engine(trainer *t)
     ATOM_TRY_CLEAN(lock_output(t));
     if (t->plan->disk && !c->dry_run) {
         ATOM_TRY_CLEAN(atom_dir_make(trainer_store_dir(t)));
+        ATOM_TRY_CLEAN(trainer_store_claim(t));
         ATOM_TRY_CLEAN(trainer_store_path(t, &path));
         config.store = path;
     }

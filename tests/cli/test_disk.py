@@ -189,6 +189,20 @@ class Disk(TrainCase):
         self.assertEqual(self.weights("killed", steps), self.weights("whole", steps))
         self.assertEqual(self.losses("killed"), self.losses("whole"))
 
+    def test_a_store_dir_of_several_runs(self):
+        """What a killed run goes on from is not taken by another that names the same directory."""
+        store, pick = ["--store-dir", self.path("fast")], random.Random(3)
+        self.kill_soon("a", pick, *store, "--save-steps", 0)
+        before = self.read("fast", "optimizer.store")
+        for more in [], ["--resume-from-checkpoint", "auto"], ["--overwrite"]:
+            self.fails(2, *self.args("b", *DISK, *store, *more), says=[self.path("a"), "another store_dir", "optimizer.store"])
+        self.assertEqual(self.read("fast", "optimizer.store"), before)
+        self.ok(*self.args("a", *DISK, *store, *CONSTANT, "--resume-from-checkpoint", "auto", steps=self.last_step("a") + 2))
+        self.assertEqual(os.listdir(self.path("fast")), [])
+        self.kill_soon("b", pick, *store)  # and where the run is gone, what it left is in nobody's way
+        shutil.rmtree(self.path("b"))
+        self.train("c", *store, *DISK)
+
     def test_a_small_container_chooses_the_disk(self):
         """In a control group that could not hold the state, nothing is killed and nothing need be said."""
         group = f"/sys/fs/cgroup/memory/atom-test-{os.getpid()}"
