@@ -37,8 +37,9 @@ typedef struct train_state {
     int64_t micro_batch, sequence, micro_batches, max_steps;
     double loss; /* of that step; NaN if unknown */
     /* How it was trained, to tell what changes; NaN and "": the checkpoint does not say. */
-    double learning_rate, weight_decay;
-    char lr_scheduler[16], dtype[8], optimizer[8];
+    double learning_rate, weight_decay, max_grad_norm;
+    double adam_beta1, adam_beta2, adam_epsilon, muon_momentum;
+    char lr_scheduler[16], dtype[8], optimizer[8], packing[8];
     char compress_boundaries[ATOM_CODEC_TEXT_BYTES], at[PLAN_AT_BYTES]; /* "": none, and nowhere */
 } train_state;
 
@@ -72,6 +73,10 @@ uint64_t train_checkpoint_bytes(const train_checkpoint *c);
 /* Whole checkpoints in output_dir. */
 uint32_t train_checkpoint_count(const char *output_dir);
 
+/* The name of a checkpoint-STEP in output_dir that is not one of ours, or only a part of one; NULL: none.
+ * Free with atom_free. */
+char *train_checkpoint_foreign(const char *output_dir);
+
 /* The newest whole checkpoint of output_dir, or NULL in *path when there is none. */
 ATOM_MUST atom_status train_checkpoint_newest(const char *output_dir, char **path);
 
@@ -84,6 +89,10 @@ ATOM_MUST atom_status train_disk_state_find(const char *output_dir, uint32_t gen
 ATOM_MUST atom_status train_disk_state_read(const char *output_dir, uint32_t generation,
                                             int64_t step, train_state *state);
 
+/* atom_state.json, or under another name; trainer_state.json. */
+ATOM_MUST atom_status train_state_write(const char *dir, const char *name,
+                                        const train_state *state);
+ATOM_MUST atom_status train_trainer_state_write(const char *dir, const train_state *state);
 /* atom_state.json alone (`atom inspect`). */
 ATOM_MUST atom_status train_state_read(const char *path, train_state *state);
 /* The same from memory; path is for messages. */

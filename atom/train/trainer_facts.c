@@ -50,9 +50,15 @@ void trainer_fill_state(const trainer *t, train_state *state)
     state->max_steps = c->max_steps;
     state->learning_rate = c->learning_rate;
     state->weight_decay = c->weight_decay;
+    state->max_grad_norm = c->max_grad_norm;
+    state->adam_beta1 = c->adam_beta1;
+    state->adam_beta2 = c->adam_beta2;
+    state->adam_epsilon = c->adam_epsilon;
+    state->muon_momentum = c->muon_momentum;
     snprintf(state->lr_scheduler, sizeof state->lr_scheduler, "%s", train_config_scheduler(c));
     snprintf(state->optimizer, sizeof state->optimizer, "%s", train_config_optimizer(c));
     snprintf(state->dtype, sizeof state->dtype, "%s", atom_dtype_name(g->dtype));
+    snprintf(state->packing, sizeof state->packing, "%s", t->apart ? "apart" : "across");
     snprintf(state->compress_boundaries, sizeof state->compress_boundaries, "%s",
              t->bench->boundaries.text);
     snprintf(state->at, sizeof state->at, "%s", t->bench->boundaries.at);

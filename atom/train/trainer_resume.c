@@ -56,13 +56,33 @@ static atom_status check_replaced(const train_config *c)
     return ATOM_OK;
 }
 
+/* Checkpoints of another program, where there is nothing of ours: one of the same step would take the
+ * place of theirs. */
+static atom_status check_foreign(const train_config *c)
+{
+    atom_status st = ATOM_OK;
+    char *theirs = train_checkpoint_foreign(c->output_dir);
+    if (theirs)
+        st = atom_fail(ATOM_E_USAGE,
+                       "output_dir %s holds %s, which no run of atom made (it has no "
+                       "atom_state.json), and a checkpoint of the same step would replace it; "
+                       "choose another output_dir",
+                       c->output_dir, theirs);
+    atom_free(theirs);
+    return st;
+}
+
 static atom_status check_unused(const train_config *c)
 {
     atom_status st;
     char *newest = NULL, *metrics = atom_path_join(c->output_dir, "metrics.jsonl");
     ATOM_TRY_CLEAN(train_checkpoint_newest(c->output_dir, &newest));
-    if (!newest && !(metrics && atom_path_exists(metrics)))
+    if (!newest && !(metrics && atom_path_exists(metrics))) {
+        st = check_foreign(c);
         goto cleanup;
+    }
+    if (!is_none(c->resume_from_checkpoint) && strcmp(c->resume_from_checkpoint, "auto") == 0)
+        goto cleanup; /* it goes on */
     if (is_none(c->resume_from_checkpoint))
         st = atom_fail(ATOM_E_USAGE,
                        "output_dir %s already holds a run; continue it with "
@@ -114,8 +134,10 @@ atom_status trainer_resume_find(const trainer *t, char **path)
     const train_config *c = t->config;
     const char *resume = c->resume_from_checkpoint;
     *path = NULL;
-    if (!is_none(resume) && strcmp(resume, "auto") == 0)
+    if (!is_none(resume) && strcmp(resume, "auto") == 0) {
+        ATOM_TRY(check_unused(c));
         return train_checkpoint_newest(c->output_dir, path);
+    }
     if (is_none(resume))
         return c->overwrite ? check_replaced(c) : check_unused(c);
     if (!atom_path_is_dir(resume))
@@ -155,8 +177,31 @@ static atom_status compare(const char *path, const json_t *theirs, const json_t 
     return st;
 }
 
-static atom_status check_model(const char *path, const graph_config *config)
+static void note_number(const trainer *t, const char *key, double was, double is)
 {
+    if (isfinite(was) && fabs(was - is) > 0)
+        trainer_note(t, "resume: %s is %g from here; it was %g", key, is, was);
+}
+
+/* Dropout may change from run to run. */
+static void note_dropout(const trainer *t, graph_config *saved, const graph_config *config)
+{
+    const struct {
+        const char *key;
+        float *was;
+        float is;
+    } keys[] = {{"dropout of embeddings", &saved->embd_pdrop, config->embd_pdrop},
+                {"dropout of attention", &saved->attn_pdrop, config->attn_pdrop},
+                {"dropout of residuals", &saved->resid_pdrop, config->resid_pdrop}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        note_number(t, keys[i].key, (double)*keys[i].was, (double)keys[i].is);
+        *keys[i].was = keys[i].is;
+    }
+}
+
+static atom_status check_model(const trainer *t, const char *path)
+{
+    const graph_config *config = &t->bench->model.config;
     graph_config saved = {0};
     char *file = atom_path_join(path, "config.json"), *source = NULL, *was = NULL, *is = NULL;
     json_t *theirs = NULL, *ours = NULL;
@@ -167,9 +212,7 @@ static atom_status check_model(const char *path, const graph_config *config)
         goto cleanup; /* reading one's own weights shows it; or loading says what is missing */
     ATOM_TRY_CLEAN(file_config_read(file, &saved, &source));
     memcpy(saved.name, config->name, sizeof saved.name);
-    saved.embd_pdrop = config->embd_pdrop; /* dropout may change from run to run */
-    saved.attn_pdrop = config->attn_pdrop;
-    saved.resid_pdrop = config->resid_pdrop;
+    note_dropout(t, &saved, config);
     ATOM_TRY_CLEAN(file_config_text(&saved, NULL, -1, &was));
     ATOM_TRY_CLEAN(file_config_text(config, NULL, -1, &is));
     theirs = json_loads(was, 0, NULL);
@@ -186,8 +229,17 @@ cleanup:
     return st;
 }
 
-static atom_status check_lora(const char *path, const file_lora *ours)
+/* Adapters that go on over other weights than they were learnt over. */
+static void note_base(const trainer *t, const char *saved, const char *ours)
 {
+    char was[PATH_MAX], is[PATH_MAX];
+    if (saved && ours && realpath(saved, was) && realpath(ours, is) && strcmp(was, is) != 0)
+        trainer_note(t, "resume: the model under the adapters is %s from here; it was %s", is, was);
+}
+
+static atom_status check_lora(const trainer *t, const char *path)
+{
+    const file_lora *ours = &t->bench->lora;
     file_lora saved = {0};
     atom_status st = file_lora_read(path, &saved);
     bool same_rank = saved.rank == ours->rank; /* else loading says so */
@@ -199,6 +251,10 @@ static atom_status check_lora(const char *path, const file_lora *ours)
                        path, saved.alpha, saved.rslora ? " and use_rslora" : "",
                        saved.dora ? " and use_dora" : "", ours->alpha,
                        ours->rslora ? " and use_rslora" : "", ours->dora ? " and use_dora" : "");
+    if (st == ATOM_OK) {
+        note_number(t, "lora_dropout", saved.dropout, ours->dropout);
+        note_base(t, saved.base, ours->base);
+    }
     file_lora_free(&saved);
     return st;
 }
@@ -232,15 +288,10 @@ atom_status trainer_resume_check(const trainer *t, const char *path)
     if (!path || !atom_path_is_dir(path))
         return ATOM_OK; /* nothing to go on from, or loading says what is wrong */
     ATOM_TRY(check_optimizer(t, path));
+    ATOM_TRY(plan_vocab_check(path, t->config->data));
     if (file_lora_is_dir(path))
-        return t->bench->base ? check_lora(path, &t->bench->lora) : ATOM_OK;
-    return check_model(path, &t->bench->model.config);
-}
-
-static void note_number(const trainer *t, const char *key, double was, double is)
-{
-    if (isfinite(was) && fabs(was - is) > 0)
-        trainer_note(t, "resume: %s is %g from here; it was %g", key, is, was);
+        return t->bench->base ? check_lora(t, path) : ATOM_OK;
+    return check_model(t, path);
 }
 
 static void note_word(const trainer *t, const char *key, const char *was, const char *is)
@@ -255,8 +306,14 @@ void trainer_resume_note(const trainer *t)
     trainer_fill_state(t, &now);
     note_number(t, "learning_rate", t->state.learning_rate, now.learning_rate);
     note_number(t, "weight_decay", t->state.weight_decay, now.weight_decay);
+    note_number(t, "max_grad_norm", t->state.max_grad_norm, now.max_grad_norm);
+    note_number(t, "adam_beta1", t->state.adam_beta1, now.adam_beta1);
+    note_number(t, "adam_beta2", t->state.adam_beta2, now.adam_beta2);
+    note_number(t, "adam_epsilon", t->state.adam_epsilon, now.adam_epsilon);
+    note_number(t, "muon_momentum", t->state.muon_momentum, now.muon_momentum);
     note_word(t, "lr_scheduler", t->state.lr_scheduler, now.lr_scheduler);
     note_word(t, "dtype", t->state.dtype, now.dtype);
+    note_word(t, "packing", t->state.packing, now.packing);
     trainer_boundaries_changed(t, &now);
     const train_state *s = &t->state;
     const graph *g = t->bench->g;

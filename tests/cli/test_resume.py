@@ -31,7 +31,9 @@ class OneRunOneDirectory(TrainCase):
     def test_what_changes_is_told(self):
         again = ["--resume-from-checkpoint", "auto"]
         told = ["learning_rate is 0.5 from here", "weight_decay is 0 from here; it was 0.1",
-                "lr_scheduler is linear from here; it was cosine", "dtype is bf16 from here; it was fp32"]
+                "lr_scheduler is linear from here; it was cosine", "dtype is bf16 from here; it was fp32",
+                "max_grad_norm is 2 from here; it was 1", "adam_beta2 is 0.999 from here; it was 0.95",
+                "packing is apart from here; it was across", "dropout of attention is 0.25 from here"]
         def train(steps, *more, dtype="fp32"):
             args = [a for a in self.args("run", *more, steps=steps) if a not in ("-q", "--quiet")]
             args[args.index("--dtype") + 1] = dtype
@@ -39,7 +41,8 @@ class OneRunOneDirectory(TrainCase):
 
         train(2)
         self.assertNotIn("from here", train(3, *again).err)
-        other = train(4, *again, "--learning-rate", 0.5, "--weight-decay", 0, "--lr-scheduler", "linear", dtype="bf16")
+        other = train(4, *again, "--learning-rate", 0.5, "--weight-decay", 0, "--lr-scheduler", "linear", "--packing", "apart",
+                      "--max-grad-norm", 2, "--adam-beta2", 0.999, "--dropout", 0.25, dtype="bf16")
         for line in told:
             self.assertIn(line, other.err)
 
@@ -114,6 +117,19 @@ class OneRunOneDirectory(TrainCase):
         args[args.index(self.data)] = "other"
         self.refused(*args, says=["another tokenizer"])
         self.ok(*args, "--init", "random")
+        # A run that began with random weights has tokens that mean something now, too.
+        args = self.args("run", "--resume-from-checkpoint", "auto", steps=3, memory=None)
+        self.refused(*[a if a != self.data else "other" for a in args], says=["another tokenizer", "checkpoint-2"])
+        self.ok(*args)
+
+    def test_checkpoints_of_others_are_not_replaced(self):
+        os.makedirs(self.path("run", "checkpoint-2"))
+        self.write("run/checkpoint-2/model.safetensors", "weeks of work")
+        for more in [], ["--resume-from-checkpoint", "auto"]:
+            self.refused(*self.args("run", *more, "--save-steps", 1, steps=2), says=["checkpoint-2", "no run of atom made"])
+        self.assertEqual(self.read("run", "checkpoint-2", "model.safetensors"), b"weeks of work")
+        self.train("run", "--overwrite", steps=1)
+        self.assertEqual(self.read("run", "checkpoint-2", "model.safetensors"), b"weeks of work")
 
 
 if __name__ == "__main__":
