@@ -304,6 +304,43 @@ static bool begins(const json_t *post)
                      json_object_get(first, "SpecialToken"));
 }
 
+/* Does the normalizer or pre-tokenizer put a space in front of every text? */
+static bool prefixes(const json_t *step)
+{
+    static const char *const lists[] = {"normalizers", "pretokenizers"};
+    const char *type = json_string_value(json_object_get(step, "type"));
+    const char *scheme = json_string_value(json_object_get(step, "prepend_scheme"));
+    bool found = type && strcmp(type, "Prepend") == 0;
+    if (type && strcmp(type, "Metaspace") == 0)
+        found = scheme ? strcmp(scheme, "never") != 0
+                       : !json_is_false(json_object_get(step, "add_prefix_space"));
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
+        const json_t *all = json_object_get(step, lists[k]);
+        for (size_t i = 0; i < json_array_size(all) && !found; i++)
+            found = prefixes(json_array_get(all, i));
+    }
+    return found;
+}
+
+/* What llama.cpp puts in front of every text: with "llama" and "llama-bpe" the start token unless it is
+ * told not to, and with "llama" a space. */
+static atom_status put_fronts(file_gguf *w, const char *dir, const json_t *root, bool metaspace,
+                              const char *pre)
+{
+    json_t *settings = NULL;
+    bool usual = metaspace || strcmp(pre, "llama-bpe") == 0;
+    ATOM_TRY(load(dir, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &settings));
+    if (json_is_false(json_object_get(settings, "add_bos_token"))) /* as of Phi-3 */
+        usual = false;
+    json_decref(settings);
+    file_gguf_put_bool(w, "tokenizer.ggml.add_bos_token",
+                       usual || begins(json_object_get(root, "post_processor")));
+    if (metaspace && !prefixes(json_object_get(root, "normalizer")) &&
+        !prefixes(json_object_get(root, "pre_tokenizer"))) /* as of Gemma */
+        file_gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", false);
+    return ATOM_OK;
+}
+
 static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vocabulary *v)
 {
     const json_t *model = json_object_get(root, "model");
@@ -322,9 +359,7 @@ static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vo
     } else {
         ATOM_TRY(put_merges(w, json_object_get(model, "merges")));
     }
-    file_gguf_put_bool(w, "tokenizer.ggml.add_bos_token",
-                       metaspace || strcmp(pre, "llama-bpe") == 0 ||
-                           begins(json_object_get(root, "post_processor")));
+    ATOM_TRY(put_fronts(w, dir, root, metaspace, pre));
     return put_template(w, dir);
 }
 

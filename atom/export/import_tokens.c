@@ -252,19 +252,29 @@ fail:
     return NULL;
 }
 
+/* A space in front of every text, as llama.cpp has it with "llama" unless the file says no. */
+static bool prefixes(const importing *in)
+{
+    return in->metaspace && file_gguf_int(in->f, "tokenizer.ggml.add_space_prefix", 1) != 0;
+}
+
 static json_t *normalizer(const importing *in)
 {
-    if (in->metaspace)
+    if (prefixes(in))
         return json_pack("{s:s, s:[{s:s, s:s}, {s:s, s:{s:s}, s:s}]}", "type", "Sequence",
                          "normalizers", "type", "Prepend", "prepend", "\xe2\x96\x81", "type",
                          "Replace", "pattern", "String", " ", "content", "\xe2\x96\x81");
+    if (in->metaspace)
+        return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", " ",
+                         "content", "\xe2\x96\x81");
     return strncmp(in->pre, "qwen", 4) == 0 ? json_pack("{s:s}", "type", "NFC") : json_null();
 }
 
 /* The token before every document, where the file asks for one. */
 static json_t *post_processor(const importing *in)
 {
-    uint64_t id = (uint64_t)file_gguf_int(in->f, "tokenizer.ggml.bos_token_id", -1);
+    const int64_t usual = in->metaspace ? 1 : -1; /* llama.cpp's */
+    uint64_t id = (uint64_t)file_gguf_int(in->f, "tokenizer.ggml.bos_token_id", usual);
     bool fallback = in->metaspace || strcmp(in->pre, "llama-bpe") == 0;
     if (!file_gguf_int(in->f, "tokenizer.ggml.add_bos_token", fallback) || id >= in->n)
         return in->metaspace ? json_null() : byte_level(true);
@@ -279,6 +289,10 @@ static json_t *decoder(const importing *in)
 {
     if (!in->metaspace)
         return byte_level(true);
+    if (!prefixes(in))
+        return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}]}", "type", "Sequence",
+                         "decoders", "type", "Replace", "pattern", "String", "\xe2\x96\x81",
+                         "content", " ", "type", "ByteFallback", "type", "Fuse");
     return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}, {s:s, s:s, s:i, s:i}]}", "type",
                      "Sequence", "decoders", "type", "Replace", "pattern", "String", "\xe2\x96\x81",
                      "content", " ", "type", "ByteFallback", "type", "Fuse", "type", "Strip",

@@ -121,6 +121,37 @@ class Bring(tool.Case):
         for out in (["-o", "b.gguf"], ["-o", "c", "--to", "hf"]):
             self.assertIn("ln_f.weight' has values that are not finite", self.ok("export", "--model", "run/checkpoint-1", *out).err)
 
+    def test_what_stands_in_front_of_a_text(self):
+        """Gemma's tokenizer puts no space in front, Phi-3's no start token: a GGUF file says so, both ways."""
+        pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + ["\u2581", "a", "b", "\u2581a", "ab"]
+        spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+        first = {"type": "Prepend", "prepend": "\u2581"}
+        single = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+        steps = [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]
+        made = {"version": "1.0", "added_tokens": [{"id": i, "content": pieces[i], "special": True} for i in range(3)],
+                "pre_tokenizer": None, "decoder": {"type": "Sequence", "decoders": steps},
+                "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+                          "vocab": {piece: i for i, piece in enumerate(pieces)}, "merges": [["\u2581", "a"], ["a", "b"]]}}
+        self.write("c.json", json.dumps(dict(model_type="llama", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                                             num_attention_heads=2, max_position_embeddings=32, vocab_size=len(pieces))))
+        self.write("t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in ("ab a", " a\u00e9b ", "b") * 40))
+        prepare = ["data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--val-fraction", 0, "--tokenizer"]
+        for at, (prepend, begins) in enumerate(((True, True), (False, True), (True, False))):
+            made["normalizer"] = {"type": "Sequence", "normalizers": [first, spaces]} if prepend else spaces
+            made["post_processor"] = {"type": "TemplateProcessing", "single": single if begins else single[1:]}
+            self.write("tokenizer.json", json.dumps(made))
+            self.ok(*prepare, "tokenizer.json")
+            want, run = self.read("data", "train_000000.bin"), f"run{at}"
+            self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
+                    "--gradient-accumulation-steps", 1, "--eval-steps", 0, "-o", run, "--max-steps", 1)
+            settings = run + "/checkpoint-1/tokenizer_config.json"
+            self.write(settings, json.dumps(dict(json.loads(self.read(settings)), add_bos_token=begins)))
+            self.ok("export", "--model", run + "/checkpoint-1", "-o", run + ".gguf")
+            self.assertEqual(b"tokenizer.ggml.add_space_prefix" in self.read(run + ".gguf"), not prepend)
+            self.ok("export", "--model", run + ".gguf", "--to", "hf", "-o", run + "-back")
+            self.ok(*prepare, run + "-back/tokenizer.json")
+            self.assertEqual(self.read("data", "train_000000.bin"), want, (prepend, begins))
+
     def test_keys_of_messages(self):
         """What a template cannot show is refused where it was said, and told where it is beside it."""
         thought = {"messages": [user("q"), says("a", reasoning_content="hm")]}
