@@ -217,7 +217,7 @@ atom_status export_directory(const char *output, export_fill *fill, void *contex
     atom_status st;
     while (n > 1 && output[n - 1] == '/')
         n--;
-    temporary = atom_format("%.*s.tmp", (int)n, output);
+    temporary = atom_format("%.*s.atom-tmp", (int)n, output);
     if (!temporary)
         return atom_fail_memory("a path", n);
     if (atom_path_exists(output) && rmdir(output) != 0)

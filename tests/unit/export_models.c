@@ -22,7 +22,7 @@ static void fixture_open(fixture *f, const char *output)
     scratch_open(&f->s);
     snprintf(f->model, sizeof f->model, "%s", scratch_path(&f->s, "model"));
     snprintf(f->output, sizeof f->output, "%s", scratch_path(&f->s, output));
-    snprintf(f->temporary, sizeof f->temporary, "%s.tmp", f->output);
+    snprintf(f->temporary, sizeof f->temporary, "%s.atom-tmp", f->output);
     assert_int_equal(atom_dir_make(f->model), ATOM_OK);
     f->m = model_dir_make(f->model, 16, 3);
     model_dir_save(&f->m);
