@@ -127,7 +127,15 @@ static atom_status open_rope(taking *t, const char *key, const json_t **rope, in
 /* Lays them over each other where both are there. */
 static atom_status join(taking *t)
 {
-    static const char *const same[] = {"factor", "attention_factor", "short_factor", "long_factor"};
+    static const char *const same[] = {"factor",
+                                       "attention_factor",
+                                       "short_factor",
+                                       "long_factor",
+                                       "low_freq_factor",
+                                       "high_freq_factor",
+                                       "original_max_position_embeddings",
+                                       "beta_fast",
+                                       "beta_slow"};
     const json_t *scaling, *parameters;
     int type, newer;
     ATOM_TRY(open_rope(t, "rope_scaling", &scaling, &type));
@@ -285,12 +293,26 @@ static atom_status take_dynamic(const taking *t)
                      t->path, (long long)original);
 }
 
+/* transformers 4 takes the one beside, 5 the one inside. */
+static atom_status take_theta(const taking *t)
+{
+    const char *key = "rope_theta";
+    const json_t *inside = atom_json_present(t->rope, key);
+    const json_t *beside = atom_json_present(t->root, key);
+    float *theta = &t->c->rope.theta;
+    if (inside && beside && json_number_value(inside) != json_number_value(beside))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: rope_theta is %g beside rope_parameters and %g inside; make them the "
+                         "same",
+                         t->path, json_number_value(beside), json_number_value(inside));
+    return file_take_real(t->path, inside ? t->rope : t->root, key, (double)*theta, theta);
+}
+
 static atom_status take_all(taking *t)
 {
     graph_config *c = t->c;
     bool factor = atom_json_present(t->rope, "factor") != NULL;
-    const json_t *where = atom_json_present(t->rope, "rope_theta") ? t->rope : t->root;
-    ATOM_TRY(file_take_real(t->path, where, "rope_theta", (double)c->rope.theta, &c->rope.theta));
+    ATOM_TRY(take_theta(t));
     ATOM_TRY(take_part(t));
     if (t->type == DEFAULT && !file_is_neutral(atom_json_present(t->rope, "factor"), 1))
         return atom_fail(ATOM_E_FORMAT, "%s: there is a factor, but no rope_type that uses it",

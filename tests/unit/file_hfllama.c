@@ -346,6 +346,11 @@ static void refused_by_name(void **state)
          ATOM_E_FORMAT, "contradict"},
         {LLAMA("\"rope_scaling\":{\"rope_type\":\"default\",\"type\":\"yarn\"}"), ATOM_E_FORMAT,
          "and type the same"},
+        {LLAMA("\"rope_theta\":5e5,\"rope_parameters\":{\"rope_theta\":1e4}"), ATOM_E_FORMAT,
+         "rope_theta is 500000 beside rope_parameters and 10000 inside"},
+        {LLAMA("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1},"
+               "\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":2}"),
+         ATOM_E_FORMAT, "contradict"},
         {LLAMA("\"rope_parameters\":{\"partial_rotary_factor\":0.5}"), ATOM_E_UNSUPPORTED,
          "partial_rotary_factor"},
         {LLAMA("\"rope_parameters\":{\"mrope_section\":[1]}"), ATOM_E_UNSUPPORTED,
