@@ -72,6 +72,22 @@ static atom_status take_family(taking *t, const char *arch)
     return ATOM_OK;
 }
 
+/* Where layers differ, a key holds a list, of which no number would be right for all of them. */
+static atom_status check_lists(const taking *t)
+{
+    char own[KEY_MAX];
+    size_t n = strlen(key(t, "", own));
+    for (uint32_t i = 0; i < t->f->n_values; i++) {
+        const file_gguf_value *v = &t->f->values[i];
+        if (v->type == FILE_GGUF_VALUE_ARRAY && strncmp(v->key, own, n) == 0)
+            return atom_fail(ATOM_E_UNSUPPORTED,
+                             "%s: %.64s is a list, one for each layer; only the same for all is "
+                             "supported",
+                             t->f->path, v->key);
+    }
+    return ATOM_OK;
+}
+
 static void take_multipliers(taking *t)
 {
     graph_config *c = t->c;
@@ -204,7 +220,9 @@ atom_status file_gguf_take_model(const file_gguf_in *f, graph_config *config)
     atom_free(arch);
     ATOM_TRY(st);
     take_name(&t);
-    st = take_numbers(&t);
+    st = check_lists(&t);
+    if (st == ATOM_OK)
+        st = take_numbers(&t);
     if (st == ATOM_OK)
         *config = c;
     return st;

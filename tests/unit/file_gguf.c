@@ -239,6 +239,20 @@ static void wrong_models_are_refused(void **state)
     assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "only the layers from 2 on have a window"));
     file_gguf_close(&w);
+    /* layers that differ */
+    char key[96];
+    const int32_t each[2] = {1, 2};
+    snprintf(key, sizeof key, "%s.attention.head_count_kv_of", file_gguf_architecture(&f.config));
+    assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
+    assert_int_equal(file_gguf_put_model(w, &f.config, FILE_GGUF_F32), ATOM_OK);
+    file_gguf_put_i32s(w, key, each, 2);
+    assert_int_equal(
+        file_gguf_put_tensors(w, &f.config, f.g, FILE_GGUF_F32, file_vector_memory(f.vector)),
+        ATOM_OK);
+    assert_int_equal(file_gguf_finish(w), ATOM_OK);
+    file_gguf_close(&w);
+    assert_int_equal(file_gguf_read_model(path, &c), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "head_count_kv_of is a list, one for each layer"));
     /* a tensor that the model has not, in place of one that it has */
     write_model(&f, FILE_GGUF_F32, path);
     char *data = NULL;
