@@ -53,6 +53,20 @@ static bool is_option(const char *word)
     return word[0] == '-' && word[1] != 0;
 }
 
+/* --name, --name=value, --no-name or -n of this command? Then a value is missing in front of it, as where
+ * a script's variable was not set. */
+static bool is_known_option(const opt_command *command, const char *word)
+{
+    const char *name = word + 2 + (strncmp(word, "--no-", 5) == 0 ? 3 : 0);
+    if (word[1] == '-')
+        return opt_find_part(command, word + 2, strcspn(word + 2, "=")) >= 0 ||
+               opt_find_part(command, name, strcspn(name, "=")) >= 0;
+    for (uint32_t i = 0; word[1] && !word[2] && i < command->n_specs; i++)
+        if (command->specs[i].letter == word[1])
+            return true;
+    return false;
+}
+
 /* The value words that follow an option without "=". */
 static atom_status walk_values(walk *w, int32_t row, const char *word)
 {
@@ -65,6 +79,11 @@ static atom_status walk_values(walk *w, int32_t row, const char *word)
     }
     if (!next || (spec->type == OPT_LIST && is_option(next)))
         return atom_fail(ATOM_E_USAGE, "option '%s' needs a value", word);
+    if (is_option(next) && is_known_option(w->command, next))
+        return atom_fail(ATOM_E_USAGE,
+                         "option '%s' needs a value, and '%s' is the next option; if it is the "
+                         "value, write them in one word, with = between",
+                         word, next);
     w->at++;
     atom_status st = walk_set(w, row, next);
     while (st == ATOM_OK && spec->type == OPT_LIST && w->at < w->argc && !is_option(w->argv[w->at]))
