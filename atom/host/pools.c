@@ -19,8 +19,8 @@ static const double SHARE_MAX = 1e6, SLICE_MAX = 1e6;
 
 #define AT(member) .offset = offsetof(host_pool, member)
 static const opt_spec item_specs[] = {
-    {.name = "dir", .type = OPT_TEXT, AT(dir), .flags = OPT_REQUIRED},
-    {.name = "ticket", .type = OPT_TEXT, AT(ticket)},
+    {.name = "dir", .type = OPT_TEXT, AT(dir), .value = "DIR", .flags = OPT_REQUIRED},
+    {.name = "ticket", .type = OPT_TEXT, AT(ticket), .value = "FILE"},
     {.name = "name", .type = OPT_TEXT, AT(name)},
     {.name = "hours", .type = OPT_TEXT, AT(hours)},
     {.name = "share",

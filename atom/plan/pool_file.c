@@ -15,8 +15,8 @@ enum { NAME_MAX_BYTES = 48 };
 #define AT(member) .offset = offsetof(plan_pool_entry, member)
 static const opt_spec entry_specs[] = {
     {.name = "name", .type = OPT_TEXT, AT(name)},
-    {.name = "device", .type = OPT_TEXT, AT(device)},
-    {.name = "profile", .type = OPT_TEXT, AT(profile)},
+    {.name = "device", .type = OPT_TEXT, AT(device), .value = "NAME|FILE"},
+    {.name = "profile", .type = OPT_TEXT, AT(profile), .value = "FILE"},
     {.name = "device_memory", .type = OPT_SIZE, AT(device_memory), .min = 1, .max = 1e15},
     {.name = "host_memory", .type = OPT_SIZE, AT(host_memory), .min = 1, .max = 1e15},
     {.name = "disk", .type = OPT_SIZE, AT(disk), .min = 1, .max = 1e18},
@@ -81,9 +81,9 @@ static const opt_spec top_specs[] = {
      .fallback = "524288",
      .min = 1,
      .max = 1e12},
-    {.name = "delays_csv", .type = OPT_TEXT, AT(delays_csv)},
+    {.name = "delays_csv", .type = OPT_TEXT, AT(delays_csv), .value = "FILE"},
     {.name = "codec", .type = OPT_CHOICE, AT(codec), .fallback = "int8", .choices = codecs},
-    {.name = "mbit_csv", .type = OPT_TEXT, AT(mbit_csv)},
+    {.name = "mbit_csv", .type = OPT_TEXT, AT(mbit_csv), .value = "FILE"},
 };
 #undef AT
 static const opt_command top_table = {.name = "the description of a pool",

@@ -69,6 +69,11 @@ static atom_status read_hours(pool_limits *l, const char *hours)
                              "hours '%s': give times of the day like 22:00-07:00, at most %d of "
                              "them, separated by commas",
                              hours, POOL_LIMITS_SPANS_MAX);
+        if (s.from == s.to)
+            return atom_fail(ATOM_E_USAGE,
+                             "hours '%s': a span that ends when it begins is no time at all; the "
+                             "whole day is 00:00-24:00",
+                             hours);
         l->spans[l->n_spans++] = s;
         at += *at == ',';
     }

@@ -97,6 +97,9 @@ static void test_mistakes(void **state)
     refused("pools:\n  - dir: a\n    name: a b\n", "cannot be the name of a pool");
     refused("pools:\n  - dir: a\n    hours: late\n", "p.yml:2: hours 'late'");
     refused("hours: 25:00-26:00\npools:\n  - dir: a\n", "hours '25:00-26:00'");
+    refused("pools:\n  - dir: a\n    hours: 22:00-22:00\n", "p.yml:2: hours '22:00-22:00'");
+    refused("pools:\n  - dir: ~/friends\n", "p.yml:2:10: dir: '~/friends': ~ means");
+    refused("pools:\n  - dir: a\n    ticket: ~/t.txt\n", "ticket: '~/t.txt': ~ means");
     refused("pools:\n  - &x\n    dir: a\n  - *x\n", "aliases");
     refused("pools:\n  - dir: !!int 3\n", "tags");
     refused("pools:\n  - dir: a\n---\npools:\n  - dir: b\n", "a second YAML document");

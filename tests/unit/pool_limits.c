@@ -77,6 +77,7 @@ static void hours(void **state)
                                         "-1-2",
                                         "1-2-3",
                                         "24:01-1:00",
+                                        "22:00-22:00",
                                         "1-2,1-2,1-2,1-2,1-2,1-2,1-2,1-2,1-2"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         pool_limits_config c = {.hours = wrong[i]};
