@@ -6,6 +6,7 @@
 #include "atom/plan/place_costs.h"
 
 #include "atom/base/mem.h"
+#include "swap/disk.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -168,10 +169,10 @@ static atom_status price_whole(const graph *g, const part_profile *profile,
     if (st == ATOM_E_RESOURCE)
         return ATOM_OK;
     ATOM_TRY(st);
-    if (plan->disk && 2 * state > (double)limits->disk) { /* two generations (swap/store) */
+    if (plan->disk && SWAP_GENERATIONS * state > (double)limits->disk) {
         snprintf(kind->whole_why, sizeof kind->whole_why,
-                 "the optimizer's state needs %.0f GB of disk, and only %.0f GB may be used",
-                 2e-9 * state, 1e-9 * (double)limits->disk);
+                 "the optimizer's state needs %.1f GB of disk, and only %.1f GB may be used",
+                 1e-9 * SWAP_GENERATIONS * state, 1e-9 * (double)limits->disk);
     } else {
         double step = part_plan_seconds(plan), update = plan->predicted_compute_seconds;
         update = fmax(
@@ -207,7 +208,7 @@ atom_status plan_host_price(const graph *g, const part_profile *profile, const p
         .disk_bytes_per_second = limits->disk ? fmin(disk.read_both, disk.write_both) : 0,
         .device_bytes = d->unified ? 0 : device,
         .host_bytes = limits->host_memory ? limits->host_memory : d->host_bytes,
-        .disk_bytes = limits->disk / 2, /* two generations of a state */
+        .disk_bytes = limits->disk / SWAP_GENERATIONS,
     };
     snprintf(c.kind.name, sizeof c.kind.name, "%.60s", name);
     ATOM_TRY_CLEAN(price_whole(g, profile, limits, &c.kind));

@@ -151,11 +151,13 @@ static void says_why_a_host_cannot_hold_it(void **state)
     assert_non_null(strstr(costs.kind.whole_why, "the pool alone"));
     plan_host_free(&costs);
     limits.host_beside = 0;
-    limits.disk = GIB; /* a state of 1.4 GiB, twice */
-    assert_int_equal(plan_host_price(f.g, f.profile, f.l, &limits, "box", &costs), ATOM_OK);
-    assert_false(costs.kind.whole);
-    assert_non_null(strstr(costs.kind.whole_why, "of disk"));
-    plan_host_free(&costs);
+    for (uint64_t gib = 1; gib <= 4; gib++) { /* a state of 1.4 GiB, three times (swap/disk.h) */
+        limits.disk = gib * GIB;
+        assert_int_equal(plan_host_price(f.g, f.profile, f.l, &limits, "box", &costs), ATOM_OK);
+        assert_false(costs.kind.whole);
+        assert_non_null(strstr(costs.kind.whole_why, "needs 4.5 GB of disk"));
+        plan_host_free(&costs);
+    }
     limits.disk = 100 * GIB;
     assert_int_equal(plan_host_price(f.g, f.profile, f.l, &limits, "box", &costs), ATOM_OK);
     assert_true(costs.kind.whole && costs.kind.disk_bytes_per_second > 0);
