@@ -8,6 +8,8 @@
 #include "atom/file/hfdir.h"
 #include "atom/text/dataset.h"
 
+#include <math.h>
+
 enum { STEPS_MAX = 1000000000 };
 
 atom_status train_epochs_resolve(train_config *config)
@@ -19,8 +21,8 @@ atom_status train_epochs_resolve(train_config *config)
         return ATOM_OK; /* without data it is refused later, by name */
     ATOM_TRY_CLEAN(file_model_resolve(config->model, &model));
     int64_t T = config->sequence_len > 0 ? config->sequence_len : graph_model_usual(&model.config);
-    ATOM_TRY_CLEAN(
-        text_shards_open(config->data, TEXT_TRAIN, (uint32_t)model.config.vocab_size, &shards));
+    /* Whether the model has these tokens is the trainer's question: a preset takes the data's. */
+    ATOM_TRY_CLEAN(text_shards_open(config->data, TEXT_TRAIN, INT32_MAX, &shards));
     uint64_t windows = text_shards_windows(shards, (uint32_t)T);
     double batch = (double)config->micro_batch_size * (double)config->gradient_accumulation_steps;
     double steps = config->num_train_epochs * (double)windows / batch;
@@ -28,6 +30,12 @@ atom_status train_epochs_resolve(train_config *config)
         st = atom_fail(ATOM_E_USAGE,
                        "num_train_epochs: %g passes over %llu sequences would be %.3g steps",
                        config->num_train_epochs, (unsigned long long)windows, steps);
+    else if (config->warmup_steps > fmax(steps, 1))
+        st = atom_fail(
+            ATOM_E_USAGE,
+            "warmup_steps (%lld) is more than the %lld steps of num_train_epochs %g; the "
+            "learning rate would never reach its peak",
+            (long long)config->warmup_steps, (long long)fmax(steps, 1), config->num_train_epochs);
     else
         config->max_steps = steps < 1 ? 1 : (int64_t)steps;
 cleanup:

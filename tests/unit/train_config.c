@@ -3,6 +3,8 @@
 #include "atom/train/config.h"
 
 #include "atom/base/log.h"
+#include "atom/text/shard.h"
+#include "atom/train/epochs.h"
 #include "atom/train/schedule.h"
 #include "tests/scratch.h"
 
@@ -328,14 +330,49 @@ static void schedule_past_its_end(void **state)
     train_config_free(&c);
 }
 
+/* Steps in place of epochs, of data whose tokenizer has more tokens than the preset says. */
+static void epochs_become_steps(void **state)
+{
+    uint32_t ids[4097];
+    scratch s;
+    train_config c;
+    text_shard_writer *w = NULL;
+    char words[1024];
+    (void)state;
+    scratch_open(&s);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        ids[i] = 150000;
+    assert_int_equal(text_shard_writer_open(s.dir, "train", 200000, 1 << 20, &w), ATOM_OK);
+    assert_int_equal(text_shard_writer_put(w, ids, sizeof ids / sizeof *ids), ATOM_OK);
+    assert_int_equal(text_shard_writer_end(w), ATOM_OK);
+    text_shard_writer_close(&w);
+    snprintf(words, sizeof words,
+             "--data %s -o o --sequence-len 16 --num-train-epochs 1 --warmup-steps 8", s.dir);
+    assert_int_equal(parse(&c, NULL, words), ATOM_OK);
+    if (train_epochs_resolve(&c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_int_equal(c.max_steps, 4096 / 16 / (4 * 8));
+    c.warmup_steps = 9;
+    assert_int_equal(train_epochs_resolve(&c), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "warmup_steps (9) is more than the 8 steps"));
+    train_config_free(&c);
+    scratch_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract),        cmocka_unit_test(unambiguous),
-        cmocka_unit_test(defaults),        cmocka_unit_test(values),
-        cmocka_unit_test(refused),         cmocka_unit_test(from_file),
-        cmocka_unit_test(schedule),        cmocka_unit_test(schedule_past_its_end),
-        cmocka_unit_test(epochs_or_steps), cmocka_unit_test(preset),
+        cmocka_unit_test(contract),
+        cmocka_unit_test(unambiguous),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(values),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(from_file),
+        cmocka_unit_test(schedule),
+        cmocka_unit_test(schedule_past_its_end),
+        cmocka_unit_test(epochs_or_steps),
+        cmocka_unit_test(preset),
+        cmocka_unit_test(epochs_become_steps),
     };
     atom_log_set_level(ATOM_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
