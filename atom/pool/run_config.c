@@ -10,6 +10,7 @@
 #include "atom/base/mem.h"
 #include "atom/train/epochs.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char *pool_option_of(const pool_option *options, uint32_t n, const char *key)
@@ -86,18 +87,31 @@ atom_status pool_run_configure(pool_run *r, const char *run_path, const char *ru
     return train_epochs_resolve(&r->config);
 }
 
+/* As it is found from wherever this member is started next time. */
+static char *whole(const char *path, char **made)
+{
+    *made = path ? realpath(path, NULL) : NULL;
+    return *made ? *made : (char *)(uintptr_t)path;
+}
+
 atom_status pool_run_save_local(const pool_run *r)
 {
-    char *path = atom_path_join(r->dir, "local.yml"), *text = NULL;
+    char *path = atom_path_join(r->dir, "local.yml"), *text = NULL, *made[4];
     train_config c = r->config;
     atom_status st;
+    c.data = whole(c.data, &made[0]);
+    c.model = whole(c.model, &made[1]);
+    c.store_dir = whole(c.store_dir, &made[2]);
+    c.profile = whole(c.profile, &made[3]);
     if (!path)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
-    if (r->data.dir && strcmp(c.data, r->data.dir) == 0)
+    if (r->data.dir && strcmp(r->config.data, r->data.dir) == 0)
         c.data = NULL; /* where it is looked for anyway, whatever DIR is called then */
     ATOM_TRY_CLEAN(pool_run_text(&c, true, &text));
     ATOM_TRY_CLEAN(atom_file_write(path, text, strlen(text)));
 cleanup:
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        free(made[i]);
     atom_free(text);
     atom_free(path);
     return st;

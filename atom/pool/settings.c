@@ -425,7 +425,7 @@ atom_status pool_settings_split(const char *text, size_t bytes, char **pool, cha
 {
     char *a = atom_alloc(bytes + 2, 1), *b = atom_alloc(bytes + 2, 1);
     bool inside = false;
-    size_t na = 0, nb = 0;
+    size_t na = 0, nb = 0, number = 0;
     if (!a || !b) {
         atom_free(a);
         atom_free(b);
@@ -435,6 +435,16 @@ atom_status pool_settings_split(const char *text, size_t bytes, char **pool, cha
         const char *line = text + at, *end = memchr(line, '\n', bytes - at);
         size_t n = end ? (size_t)(end - line) : bytes - at;
         bool head = starts_pool(line, n);
+        number++;
+        if (!head && n >= 5 && strncmp(line, "pool:", 5) == 0) {
+            atom_free(a);
+            atom_free(b);
+            return atom_fail(
+                ATOM_E_USAGE,
+                "%zu: pool: put its keys on the lines below it, one per line and indented "
+                "with spaces",
+                number);
+        }
         inside = head || (inside && is_inside(line, n));
         if (inside && !head) {
             memcpy(a + na, line, n);

@@ -14,7 +14,7 @@ class PoolDisk(test_pool_train.Members):
         """It comes back to what was certified, from its directory alone, and goes on; nothing else remembers that it
         should be on disk."""
         a, ticket = self.create("a")
-        b = self.join("b", ticket, "--data", self.data, "--optimizer-state", "disk", "--store-dir", self.path("fast"))
+        b = self.join("b", ticket, "--data", os.path.relpath(self.data, self.dir), "--optimizer-state", "disk", "--store-dir", "fast")
         store = self.path("fast", "optimizer.store")
         seen = self.until("b", "both bring something", lambda s: s["roster"] == 2 and s["samples"] > 0, [a, b])
         for _ in range(3):
@@ -31,14 +31,16 @@ class PoolDisk(test_pool_train.Members):
         b.terminate()
         out, said = self.end(b, 143)
         self.assertIn("resumed from the optimizer's state on disk", said)
-        self.assertIn(f"optimizer state: on disk in {self.path('fast')}", said)
+        self.assertIn(f"optimizer state: on disk in {self.path('fast')}", said)  # wherever it is started from
         a.terminate()
         ends = [json.loads(out.splitlines()[-1]), json.loads(self.end(a, 143)[0].splitlines()[-1])]
         if ends[0]["version"] == ends[1]["version"]:
             self.assertEqual(ends[0]["anchor"], ends[1]["anchor"])
         # A stop saves a checkpoint, which it goes on from, and the store with it.
         self.assertTrue(os.path.exists(self.path(ends[0]["checkpoint"], "pool.json")))
-        self.assertIn(b"optimizer_state: disk", self.read("b", "local.yml"))
+        kept = self.read("b", "local.yml").decode()
+        for words in "optimizer_state: disk", self.path("fast"), self.data:
+            self.assertIn(words, kept)
 
     def test_alone_on_disk(self):
         """A pool of one on disk learns what one in memory learns, and at the end gives the disk back."""

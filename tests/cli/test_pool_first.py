@@ -158,6 +158,11 @@ class PoolFirst(test_pool_train.Members):
             self.fails(2, *self.attempt("a", "--listen", "127.0.0.1:0", run=run), says=[key.split(":")[0], "gradients"])
             self.assertFalse(os.path.exists(self.path("a")))
 
+    def test_a_section_in_one_line_is_told_how(self):
+        run = RUN[:RUN.index("pool:")] + "pool: {sync: gradients}\n"
+        self.fails(2, *self.attempt("a", "--listen", "127.0.0.1:0", run=run), says=[f":{run.count(chr(10))}: pool: put its keys"])
+        self.assertFalse(os.path.exists(self.path("a")))
+
 
 if __name__ == "__main__":
     tool.main()
