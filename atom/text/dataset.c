@@ -18,6 +18,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ enum {
     OPEN_FILES_MAX = 256, /* further shards are opened for each read */
     READ_BYTES = 16384,
     START_TOKENS = 4096,
+    COUNTS_BYTES_MAX = 1 << 20,
     FEISTEL_ROUNDS = 6
 };
 
@@ -163,6 +165,31 @@ static atom_status open_files(text_shards *s)
     return ATOM_OK;
 }
 
+/* More than what was prepared here are shards of another data set, whose tokens may be those of another
+ * tokenizer. Fewer are a part of it. */
+static atom_status check_counts(const text_shards *s, text_split split)
+{
+    char *path = atom_path_join(s->dir, "dataset.json"), *text = NULL;
+    uint64_t bytes = 0;
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(s->dir));
+    if (path && atom_path_exists(path))
+        st = atom_file_read(path, COUNTS_BYTES_MAX, &text, &bytes);
+    json_t *root = text ? json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    const json_t *tokens = json_object_get(json_object_get(root, text_split_name(split)), "tokens");
+    json_int_t said = json_integer_value(tokens);
+    if (st == ATOM_OK && json_is_integer(tokens) && said >= 0 && (uint64_t)said < s->tokens)
+        st = atom_fail(ATOM_E_FORMAT,
+                       "%s: %llu tokens to %s, and dataset.json says %lld: shards of another data "
+                       "set lie here, too, and its tokenizer may be another; move them away, or "
+                       "remove dataset.json if they belong together",
+                       s->dir, (unsigned long long)s->tokens,
+                       split == TEXT_TRAIN ? "train on" : "validate", (long long)said);
+    json_decref(root);
+    atom_free(text);
+    atom_free(path);
+    return st;
+}
+
 /* Tokens of another vocabulary show at once, before anything large is opened. */
 static atom_status check_start(const text_shards *s)
 {
@@ -183,6 +210,7 @@ atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab, 
     ATOM_TRY_CLEAN(text_staging_check(dir));
     ATOM_TRY_CLEAN(list_files(s, split));
     ATOM_TRY_CLEAN(open_files(s));
+    ATOM_TRY_CLEAN(check_counts(s, split));
     ATOM_TRY_CLEAN(check_start(s));
     *out = s;
     return ATOM_OK;

@@ -6,6 +6,7 @@
 #include "atom/text/input.h"
 
 #include "atom/base/json.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/text/parquet.h"
 #include "atom/text/records.h"
@@ -15,6 +16,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -135,6 +137,39 @@ void text_input_close(text_input **input)
     atom_free(in->pending);
     atom_free(in);
     *input = NULL;
+}
+
+typedef struct file_id {
+    dev_t device;
+    ino_t number;
+    uint32_t at;
+} file_id;
+
+static int compare_ids(const void *a, const void *b)
+{
+    const file_id *x = a, *y = b;
+    if (x->device != y->device)
+        return x->device < y->device ? -1 : 1;
+    if (x->number != y->number)
+        return x->number < y->number ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+void text_input_say_twice(const text_input *in)
+{
+    struct stat info;
+    uint32_t n = 0;
+    file_id *ids = in ? atom_alloc(in->n + 1, sizeof *ids) : NULL;
+    for (uint32_t i = 0; ids && i < in->n; i++)
+        if (stat(in->paths[i], &info) == 0)
+            ids[n++] = (file_id){info.st_dev, info.st_ino, i};
+    if (n)
+        qsort(ids, n, sizeof *ids, compare_ids);
+    for (uint32_t i = 1; i < n; i++)
+        if (ids[i].device == ids[i - 1].device && ids[i].number == ids[i - 1].number)
+            atom_log(ATOM_LOG_WARN, "%s is %s once more: its texts will be in the data twice",
+                     in->paths[ids[i].at], in->paths[ids[i - 1].at]);
+    atom_free(ids);
 }
 
 void text_input_cut(text_input *in, text_cut cut)

@@ -40,6 +40,8 @@ enum { TEXT_UNCUT_MAX = 1 << 30 };
 ATOM_MUST atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_bytes,
                                       text_input **out);
 void text_input_close(text_input **in);
+/* Warns of a file that is named twice, whose texts come twice, too. NULL-safe. */
+void text_input_say_twice(const text_input *in);
 /* Does each of its lines or rows hold an object: is it JSONL or Parquet, by its name? */
 bool text_input_is_lines(const char *path);
 bool text_input_has_records(const text_input *in); /* is any of the files no .txt? */

@@ -372,10 +372,7 @@ static void begin_document(preparation *p)
             choose_val(p);
     }
     p->documents++;
-    if (p->to == TEXT_TRAIN)
-        p->report.train.documents++;
-    else
-        p->report.val.documents++;
+    (p->to == TEXT_TRAIN ? &p->report.train : &p->report.val)->documents++;
 }
 
 /* After a text, where its end is another token than the next one's start. Answers
@@ -558,6 +555,7 @@ static atom_status check_options(const text_prepare_options *o)
     if (st == ATOM_OK && o->format != TEXT_FORMAT_AUTO && !text_input_has_records(in))
         st = atom_fail(ATOM_E_USAGE, "format would have no effect, because it says what records "
                                      "contain and a .txt has none; leave it out");
+    text_input_say_twice(in);
     text_input_close(&in);
     return st;
 }

@@ -3,6 +3,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import struct
 
 import tool
@@ -285,6 +286,24 @@ class Bring(tool.Case):
                               ("text;id\na;1\n", 'the header is one column, "text;id"')):
             self.fails(3, "data", "prepare", "-i", self.write("bad.csv", content), "-o", "d", says=["bad.csv: ", says])
         self.fails(2, "data", "prepare", "-i", self.write("in.xlsx", "x"), "-o", "d", says=[".csv (with a header)"])
+
+    def test_shards_of_two_data_sets(self):
+        """What lies beside a data set and is not of it may be of another tokenizer; a part of one is one."""
+        for name, size in ("a", 4000), ("b", 6000):
+            self.write(name + ".txt", tool.english(size))
+            self.ok("data", "prepare", "-i", name + ".txt", "-o", name)
+        before = self.ok("data", "inspect", "a", "--json").json()["train"]["tokens"]
+        shutil.copy(self.path("b", "train_000000.bin"), self.path("a", "train_000001.bin"))
+        both = before + self.ok("data", "inspect", "b", "--json").json()["train"]["tokens"]
+        self.fails(3, "data", "inspect", "a", says=[f"{both} tokens to train on, and dataset.json says {before}", "another data set"])
+        os.unlink(self.path("a", "dataset.json"))
+        self.assertEqual(self.ok("data", "inspect", "a", "--json").json()["train"]["tokens"], both)
+
+    def test_a_file_that_is_named_twice(self):
+        self.write("a.txt", "once\n")
+        os.symlink("a.txt", self.path("b.txt"))
+        told = self.ok("data", "prepare", "-i", "a.txt", "b.txt", "-o", "data", "--val-fraction", 0)
+        self.assertIn("b.txt is a.txt once more", told.err)
 
     def test_tokenizers_that_are_none(self):
         self.write("a.txt", "a")
