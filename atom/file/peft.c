@@ -9,6 +9,7 @@
 #include "atom/base/json.h"
 #include "atom/base/mem.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -326,10 +327,15 @@ static atom_status values_of(const char *key, const char *text, bool whole, json
         char *end = NULL, *key_text;
         name = strcspn(item, "=,");
         double x = name < n ? strtod(item + name + 1, &end) : 0;
-        key_text = end == item + n && name > 0 ? atom_format("%.*s", (int)name, item) : NULL;
+        key_text = end == item + n && name > 0 && fabs(x) < 1e9
+                       ? atom_format("%.*s", (int)name, item)
+                       : NULL;
         if (!key_text)
             st = atom_fail(ATOM_E_USAGE, "%s: '%.*s' is not NAME=NUMBER, as in \"q_proj=16\"", key,
                            (int)(n < 64 ? n : 64), item);
+        else if (json_object_get(object, key_text))
+            st = atom_fail(ATOM_E_USAGE, "%s: '%.64s' is there twice; leave one of them out", key,
+                           key_text);
         else
             json_object_set_new(object, key_text,
                                 whole && x == (double)(int)x ? json_integer((int)x) : json_real(x));
@@ -342,9 +348,25 @@ static atom_status values_of(const char *key, const char *text, bool whole, json
     return st;
 }
 
+/* What a script's unset variable leaves says nothing, and PEFT would take it for all layers, or none. */
+static atom_status check_said(const file_lora_keys *k)
+{
+    const struct {
+        const char *text, *name;
+    } keys[] = {{k->save, "lora_modules_to_save"},
+                {k->layers, "lora_layers"},
+                {k->ranks, "lora_rank_pattern"},
+                {k->alphas, "lora_alpha_pattern"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].text && keys[i].text[strspn(keys[i].text, ",")] == 0)
+            return atom_fail(ATOM_E_USAGE, "%s is empty; say which, or leave it out", keys[i].name);
+    return ATOM_OK;
+}
+
 static atom_status config_of(const file_lora_keys *k, json_t *root)
 {
     json_t *value = NULL;
+    ATOM_TRY(check_said(k));
     json_object_set_new(root, "peft_type", json_string("LORA"));
     json_object_set_new(root, "r", json_integer(k->r));
     json_object_set_new(root, "lora_alpha",
@@ -385,6 +407,7 @@ atom_status file_lora_make(const file_lora_keys *keys, const char *base, file_lo
         st = made.base ? ATOM_OK : atom_fail_memory("a path", strlen(base));
     }
     json_decref(root);
+    made.asked = true;
     if (st == ATOM_OK)
         *out = made;
     else

@@ -29,6 +29,7 @@ typedef struct file_lora {
     int64_t rank; /* r; 0: there is no adapter */
     double alpha, dropout;
     bool rslora, dora;
+    bool asked;            /* by a run's keys, of which each must choose something */
     char *targets;         /* for people: names with commas between, a pattern, or "all-linear" */
     char *base;            /* base_model_name_or_path; NULL: not said */
     struct json_t *config; /* all keys, checked: which modules, and patterns of ranks and alphas */

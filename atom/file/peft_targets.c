@@ -23,6 +23,7 @@ static const char CONFIG[] = "adapter_config.json";
 typedef struct patterns {
     file_pattern **each;
     double *value;
+    uint8_t *met; /* which of them matched a module that has an adapter */
     uint32_t n;
 } patterns;
 
@@ -32,6 +33,7 @@ static void patterns_close(patterns *p)
         file_pattern_close(&p->each[i]);
     atom_free(p->each);
     atom_free(p->value);
+    atom_free(p->met);
     *p = (patterns){0};
 }
 
@@ -57,8 +59,9 @@ static atom_status patterns_open(patterns *p, const char *path, const char *key,
     atom_status st = ATOM_OK;
     size_t n = json_is_string(from) ? 1 : json_array_size(from) + json_object_size(from);
     *p = (patterns){.each = atom_alloc(n + 1, sizeof(file_pattern *)),
-                    .value = atom_alloc(n + 1, sizeof(double))};
-    if (!p->each || !p->value)
+                    .value = atom_alloc(n + 1, sizeof(double)),
+                    .met = atom_alloc(n + 1, 1)};
+    if (!p->each || !p->value || !p->met)
         return atom_fail_memory("patterns", n * sizeof(double));
     if (json_is_string(from))
         return add_pattern(p, path, key, before, json_string_value(from), after, 0);
@@ -150,11 +153,19 @@ static atom_status is_excluded(chooser *c, const char *full, bool *yes)
     return c->exclude.n ? file_pattern_whole(c->exclude.each[0], full, yes) : ATOM_OK;
 }
 
+/* -1: it is in none. */
+static atom_status layer_of(const chooser *c, const char *full, int64_t *layer)
+{
+    *layer = -1;
+    for (uint32_t i = 0; i < c->layer.n && *layer < 0; i++)
+        ATOM_TRY(file_pattern_number(c->layer.each[i], full, layer));
+    return ATOM_OK;
+}
+
 static atom_status in_layers(chooser *c, const char *full, bool *yes)
 {
-    int64_t layer = -1;
-    for (uint32_t i = 0; i < c->layer.n && layer < 0; i++)
-        ATOM_TRY(file_pattern_number(c->layer.each[i], full, &layer));
+    int64_t layer;
+    ATOM_TRY(layer_of(c, full, &layer));
     *yes = json_is_integer(c->layers) && json_integer_value(c->layers) == layer;
     for (size_t i = 0; i < json_array_size(c->layers); i++)
         *yes |= json_integer_value(json_array_get(c->layers, i)) == layer;
@@ -181,12 +192,14 @@ static atom_status is_chosen(chooser *c, const char *full, bool head, bool *yes)
 
 static atom_status first_value(patterns *p, const char *full, double fallback, double *out)
 {
-    bool matches = false;
+    bool matches = false, found = false;
     *out = fallback;
-    for (uint32_t i = 0; i < p->n && !matches; i++) {
+    for (uint32_t i = 0; i < p->n; i++) {
         ATOM_TRY(file_pattern_whole(p->each[i], full, &matches));
-        if (matches)
+        if (matches && !found)
             *out = p->value[i];
+        found |= matches;
+        p->met[i] |= matches;
     }
     return ATOM_OK;
 }
@@ -266,18 +279,50 @@ static atom_status check_met(const chooser *c, const graph *g, const file_slice 
     return ATOM_OK;
 }
 
+/* Of a run's own keys: a layer that the model has not, a name that no adapter has. Adapters of others
+ * may have such, which PEFT passes over. */
+static atom_status check_asked(const chooser *c, int64_t top)
+{
+    const struct {
+        const patterns *p;
+        const char *key, *name;
+    } each[] = {{&c->rank, "rank_pattern", "lora_rank_pattern"},
+                {&c->alpha, "alpha_pattern", "lora_alpha_pattern"}};
+    for (size_t k = 0; k < sizeof each / sizeof *each; k++) {
+        json_t *object = json_object_get(c->lora->config, each[k].key);
+        void *at = json_object_iter(object);
+        for (uint32_t i = 0; i < each[k].p->n; i++, at = json_object_iter_next(object, at))
+            if (!each[k].p->met[i])
+                return atom_fail(ATOM_E_USAGE,
+                                 "%s: '%.64s' is the name of no layer that gets an adapter; mend "
+                                 "it, or leave it out",
+                                 each[k].name, json_object_iter_key(at));
+    }
+    for (size_t i = 0; i < json_array_size(c->layers); i++)
+        if (json_integer_value(json_array_get(c->layers, i)) > top)
+            return atom_fail(ATOM_E_USAGE,
+                             "lora_layers: there is no block %lld: those of this model count from "
+                             "0 to %lld",
+                             (long long)json_integer_value(json_array_get(c->layers, i)),
+                             (long long)top);
+    return ATOM_OK;
+}
+
 static atom_status find_targets(chooser *c, const graph *g, const file_slice *slices,
                                 uint32_t n_slices, graph_target *targets, uint32_t *n)
 {
     char full[FILE_NAME_MAX + 16], known[256];
     double rank, alpha;
     bool chosen;
+    int64_t layer, top = -1;
     for (uint32_t i = 0; i < n_slices; i++) {
         graph_target *t = &targets[*n];
         if (!module_of(g, &slices[i], t))
             continue;
         bool head = strcmp(t->name, "lm_head") == 0;
         snprintf(full, sizeof full, "%s%s", head ? "" : c->prefix, t->name);
+        ATOM_TRY(layer_of(c, full, &layer));
+        top = layer > top ? layer : top;
         ATOM_TRY(is_chosen(c, full, head, &chosen));
         if (!chosen)
             continue;
@@ -289,11 +334,12 @@ static atom_status find_targets(chooser *c, const graph *g, const file_slice *sl
     }
     ATOM_TRY(check_met(c, g, slices, n_slices));
     list_modules(g, slices, n_slices, known, sizeof known);
-    return *n ? ATOM_OK
-              : atom_fail(ATOM_E_USAGE,
-                          "lora_target_modules, with its layers and exclusions, selects no "
-                          "linear layer of this model, which has %s",
-                          known);
+    if (*n == 0)
+        return atom_fail(ATOM_E_USAGE,
+                         "lora_target_modules, with its layers and exclusions, selects no "
+                         "linear layer of this model, which has %s",
+                         known);
+    return c->lora->asked ? check_asked(c, top) : ATOM_OK;
 }
 
 atom_status file_lora_targets(const graph *base, const file_lora *lora, graph_target **out,

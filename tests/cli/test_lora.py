@@ -52,6 +52,13 @@ class Lora(tool.Case):
                    self.path("whole", "checkpoint-20"))
         for name in "adapter_model.safetensors", "optimizer.safetensors":
             self.same("whole/checkpoint-40", "again/checkpoint-40", name)
+        # what is under the adapters changed, and how they drop out: it is said
+        shutil.copytree(self.base, self.path("copy"))
+        told = self.train(self.path("copy"), "moved", *[a if a != 0.1 else 0.2 for a in lora], "--max-steps", 21,
+                          "--resume-from-checkpoint", self.path("whole", "checkpoint-20")).err
+        for words in (f"under the adapters is {self.path('copy')} from here; it was {self.base}",
+                      "lora_dropout is 0.2 from here; it was 0.1"):
+            self.assertIn(words, told)
         # an adapter's directory stands for the model with it: so does the merged one
         self.ok("export", "--model", whole, "--to", "hf", "-o", self.path("merged"))
         self.assertTrue(os.path.exists(self.path("merged", "tokenizer.json")))
@@ -63,6 +70,13 @@ class Lora(tool.Case):
                         "fp32").out for model in (["--model", whole], ["--model", self.path("merged")],
                                                   ["--model", self.base, "--adapter", whole])]
         self.assertTrue(text[0] == text[1] == text[2], text)
+        # as some programs save it, with its model's config.json; beside weights it could be meant or not
+        mixed = self.path("mixed")
+        shutil.copytree(whole, mixed)
+        shutil.copy(os.path.join(self.base, "config.json"), mixed)
+        self.assertAlmostEqual(loss, self.evaluate(mixed), 6)
+        shutil.copy(os.path.join(self.base, "model.safetensors"), mixed)
+        self.fails(2, "eval", "--model", mixed, "--data", self.data, says=["adapter_config.json", "away"])
         # training goes on from an adapter, and its loss is the adapter's
         more = self.train(self.base, "more", "--adapter", whole, "--max-steps", 1).json()
         self.assertLess(more["first_loss"], summary["first_loss"] - 0.01)
@@ -134,7 +148,12 @@ class Lora(tool.Case):
         self.assertLess(more["first_loss"], first["first_loss"] - 0.01)
         for key, value, says in (("--lora-layers", "1-", "'1-'"), ("--lora-layers", "3-1", "'3-1'"),
                                  ("--lora-rank-pattern", "q_proj", "NAME=NUMBER"), ("--lora-rank-pattern", "q_proj=x", "q_proj=x"),
-                                 ("--lora-rank-pattern", "q_proj=1.5", "whole number"), ("--lora-layers", "9", "selects no")):
+                                 ("--lora-rank-pattern", "q_proj=1.5", "whole number"), ("--lora-layers", "9", "selects no"),
+                                 ("--lora-layers", "1-2", "no block 2"), ("--lora-layers", "", "is empty"),
+                                 ("--lora-modules-to-save", "", "is empty"), ("--lora-rank-pattern", "q_prj=2", "'q_prj'"),
+                                 ("--lora-alpha-pattern", "norm=2", "'norm' is the name of no layer"),
+                                 ("--lora-alpha-pattern", "q_proj=inf", "q_proj=inf"),
+                                 ("--lora-rank-pattern", "q_proj=2,q_proj=4", "there twice")):
             done = self.train(self.base, "none", "--lora-r", 4, key, value, "--max-steps", 1, run=self.run_atom)
             self.assertEqual(done.code, 2, done)
             self.assertIn(says, done.err)
