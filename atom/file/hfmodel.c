@@ -93,6 +93,12 @@ static atom_status resolve_dir(const char *dir, file_model *model)
         ATOM_TRY_CLEAN(no_config(dir));
     ATOM_TRY_CLEAN(file_config_read(path, &model->config, &model->source));
     model->has_weights = file_weights_exist(dir);
+    if (model->has_weights && file_lora_is_dir(dir))
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "%s holds the weights of a model and an adapter "
+                                 "(adapter_config.json), and transformers would take the adapter; "
+                                 "move the one away that is not meant",
+                                 dir));
     ATOM_TRY_CLEAN(file_buffers_read(dir, model->config.own));
 cleanup:
     atom_free(path);
@@ -136,12 +142,10 @@ cleanup:
     return st;
 }
 
+/* Some programs put the base's config.json beside an adapter. */
 static bool is_adapter(const char *dir)
 {
-    char *config = atom_path_join(dir, "config.json");
-    bool model = config && atom_path_exists(config);
-    atom_free(config);
-    return !model && file_lora_is_dir(dir);
+    return file_lora_is_dir(dir) && !file_weights_exist(dir);
 }
 
 static atom_status resolve_gguf(const char *path, file_model *model)
