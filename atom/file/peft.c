@@ -452,3 +452,23 @@ bool file_lora_alike(const file_lora *a, const file_lora *b)
            same_values(json_object_get(a->config, "alpha_pattern"),
                        json_object_get(b->config, "alpha_pattern"));
 }
+
+static bool has_name(const json_t *list, const json_t *name)
+{
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(list) && !found; i++)
+        found = json_equal(json_array_get(list, i), name);
+    return found;
+}
+
+bool file_lora_saves_alike(const file_lora *a, const file_lora *b)
+{
+    const json_t *x = json_object_get(a->config, "modules_to_save");
+    const json_t *y = json_object_get(b->config, "modules_to_save");
+    bool alike = true;
+    for (size_t i = 0; i < json_array_size(x); i++)
+        alike = alike && has_name(y, json_array_get(x, i));
+    for (size_t i = 0; i < json_array_size(y); i++)
+        alike = alike && has_name(x, json_array_get(y, i));
+    return alike;
+}

@@ -54,6 +54,8 @@ typedef struct file_lora_keys {
 ATOM_MUST atom_status file_lora_make(const file_lora_keys *keys, const char *base, file_lora *out);
 /* Would both train the same modules, scaled the same? */
 bool file_lora_alike(const file_lora *a, const file_lora *b);
+/* Do they name the same modules that are trained whole? */
+bool file_lora_saves_alike(const file_lora *a, const file_lora *b);
 
 /* Has the directory an adapter_config.json? */
 bool file_lora_is_dir(const char *dir);

@@ -251,6 +251,11 @@ static atom_status check_lora(const trainer *t, const char *path)
                        path, saved.alpha, saved.rslora ? " and use_rslora" : "",
                        saved.dora ? " and use_dora" : "", ours->alpha,
                        ours->rslora ? " and use_rslora" : "", ours->dora ? " and use_dora" : "");
+    if (st == ATOM_OK && !file_lora_saves_alike(&saved, ours))
+        st = atom_fail(ATOM_E_USAGE,
+                       "%s was trained with other lora_modules_to_save than this run has; repeat "
+                       "those of its adapter_config.json",
+                       path);
     if (st == ATOM_OK) {
         note_number(t, "lora_dropout", saved.dropout, ours->dropout);
         note_base(t, saved.base, ours->base);

@@ -141,6 +141,10 @@ class Lora(tool.Case):
                               "--resume-from-checkpoint", made, run=self.run_atom)
             self.assertEqual(done.code, 2, done)
             self.assertIn(says, done.err)
+        other = [key if key != "norm" else "embed_tokens" for key in keys]
+        done = self.train(self.base, "other", *other, "--max-steps", 21, "--resume-from-checkpoint", made, run=self.run_atom)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("other lora_modules_to_save", done.err)
         # merged, and as it is, it says the same; training goes on where it stood
         self.ok("export", "--model", made, "--to", "hf", "-o", self.path("merged"))
         self.assertAlmostEqual(self.evaluate(made), self.evaluate(self.path("merged")), 6)
