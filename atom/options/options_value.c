@@ -6,11 +6,13 @@
 #include "atom/options/options_internal.h"
 
 #include "atom/base/assert.h"
+#include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/base/nearest.h"
 #include "atom/base/size.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -256,8 +258,17 @@ static void list_clear(opt_list *list)
     *list = (opt_list){0};
 }
 
-/* An empty path is what a script's unset variable leaves. ~ is the shell's word; a directory of
- * that name would be made. */
+/* The $ of a variable, which a shell would have replaced; NULL: there is none. */
+static const char *variable_in(const char *text)
+{
+    const char *at = strchr(text, '$');
+    while (at && at[1] != '{' && at[1] != '_' && !isalpha((unsigned char)at[1]))
+        at = strchr(at + 1, '$');
+    return at;
+}
+
+/* An empty path is what a script's unset variable leaves. ~ and $NAME are the shell's words;
+ * directories of these names would be made. */
 static atom_status check_path(const opt_spec *spec, const char *text)
 {
     const char *home = getenv("HOME"), *value = spec->value ? spec->value : "";
@@ -267,6 +278,12 @@ static atom_status check_path(const opt_spec *spec, const char *text)
         return atom_fail(ATOM_E_USAGE, "it is empty; name a %s%s%s%s", file ? "file" : "",
                          dir && file ? " or " : "", dir ? "directory" : "",
                          spec->flags & OPT_REQUIRED ? "" : ", or leave it out");
+    const char *variable = variable_in(text);
+    if ((dir || file) && variable && !atom_path_exists(text))
+        return atom_fail(ATOM_E_USAGE,
+                         "'%s': %.*s is a variable only where a shell replaces it, and there is no "
+                         "such path; write its value",
+                         text, (int)strcspn(variable, "/"), variable);
     if (!(dir || file) || text[0] != '~' || (text[1] && text[1] != '/'))
         return ATOM_OK;
     return atom_fail(

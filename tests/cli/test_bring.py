@@ -104,6 +104,9 @@ class Bring(tool.Case):
         self.write("c.yml", "output_dir: ~/run\n")
         self.fails(2, *run, "c.yml", says="only where a shell replaces it")
         self.assertFalse(os.path.exists(self.path("~")))
+        self.write("c.yml", "output_dir: ${OUT}/run\n")
+        self.fails(2, *run, "c.yml", says=["c.yml:1:13", "${OUT}/run", "variable"])
+        self.assertFalse(os.path.exists(self.path("${OUT}")))
 
     def test_weights_that_are_no_numbers(self):
         """They may be exported, but not without a word."""

@@ -163,6 +163,8 @@ static void refused(void **state)
         {"--input --json", "option '--input' needs a value"},
         {"--input=", "--input: it is empty; name a file, or leave it out"},
         {"--text=", "--text: it is empty; name a file"},
+        {"--text ${OUT}/x", "--text: '${OUT}/x': ${OUT} is a variable only where a shell"},
+        {"--input a/$OUT", "$OUT is a variable only where a shell replaces it"},
         {"-x", "unknown option '-x'"},
         {"-co 3", "unknown option '-co'"},
         {"--no-count", "unknown option '--no-count'"},
