@@ -232,7 +232,7 @@ static const opt_spec specs[] = {
     {.name = "save_total_limit", .type = OPT_INT, AT(save_total_limit), .fallback = "3", .min = 0,
      .max = 1e6, .aliases = keep_names,
      .help = "Keep this many of the run's newest checkpoints and delete older ones. 0: keep all."},
-    {.name = "save_rate", .type = OPT_RATE, AT(save_rate), .fallback = "auto", .min = 1,
+    {.name = "save_rate", .type = OPT_RATE, AT(save_rate), .fallback = "auto", .min = 1 << 20,
      .max = 0x1p62, .flags = OPT_AUTO,
      .help = "Limit for how fast a checkpoint is written while training goes on and no step "
              "waits for it. auto: no limit; with the optimizer's state on disk, what that leaves "

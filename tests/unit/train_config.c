@@ -228,6 +228,7 @@ static void refused(void **state)
         {"--data d -o o --seed -18446744073709551616", "is too small; it must be at least 0"},
         {"--data d -o o --link-bandwidth 1kB/s",
          "1kB/s is too small; it must be at least 1.0 MiB/s"},
+        {"--data d -o o --save-rate 100", "100 is too small; it must be at least 1.0 MiB/s"},
         {"--data d -o o --plan p --host-memory 1GiB", "host_memory would have no effect"},
         {"--data d -o o --plan p --recompute always", "recompute would have no effect"},
         {"--data d -o o --plan p --optimizer-state disk", "optimizer_state would have no effect"},
