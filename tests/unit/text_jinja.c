@@ -84,7 +84,7 @@ static void refusals(void **state)
         {"{{ 'a'.zfill(2) }}", "t, line 1: the method zfill"},
         {"{{ messages.append(1) }}", "t, line 1: the method append"},
         {"{{ x.__class__ }}", "t, line 1: 'x' is undefined"},
-        {"{{ messages.__class__ }}", "t, line 1: '__class__': names that begin with _"},
+        {"{{ messages.__class__ }}", "t, line 1: '__class__': templates may not use names"},
         {"{% if true %}", "t, line 1: the template ends, but {% elif %} is missing"},
         {"{{ raise_exception('No ' ~ messages[0].role) }}",
          "t, line 1: the template refuses the chat: No user"},
