@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     graph_config config;
     bool more = true;
     if (file_gguf_parse("fuzz", data, size, size, &more, &f) != ATOM_OK) {
-        ATOM_ASSERT(!f && !more && strncmp(atom_fail_message(), "fuzz:", 5) == 0);
+        ATOM_ASSERT(!f && !more && strncmp(atom_fail_message(), "fuzz", 4) == 0);
         return 0;
     }
     for (uint32_t i = 0; i < f->n_tensors; i++) {

@@ -102,7 +102,7 @@ def check_refused(source, model):
     cases = {
         "a dict": ({"model": state, "step": 3}, 2, ["'model' is a dict", "model.state_dict()"]),
         "a number": ({**state, "step": 3}, 2, ["'step' is a number"]),
-        "a list": ([one], 2, ["holds a list"]),
+        "a list": ([one], 2, ["contains a list"]),
         "evil": ({**state, "x": Evil()}, 2, ["names posix.mkdir", "tensors from pickles"]),
         "the model": (model, 2, ["names transformers.models.llama"]),
         "strided": ({**state, first: one.t().contiguous().t()}, 2, [first, "contiguous()"]),
