@@ -253,8 +253,9 @@ static atom_status plan_the_pool(const plan_values *v, const opt_parsed *parsed)
     if (!v->model)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "--pool needs --model PRESET|DIR|FILE, too"));
     if (v->optimizer != GRAPH_ADAMW)
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "--optimizer: --pool prices AdamW's steps only; "
-                                               "leave it out (a step of muon takes longer)"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "--optimizer: --pool predicts only steps of "
+                                 "AdamW; leave it out (a step of muon takes longer)"));
     ATOM_TRY_CLEAN(plan_pool_file_read(v->pool, &file));
     ATOM_TRY_CLEAN(plan_pool_native_bf16(file, &native));
     ATOM_TRY_CLEAN(cli_graph(v->model, plan_dtype_settle(v->dtype, native), v->micro_batch_size,

@@ -81,8 +81,8 @@ static atom_status check_lists(const taking *t)
         const file_gguf_value *v = &t->f->values[i];
         if (v->type == FILE_GGUF_VALUE_ARRAY && strncmp(v->key, own, n) == 0)
             return atom_fail(ATOM_E_UNSUPPORTED,
-                             "%s: %.64s is a list, one for each layer; only the same for all is "
-                             "supported",
+                             "%s: %.64s is a list with a value for each layer; only one value "
+                             "for all layers is supported",
                              t->f->path, v->key);
     }
     return ATOM_OK;

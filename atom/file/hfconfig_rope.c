@@ -302,8 +302,8 @@ static atom_status take_theta(const taking *t)
     float *theta = &t->c->rope.theta;
     if (inside && beside && json_number_value(inside) != json_number_value(beside))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: rope_theta is %g beside rope_parameters and %g inside; make them the "
-                         "same",
+                         "%s: rope_theta is %g outside of rope_parameters but %g inside; make "
+                         "them the same",
                          t->path, json_number_value(beside), json_number_value(inside));
     return file_take_real(t->path, inside ? t->rope : t->root, key, (double)*theta, theta);
 }

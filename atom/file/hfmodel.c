@@ -95,9 +95,9 @@ static atom_status resolve_dir(const char *dir, file_model *model)
     model->has_weights = file_weights_exist(dir);
     if (model->has_weights && file_lora_is_dir(dir))
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
-                                 "%s holds the weights of a model and an adapter "
-                                 "(adapter_config.json), and transformers would take the adapter; "
-                                 "move the one away that is not meant",
+                                 "%s contains both the weights of a model and an adapter "
+                                 "(adapter_config.json), and transformers would use the adapter; "
+                                 "move away the one that you do not want",
                                  dir));
     ATOM_TRY_CLEAN(file_buffers_read(dir, model->config.own));
 cleanup:

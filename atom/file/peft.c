@@ -334,7 +334,7 @@ static atom_status values_of(const char *key, const char *text, bool whole, json
             st = atom_fail(ATOM_E_USAGE, "%s: '%.*s' is not NAME=NUMBER, as in \"q_proj=16\"", key,
                            (int)(n < 64 ? n : 64), item);
         else if (json_object_get(object, key_text))
-            st = atom_fail(ATOM_E_USAGE, "%s: '%.64s' is there twice; leave one of them out", key,
+            st = atom_fail(ATOM_E_USAGE, "%s: '%.64s' appears twice; leave one of them out", key,
                            key_text);
         else
             json_object_set_new(object, key_text,

@@ -294,15 +294,15 @@ static atom_status check_asked(const chooser *c, int64_t top)
         for (uint32_t i = 0; i < each[k].p->n; i++, at = json_object_iter_next(object, at))
             if (!each[k].p->met[i])
                 return atom_fail(ATOM_E_USAGE,
-                                 "%s: '%.64s' is the name of no layer that gets an adapter; mend "
+                                 "%s: no layer that gets an adapter is named '%.64s'; correct "
                                  "it, or leave it out",
                                  each[k].name, json_object_iter_key(at));
     }
     for (size_t i = 0; i < json_array_size(c->layers); i++)
         if (json_integer_value(json_array_get(c->layers, i)) > top)
             return atom_fail(ATOM_E_USAGE,
-                             "lora_layers: there is no block %lld: those of this model count from "
-                             "0 to %lld",
+                             "lora_layers: there is no block %lld; this model has blocks 0 to "
+                             "%lld",
                              (long long)json_integer_value(json_array_get(c->layers, i)),
                              (long long)top);
     return ATOM_OK;

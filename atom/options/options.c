@@ -81,8 +81,8 @@ static atom_status walk_values(walk *w, int32_t row, const char *word)
         return atom_fail(ATOM_E_USAGE, "option '%s' needs a value", word);
     if (is_option(next) && is_known_option(w->command, next))
         return atom_fail(ATOM_E_USAGE,
-                         "option '%s' needs a value, and '%s' is the next option; if it is the "
-                         "value, write them in one word, with = between",
+                         "option '%s' needs a value, but '%s' looks like the next option; if it "
+                         "is the value, join them with =",
                          word, next);
     w->at++;
     atom_status st = walk_set(w, row, next);

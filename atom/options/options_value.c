@@ -281,8 +281,8 @@ static atom_status check_path(const opt_spec *spec, const char *text)
     const char *variable = variable_in(text);
     if ((dir || file) && variable && !atom_path_exists(text))
         return atom_fail(ATOM_E_USAGE,
-                         "'%s': %.*s is a variable only where a shell replaces it, and there is no "
-                         "such path; write its value",
+                         "'%s': only a shell replaces the variable %.*s by its value, and there "
+                         "is no such path; write the value itself",
                          text, (int)strcspn(variable, "/"), variable);
     if (!(dir || file) || text[0] != '~' || (text[1] && text[1] != '/'))
         return ATOM_OK;

@@ -71,8 +71,8 @@ static atom_status read_hours(pool_limits *l, const char *hours)
                              hours, POOL_LIMITS_SPANS_MAX);
         if (s.from == s.to)
             return atom_fail(ATOM_E_USAGE,
-                             "hours '%s': a span that ends when it begins is no time at all; the "
-                             "whole day is 00:00-24:00",
+                             "hours '%s': a time that ends when it begins is empty; the whole "
+                             "day is 00:00-24:00",
                              hours);
         l->spans[l->n_spans++] = s;
         at += *at == ',';

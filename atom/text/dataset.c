@@ -179,9 +179,9 @@ static atom_status check_counts(const text_shards *s, text_split split)
     json_int_t said = json_integer_value(tokens);
     if (st == ATOM_OK && json_is_integer(tokens) && said >= 0 && (uint64_t)said < s->tokens)
         st = atom_fail(ATOM_E_FORMAT,
-                       "%s: %llu tokens to %s, and dataset.json says %lld: shards of another data "
-                       "set lie here, too, and its tokenizer may be another; move them away, or "
-                       "remove dataset.json if they belong together",
+                       "%s: there are %llu tokens to %s, but dataset.json says %lld, so shards "
+                       "of another data set are here too, perhaps with another tokenizer; move "
+                       "them away, or remove dataset.json if they belong together",
                        s->dir, (unsigned long long)s->tokens,
                        split == TEXT_TRAIN ? "train on" : "validate", (long long)said);
     json_decref(root);

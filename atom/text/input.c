@@ -167,7 +167,9 @@ void text_input_say_twice(const text_input *in)
         qsort(ids, n, sizeof *ids, compare_ids);
     for (uint32_t i = 1; i < n; i++)
         if (ids[i].device == ids[i - 1].device && ids[i].number == ids[i - 1].number)
-            atom_log(ATOM_LOG_WARN, "%s is %s once more: its texts will be in the data twice",
+            atom_log(ATOM_LOG_WARN,
+                     "%s is the same file as %s, so its texts will be in the data "
+                     "twice",
                      in->paths[ids[i].at], in->paths[ids[i - 1].at]);
     atom_free(ids);
 }

@@ -44,8 +44,8 @@ static atom_status check_owner(const trainer *t, const char *owner, const char *
     ATOM_TRY_CLEAN(atom_file_read(owner, PATH_MAX, &them, &bytes));
     if (strcmp(them, us) != 0 && atom_path_is_dir(them))
         st = atom_fail(ATOM_E_USAGE,
-                       "store_dir %s holds the state of another run, that of %s, which goes on from "
-                       "it; name another store_dir, or remove %s if that run is over",
+                       "store_dir %s holds the state of another run (%s), which needs it to "
+                       "continue; name another store_dir, or remove %s if that run is over",
                        trainer_store_dir(t), them, path);
 cleanup:
     atom_free(path);

@@ -64,8 +64,8 @@ static atom_status check_foreign(const train_config *c)
     char *theirs = train_checkpoint_foreign(c->output_dir);
     if (theirs)
         st = atom_fail(ATOM_E_USAGE,
-                       "output_dir %s holds %s, which no run of atom made (it has no "
-                       "atom_state.json), and a checkpoint of the same step would replace it; "
+                       "output_dir %s contains %s, which was not made by atom (it has no "
+                       "atom_state.json) but would be replaced by a checkpoint of the same step; "
                        "choose another output_dir",
                        c->output_dir, theirs);
     atom_free(theirs);
@@ -253,8 +253,8 @@ static atom_status check_lora(const trainer *t, const char *path)
                        ours->rslora ? " and use_rslora" : "", ours->dora ? " and use_dora" : "");
     if (st == ATOM_OK && !file_lora_saves_alike(&saved, ours))
         st = atom_fail(ATOM_E_USAGE,
-                       "%s was trained with other lora_modules_to_save than this run has; repeat "
-                       "those of its adapter_config.json",
+                       "%s was trained with other lora_modules_to_save than this run has; give "
+                       "those in its adapter_config.json",
                        path);
     if (st == ATOM_OK) {
         note_number(t, "lora_dropout", saved.dropout, ours->dropout);

@@ -298,7 +298,7 @@ class Bring(tool.Case):
         before = self.ok("data", "inspect", "a", "--json").json()["train"]["tokens"]
         shutil.copy(self.path("b", "train_000000.bin"), self.path("a", "train_000001.bin"))
         both = before + self.ok("data", "inspect", "b", "--json").json()["train"]["tokens"]
-        self.fails(3, "data", "inspect", "a", says=[f"{both} tokens to train on, and dataset.json says {before}", "another data set"])
+        self.fails(3, "data", "inspect", "a", says=[f"{both} tokens to train on, but dataset.json says {before}", "another data set"])
         os.unlink(self.path("a", "dataset.json"))
         self.assertEqual(self.ok("data", "inspect", "a", "--json").json()["train"]["tokens"], both)
 
@@ -306,7 +306,7 @@ class Bring(tool.Case):
         self.write("a.txt", "once\n")
         os.symlink("a.txt", self.path("b.txt"))
         told = self.ok("data", "prepare", "-i", "a.txt", "b.txt", "-o", "data", "--val-fraction", 0)
-        self.assertIn("b.txt is a.txt once more", told.err)
+        self.assertIn("b.txt is the same file as a.txt", told.err)
 
     def test_tokenizers_that_are_none(self):
         self.write("a.txt", "a")

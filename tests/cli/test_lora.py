@@ -155,9 +155,9 @@ class Lora(tool.Case):
                                  ("--lora-rank-pattern", "q_proj=1.5", "whole number"), ("--lora-layers", "9", "selects no"),
                                  ("--lora-layers", "1-2", "no block 2"), ("--lora-layers", "", "is empty"),
                                  ("--lora-modules-to-save", "", "is empty"), ("--lora-rank-pattern", "q_prj=2", "'q_prj'"),
-                                 ("--lora-alpha-pattern", "norm=2", "'norm' is the name of no layer"),
+                                 ("--lora-alpha-pattern", "norm=2", "no layer that gets an adapter is named 'norm'"),
                                  ("--lora-alpha-pattern", "q_proj=inf", "q_proj=inf"),
-                                 ("--lora-rank-pattern", "q_proj=2,q_proj=4", "there twice")):
+                                 ("--lora-rank-pattern", "q_proj=2,q_proj=4", "appears twice")):
             done = self.train(self.base, "none", "--lora-r", 4, key, value, "--max-steps", 1, run=self.run_atom)
             self.assertEqual(done.code, 2, done)
             self.assertIn(says, done.err)

@@ -103,7 +103,7 @@ class PlanPool(tool.Case):
         self.fails(2, *MODEL, "--pool", "nothing.yml", says="nothing.yml")
         self.write("pool.yml", FRIENDS)
         self.fails(2, *MODEL, "--pool", "pool.yml", "--host-memory", "1GiB", says="described in the pool's file")
-        self.fails(2, *MODEL, "--pool", "pool.yml", "--optimizer", "muon", says="AdamW's steps only")
+        self.fails(2, *MODEL, "--pool", "pool.yml", "--optimizer", "muon", says="only steps of AdamW")
         self.fails(2, "plan", "--pool", "pool.yml", says="--model")
 
     def test_what_atom_cannot_train_is_shown_and_refused(self):

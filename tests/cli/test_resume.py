@@ -126,7 +126,7 @@ class OneRunOneDirectory(TrainCase):
         os.makedirs(self.path("run", "checkpoint-2"))
         self.write("run/checkpoint-2/model.safetensors", "weeks of work")
         for more in [], ["--resume-from-checkpoint", "auto"]:
-            self.refused(*self.args("run", *more, "--save-steps", 1, steps=2), says=["checkpoint-2", "no run of atom made"])
+            self.refused(*self.args("run", *more, "--save-steps", 1, steps=2), says=["checkpoint-2", "not made by atom"])
         self.assertEqual(self.read("run", "checkpoint-2", "model.safetensors"), b"weeks of work")
         self.train("run", "--overwrite", steps=1)
         self.assertEqual(self.read("run", "checkpoint-2", "model.safetensors"), b"weeks of work")

@@ -252,7 +252,8 @@ static void wrong_models_are_refused(void **state)
     assert_int_equal(file_gguf_finish(w), ATOM_OK);
     file_gguf_close(&w);
     assert_int_equal(file_gguf_read_model(path, &c), ATOM_E_UNSUPPORTED);
-    assert_non_null(strstr(atom_fail_message(), "head_count_kv_of is a list, one for each layer"));
+    assert_non_null(
+        strstr(atom_fail_message(), "head_count_kv_of is a list with a value for each layer"));
     /* a tensor that the model has not, in place of one that it has */
     write_model(&f, FILE_GGUF_F32, path);
     char *data = NULL;

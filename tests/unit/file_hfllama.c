@@ -347,7 +347,7 @@ static void refused_by_name(void **state)
         {LLAMA("\"rope_scaling\":{\"rope_type\":\"default\",\"type\":\"yarn\"}"), ATOM_E_FORMAT,
          "and type the same"},
         {LLAMA("\"rope_theta\":5e5,\"rope_parameters\":{\"rope_theta\":1e4}"), ATOM_E_FORMAT,
-         "rope_theta is 500000 beside rope_parameters and 10000 inside"},
+         "rope_theta is 500000 outside of rope_parameters but 10000 inside"},
         {LLAMA("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1},"
                "\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":2}"),
          ATOM_E_FORMAT, "contradict"},
