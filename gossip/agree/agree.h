@@ -455,9 +455,11 @@ const gsp_named *gsp_withheld_find(const gsp_agree *agree, uint64_t version);
 const gsp_member *gsp_withheld_maker(const gsp_named *named, uint32_t i);
 
 /* Where contributions are pieces of one sum: how long those who were leased half of all samples, and
- * were done with them half_ns after the last certificate, wait for the others. patience: in 1024ths
- * of half_ns; 0: GSP_PATIENCE_FIRST. */
-uint64_t gsp_view_late_wait_ns(uint32_t patience, uint64_t half_ns, uint64_t heartbeat_ns);
+ * were done with them half_ns after the last certificate, wait for the others, which were leased
+ * `missing` of all samples. patience: in 1024ths of half_ns; 0: GSP_PATIENCE_FIRST. What is little is
+ * soon done by others, and is waited for less (docs/design/pool.md#leases-by-speed). */
+uint64_t gsp_view_late_wait_ns(uint32_t patience, uint64_t missing, uint64_t all, uint64_t half_ns,
+                               uint64_t heartbeat_ns);
 /* The next patience, by whether a version came without somebody who had a lease. */
 uint32_t gsp_view_late_learn(uint32_t patience, bool late);
 

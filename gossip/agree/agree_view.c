@@ -99,6 +99,8 @@ enum {
     LATE_BEATS = 1   /* at least, that members wait for those who are not done */
 };
 
+/* Of all samples, one in so many: whoever misses less is waited for with that much less patience. */
+enum { LITTLE = 8 };
 /* Of how long it took the first half, in 1024ths. */
 enum { PATIENCE_LEAST = 128, PATIENCE_MOST = 358, DOUBT_VERSIONS = 16 };
 
@@ -169,32 +171,47 @@ void gsp_view_doubt(gsp_agree *a, const gsp_proposal *p)
     a->claimed = 0;
 }
 
-/* Whether those who are done were leased half of all samples, at least, and are as many as a sum that
- * is clipped is made of; and how many have a lease. */
-static bool half_brought(const gsp_agree *a, uint32_t *n_leased)
+/* Samples that members were leased: all of them, those that are believed to be done, and those of
+ * members that are waited for. */
+typedef struct leases {
+    uint64_t all, done, missing;
+    uint32_t n, n_done; /* members with a lease; of those, who is believed to be done */
+} leases;
+
+static leases look_at_leases(const gsp_agree *a)
 {
-    uint32_t n = gsp_agree_roster(a)->n, believed = claimed(a) & ~doubted(a);
-    uint64_t all = 0, done = 0;
-    uint32_t n_done = 0;
-    *n_leased = 0;
+    leases l = {0};
+    uint32_t n = gsp_agree_roster(a)->n, believed = claimed(a) & ~doubted(a), waited = not_done(a);
     for (uint32_t i = 0; a->rules.lease && i < n; i++) {
         uint64_t lease = a->rules.lease(a->rules.lease_context, a->certified + 1, n, i);
         if (lease > GSP_TOKENS_MAX)
-            return false;
-        all += lease;
-        *n_leased += lease > 0;
+            return (leases){.n = l.n};
+        l.all += lease;
+        l.n += lease > 0;
+        l.missing += waited >> i & 1 ? lease : 0;
         if (believed >> i & 1) {
-            done += lease;
-            n_done += lease > 0;
+            l.done += lease;
+            l.n_done += lease > 0;
         }
     }
-    return done > 0 && 2 * done >= all && (!a->rules.robust || 3 * n_done > 2 * n);
+    return l;
 }
 
-uint64_t gsp_view_late_wait_ns(uint32_t patience, uint64_t half_ns, uint64_t heartbeat_ns)
+/* Whether those who are done were leased half of all samples, at least, and are as many as a sum that
+ * is clipped is made of. */
+static bool half_brought(const gsp_agree *a, const leases *l)
 {
-    patience = patience ? patience : GSP_PATIENCE_FIRST;
-    return half_ns / 1024 * patience + LATE_BEATS * heartbeat_ns;
+    return l->done > 0 && 2 * l->done >= l->all &&
+           (!a->rules.robust || 3 * l->n_done > 2 * gsp_agree_roster(a)->n);
+}
+
+uint64_t gsp_view_late_wait_ns(uint32_t patience, uint64_t missing, uint64_t all, uint64_t half_ns,
+                               uint64_t heartbeat_ns)
+{
+    uint64_t little = all / LITTLE, parts = patience ? patience : GSP_PATIENCE_FIRST;
+    if (missing < little)
+        parts = parts * missing / little;
+    return half_ns / 1024 * parts + LATE_BEATS * heartbeat_ns;
 }
 
 uint32_t gsp_view_late_learn(uint32_t patience, bool late)
@@ -207,11 +224,24 @@ uint32_t gsp_view_late_learn(uint32_t patience, bool late)
 
 static void look_at_half(gsp_agree *a)
 {
-    uint32_t n_leased;
-    if (half_brought(a, &n_leased) && a->half_ns == 0)
+    leases l = look_at_leases(a);
+    if (half_brought(a, &l) && a->half_ns == 0)
         a->half_ns = a->now_ns;
-    a->n_leased = n_leased ? n_leased : a->n_leased;
+    a->n_leased = l.n ? l.n : a->n_leased;
     a->claimed |= claimed(a);
+}
+
+/* Whether those who are done have waited for the others for long enough. A clipped sum loses what is
+ * late, however little it is. */
+static bool waited_enough(const gsp_agree *a)
+{
+    leases l = look_at_leases(a);
+    if (!a->half_ns || !half_brought(a, &l))
+        return false;
+    uint64_t missing = a->rules.robust ? l.all : l.missing;
+    return a->now_ns - a->half_ns >= gsp_view_late_wait_ns(a->patience, missing, l.all,
+                                                           a->half_ns - a->certified_ns,
+                                                           a->rules.heartbeat_ns);
 }
 
 /* All living members are done, or the others have waited for the rest for long enough. */
@@ -219,12 +249,8 @@ static bool all_brought(const gsp_agree *a)
 {
     const gsp_roster *roster = gsp_agree_roster(a);
     bool something = a->samples > 1 || gsp_rules_joiner_ready(a);
-    uint32_t n_leased;
     if (not_done(a) != 0)
-        return a->half_ns && half_brought(a, &n_leased) &&
-               a->now_ns - a->half_ns >= gsp_view_late_wait_ns(a->patience,
-                                                               a->half_ns - a->certified_ns,
-                                                               a->rules.heartbeat_ns);
+        return waited_enough(a);
     for (uint32_t i = 0; i < roster->n; i++) {
         if (i == a->self_i || (a->left >> i & 1))
             continue;

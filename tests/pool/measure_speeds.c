@@ -53,26 +53,40 @@ typedef struct world {
     uint32_t patience;
 } world;
 
+/* Micro-batches that are done at that time; *next: when the next member is. */
+static uint32_t done_at(const setting *s, const uint32_t *lease, const double *took, double at,
+                        double *next)
+{
+    uint32_t done = 0;
+    *next = 1e300;
+    for (uint32_t i = 0; i < s->n; i++) {
+        done += took[i] <= at ? lease[i] : 0;
+        *next = lease[i] && took[i] > at && took[i] < *next ? took[i] : *next;
+    }
+    return done;
+}
+
 /* When the version is due after its begin: all are done, or the patience with the others ends. */
 static double due_after(uint32_t patience, const setting *s, const uint32_t *lease,
                         const double *took)
 {
-    double last = 0, half_at = 1e300;
-    uint32_t all = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
+    double at = 0, next = 0, half_at = 0;
+    uint32_t all = 0, done = 0;
+    for (uint32_t i = 0; i < s->n; i++)
         all += lease[i];
-        last = lease[i] && took[i] > last ? took[i] : last;
+    for (;; at = next) {
+        done = done_at(s, lease, took, at, &next);
+        half_at = half_at == 0 && 2 * done >= all ? at : half_at;
+        if (done == all)
+            return at;
+        if (half_at == 0)
+            continue;
+        uint64_t wait_ns = gsp_view_late_wait_ns(
+            patience, all - done, all, (uint64_t)(1e9 * half_at), (uint64_t)(1e9 * s->heartbeat_s));
+        double end = half_at + 1e-9 * (double)wait_ns; /* nearer, the less is missing */
+        if (next > end)
+            return at > end ? at : end;
     }
-    for (uint32_t i = 0; i < s->n; i++) {
-        uint32_t done = 0;
-        for (uint32_t k = 0; k < s->n; k++)
-            done += took[k] <= took[i] ? lease[k] : 0;
-        half_at = lease[i] && 2 * done >= all && took[i] < half_at ? took[i] : half_at;
-    }
-    double patient =
-        half_at + 1e-9 * (double)gsp_view_late_wait_ns(patience, (uint64_t)(1e9 * half_at),
-                                                       (uint64_t)(1e9 * s->heartbeat_s));
-    return last < patient ? last : patient;
 }
 
 /* Those of `bits` bring their leases. */

@@ -137,33 +137,55 @@ static double claims_at(const world *w, const member *m)
     return m->role == UNDER ? 1e300 : m->left_s;
 }
 
-/* How long the version takes: agree_view.c's rule, by what members claim. */
+/* What is claimed at that time by those who are believed: micro-batches, and members that have any.
+ * *missing: micro-batches that nobody claims yet; *next: when the next member does. */
+static void claimed_at(const world *w, double at, uint64_t *done, uint64_t *heads,
+                       uint64_t *missing, double *next)
+{
+    *done = *heads = *missing = 0;
+    *next = 1e300;
+    for (uint32_t i = 0; i < w->n; i++) {
+        const member *m = &w->m[i];
+        double claims = claims_at(w, m);
+        if (claims > at) {
+            *missing += m->n;
+            *next = m->n && claims < *next ? claims : *next;
+        } else if (m->doubted < w->versions) {
+            *done += m->n;
+            *heads += m->n > 0;
+        }
+    }
+}
+
+/* When those who are done no longer wait for the others: agree_view.c's rule, by what members claim. */
+static double waits_until(const world *w, uint64_t all)
+{
+    double at = 0, half_at = 1e300, next;
+    uint64_t done, heads, missing;
+    for (;; at = next) {
+        claimed_at(w, at, &done, &heads, &missing, &next);
+        bool enough = 2 * done >= all && (!w->b.robust || 3 * heads > 2 * w->n);
+        half_at = enough && half_at > at ? at : half_at;
+        if (missing == 0 || at > w->due_s)
+            return at;
+        if (!enough)
+            continue;
+        uint64_t wait_ns =
+            gsp_view_late_wait_ns(w->patience, w->b.robust ? all : missing, all,
+                                  (uint64_t)(1e9 * half_at), (uint64_t)(1e9 * w->heartbeat_s));
+        double end = half_at + 1e-9 * (double)wait_ns;
+        if (next > end)
+            return at > end ? at : end;
+    }
+}
+
+/* How long the version takes. */
 static double lasts(world *w, uint32_t proposer)
 {
-    double all_at = 0, half_at = 1e300;
     uint64_t all = 0;
-    for (uint32_t i = 0; i < w->n; i++) {
+    for (uint32_t i = 0; i < w->n; i++)
         all += w->m[i].n;
-        if (w->m[i].n && claims_at(w, &w->m[i]) > all_at)
-            all_at = claims_at(w, &w->m[i]);
-    }
-    for (uint32_t i = 0; i < w->n; i++) {
-        uint64_t done = 0, heads = 0;
-        double at = claims_at(w, &w->m[i]);
-        for (uint32_t k = 0; k < w->n; k++)
-            if (w->m[k].doubted < w->versions && claims_at(w, &w->m[k]) <= at) {
-                done += w->m[k].n;
-                heads += w->m[k].n > 0;
-            }
-        bool enough = 2 * done >= all && (!w->b.robust || 3 * heads > 2 * w->n);
-        half_at = w->m[i].n && enough && at < half_at ? at : half_at;
-    }
-    double wait =
-        half_at > w->due_s
-            ? half_at
-            : half_at + 1e-9 * (double)gsp_view_late_wait_ns(w->patience, (uint64_t)(1e9 * half_at),
-                                                             (uint64_t)(1e9 * w->heartbeat_s));
-    double due = all_at < wait ? all_at : wait;
+    double due = waits_until(w, all);
     if (w->m[proposer].role == HURRIES && w->m[proposer].n && w->m[proposer].left_s < due)
         return w->m[proposer].left_s;
     w->stalls += due > w->due_s && w->b.steps >= WARM;

@@ -165,6 +165,15 @@ static uint64_t ten_each(void *context, uint64_t version, uint32_t n, uint32_t i
     return version == 6 && i < n ? 10 : UINT64_MAX;
 }
 
+/* The last one of four has a sixteenth of it all. */
+static uint64_t few_for_the_last(void *context, uint64_t version, uint32_t n, uint32_t i)
+{
+    (void)context;
+    (void)version;
+    (void)n;
+    return i < 3 ? 30 : 6;
+}
+
 /* Host 0 looks; members 0, 1 and so on have brought theirs. Whether the version is due after ms. */
 static bool due_after(uint32_t n_done, uint64_t ms)
 {
@@ -172,7 +181,7 @@ static bool due_after(uint32_t n_done, uint64_t ms)
     a->now_ns = a->certified_ns + ms * MS;
     a->samples = n_done > 0 ? 11 : 0;
     memset(a->peer, 0, sizeof a->peer);
-    for (uint32_t i = 1; i < 3; i++)
+    for (uint32_t i = 1; i < gsp_agree_roster(a)->n; i++)
         a->peer[i] = (gsp_peer){.who = member(i),
                                 .up = true,
                                 .known = true,
@@ -212,6 +221,36 @@ static void who_is_late_is_waited_for_a_quarter_as_long_again(void **state)
     close_pool();
 }
 
+static void little_is_waited_for_less(void **state)
+{
+    (void)state;
+    uint64_t full = gsp_view_late_wait_ns(0, 12, 96, 1024000, 7);
+    assert_int_equal(full, 256007);
+    assert_int_equal(gsp_view_late_wait_ns(0, 96, 96, 1024000, 7),
+                     full); /* and no more than that */
+    assert_int_equal(gsp_view_late_wait_ns(0, 3, 96, 1024000, 7), 64007);
+    assert_int_equal(gsp_view_late_wait_ns(0, 0, 96, 1024000, 7), 7);
+    assert_int_equal(gsp_view_late_wait_ns(0, 1, 7, 1024000, 7),
+                     full); /* an eighth of it is nothing */
+    assert_true(gsp_view_late_wait_ns(358, (UINT64_C(1) << 50) - 1, UINT64_C(1) << 53, 1024000, 7) >
+                357000);
+    open_pool(4);
+    gsp_agree *a = &w.agree[0];
+    uint64_t beats = a->rules.heartbeat_ns / MS;
+    a->rules.summed = true;
+    a->rules.time_due_ns = 1000000 * MS;
+    a->rules.lease = few_for_the_last;
+    assert_false(due_after(3, 200000));
+    assert_false(due_after(3, 224999 + beats)); /* half of a quarter */
+    assert_true(due_after(3, 225000 + beats));
+    a->rules.robust = true; /* what is late is lost */
+    a->half_ns = 0;
+    assert_false(due_after(3, 200000));
+    assert_false(due_after(3, 249999 + beats));
+    assert_true(due_after(3, 250000 + beats));
+    close_pool();
+}
+
 static void who_claims_and_does_not_bring_is_not_believed(void **state)
 {
     (void)state;
@@ -247,18 +286,19 @@ static void patience_is_learnt(void **state)
 {
     (void)state;
     uint32_t patience = 0;
-    assert_int_equal(gsp_view_late_wait_ns(0, 1024000, 7), 256007);
+    assert_int_equal(gsp_view_late_wait_ns(0, 10, 10, 1024000, 7), 256007);
     for (int i = 0; i < 200; i++)
         patience = gsp_view_late_learn(patience, false);
-    assert_int_equal(gsp_view_late_wait_ns(patience, 1024000, 0),
+    assert_int_equal(gsp_view_late_wait_ns(patience, 10, 10, 1024000, 0),
                      128000); /* nobody is late: an eighth */
     uint32_t before = patience;
     patience = gsp_view_late_learn(patience, true);
     assert_true(patience > before);
     for (int i = 0; i < 200; i++)
         patience = gsp_view_late_learn(patience, true);
-    assert_true(gsp_view_late_wait_ns(patience, 1024000, 0) < 512000); /* never for half as long */
-    assert_true(gsp_view_late_wait_ns(patience, UINT64_MAX / 1024, 0) > 0);
+    assert_true(gsp_view_late_wait_ns(patience, 10, 10, 1024000, 0) <
+                512000); /* never for half as long */
+    assert_true(gsp_view_late_wait_ns(patience, 10, 10, UINT64_MAX / 1024, 0) > 0);
     open_pool(3);
     gsp_agree *a = &w.agree[0];
     a->rules.summed = true;
@@ -283,6 +323,7 @@ int main(void)
         cmocka_unit_test(a_voter_checks_everything),
         cmocka_unit_test(who_leans_backwards_loses_weight),
         cmocka_unit_test(who_is_late_is_waited_for_a_quarter_as_long_again),
+        cmocka_unit_test(little_is_waited_for_less),
         cmocka_unit_test(who_claims_and_does_not_bring_is_not_believed),
         cmocka_unit_test(patience_is_learnt),
     };
