@@ -190,7 +190,7 @@ static void watch_quorum(gsp_pool *p)
     missing_names(p, a, names);
     gsp_event_log_add(&p->diary, "\"event\":\"no_quorum\",\"goes_on_in_s\":%llu", seconds);
     atom_log(ATOM_LOG_WARN,
-             "the pool has no quorum; waiting for %s%sfor at most %llu s, then this host goes on "
+             "the pool has no quorum; waiting for %s%sat most %llu s, then this host goes on "
              "by itself",
              names, names[0] ? ", " : "", seconds);
 }
