@@ -60,7 +60,8 @@ class Measure(test_host.Host):
             mine = {k for _, b in self.brought(name) for k in b} - self.keys
             result[name] = {"share": p["due"], "got": p["got"], "off_percent": 100 * (p["got"] / p["due"] - 1),
                             "switch_s": p["switch_s"], "first_round_s": p["first_round_s"], "versions": len(versions),
-                            "only_grow": versions == sorted(set(versions)), "keys_of_the_box": len(mine),
+                            "only_grow": versions == sorted(set(versions)),
+                            "missing": versions[-1] - versions[0] + 1 - len(set(versions)), "keys_of_the_box": len(mine),
                             "contributed_to": sum(1 for _, b in self.brought(name) if mine & b.keys())}
         print(json.dumps(result, indent=1), flush=True)
 
