@@ -71,8 +71,9 @@ class PoolDense(tool.DataCase):
         return json.loads(out.splitlines()[-1])
 
     def check_anchors(self, ends):
-        """Who left before the last version has the one before it: equal versions are equal weights."""
-        self.assertEqual(len({e["anchor"] for e in ends}), len({e["version"] for e in ends}), ends)
+        """Equal versions are equal weights. A member that left early has an earlier one, with the same weights if nobody
+        contributed to what came later."""
+        self.assertEqual(len({(e["version"], e["anchor"]) for e in ends}), len({e["version"] for e in ends}), ends)
 
     def events(self, i):
         """(samples so far, contributors) of each version that member i saw."""

@@ -4,9 +4,9 @@
       python3 tests/net/measure_placement.py [--seconds S] [--micro-batches M] [--width D] [--ways gradients parameters]
       RELAY=.../net_relay python3 tests/net/measure_placement.py --rig relay --rtt MS
 
-Each host is a namespace of this machine with a line of its own (rig.py), and runs the program itself, with summed gradients
-and then with averaged weights. It is the program on a slower machine (tests/pool/slow.c): every micro-batch sleeps as long
-as the host's row of HOSTS says, so that speeds are unequal, and what they are hardly depends on what else this machine
+Each host is a namespace of this machine with a line of its own (rig.py), and runs the program itself, in one way after another
+(delayed_gradients: sums with delayed_updates). It is the program on a slower machine (tests/pool/slow.c): every micro-batch
+sleeps as long as the host's row of HOSTS says, so that speeds are unequal, and what they are hardly depends on what else this machine
 does. The profile is measured here, by `atom profile`, and the pause is added to it. Prints both beside each other. By
 hand, no test: what is measured depends on the clock. KEEP=1 keeps what the hosts wrote.
 """
@@ -26,6 +26,7 @@ ATOM = os.path.abspath(os.environ.get("ATOM", "build/release/atom"))
 SLOW = os.path.abspath(os.environ.get("SLOW", "build/release/tests/pool/atom_slow"))
 # Pause of a micro-batch in ms; the line's down and up in Mbit/s.
 HOSTS = [("a", 100, 16, 8), ("b", 100, 8, 4), ("c", 200, 4, 4)]
+WAYS = {"gradients": "gradients", "delayed_gradients": "gradients", "parameters": "parameters"}  # what `sync` is then
 MODEL = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 64, "n_embd": 128, "n_layer": 4, "n_head": 4,
          "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 SEQUENCE, PATIENCE, SETTLING = 16, 300, 4  # tokens of a micro-batch; seconds; steps or seconds before it counts
@@ -78,7 +79,7 @@ def predict(place, asked):
         f.write(f"step_tokens: {asked.micro_batches * SEQUENCE}\nhosts:\n{lines}links:\n{links}")
     plan = json.loads(run(place, "plan", "--model", "model.json", "--pool", "pool.yml", "--sequence-len", SEQUENCE,
                           "--micro-batch-size", 1, "--json"))
-    return {way["mode"]: way for way in plan["ways"]}
+    return {**{way["mode"]: way for way in plan["ways"]}, "delayed_gradients": plan["delayed_gradients"]}
 
 
 class Member:
@@ -134,7 +135,7 @@ def rate(rows, seconds):
 
 
 def measure(members, way, asked):
-    if way == "gradients":
+    if WAYS[way] == "gradients":
         until(members, lambda: len(members[0].steps()) >= SETTLING, "some steps")
     else:
         time.sleep(SETTLING)
@@ -147,7 +148,7 @@ def measure(members, way, asked):
     for v in versions:
         for key, samples in v.get("brought", {}).items():
             brought[key] = brought.get(key, 0) + samples
-    if way == "gradients":
+    if WAYS[way] == "gradients":
         measured, steps = rate(members[0].steps(), asked.seconds)
     else:
         each = [rate(m.steps(), asked.seconds) for m in members]
@@ -163,10 +164,11 @@ def train(place, way, asked):
     os.makedirs(directory)
     for name in ("model.json", "data"):
         os.symlink(os.path.join(place, name), os.path.join(directory, name))
-    more = f"  global_batch_size: {asked.micro_batches}\n" if way == "gradients" else ""
+    more = f"  global_batch_size: {asked.micro_batches}\n" if WAYS[way] == "gradients" else ""
+    more += "  delayed_updates: true\n" if way == "delayed_gradients" else ""
     each = asked.micro_batches // len(HOSTS)
     with open(os.path.join(directory, "run.yml"), "w", encoding="ascii") as f:
-        f.write(RUN.format(each=each, way=way, hosts=len(HOSTS), more=more))
+        f.write(RUN.format(each=each, way=WAYS[way], hosts=len(HOSTS), more=more))
     members = [Member(net, directory, row, each) for row in HOSTS]
     try:
         for i, a in enumerate(members):
@@ -197,7 +199,7 @@ def main():
     ask.add_argument("--rtt", type=float, default=0)
     ask.add_argument("--width", type=int, default=MODEL["n_embd"], help="of the model, in whole heads of 4: more bytes a round")
     ask.add_argument("--rig", choices=["bridge", "relay"], default="bridge")
-    ask.add_argument("--ways", nargs="*", default=["gradients", "parameters"])
+    ask.add_argument("--ways", nargs="*", choices=WAYS, default=["gradients", "parameters"])
     asked = ask.parse_args()
     rig.inside(len(asked.ways) * (asked.seconds + 4 * PATIENCE))
     place = tempfile.mkdtemp(prefix="atom-placement-")
