@@ -8,7 +8,8 @@
  *
  *   pool_measure_speeds [SPEED ...]        default: 1 1 0.5 0.1
  *   MICRO_BATCHES=48 SECONDS=1 (of a micro-batch at speed 1) ROUND=2 HEARTBEAT=1 STEPS=2000
- *   JITTER=0.05 (of each lease's time, either way) SEED=1
+ *   JITTER=0.05 (of each lease's time, either way) SEED=1 WARM=500 (steps before, until shares are
+ *   found; a quarter of STEPS)
  */
 #include "atom/base/mem.h"
 #include "atom/pool/batch.h"
@@ -19,7 +20,7 @@
 #include <string.h>
 
 typedef struct setting {
-    uint32_t n, micro_batches, steps;
+    uint32_t n, micro_batches, steps, warm;
     double speed[GSP_MEMBERS_MAX], sum, each_s, round_s, heartbeat_s, jitter;
     uint64_t random;
 } setting;
@@ -156,9 +157,9 @@ static outcome atom(setting s)
     for (uint32_t i = 0; i < s.n; i++)
         w->roster.member[i].key.byte[0] = (uint8_t)(i + 1);
     pool_batch_begin(&w->batch);
-    while (w->batch.steps < s.steps / 4) /* until shares are found */
+    while (w->batch.steps < s.warm)
         version(w, &s, &warm);
-    while (w->batch.steps < s.steps + s.steps / 4)
+    while (w->batch.steps < s.steps + s.warm)
         version(w, &s, &o);
     atom_free(w->c);
     atom_free(w->list);
@@ -243,6 +244,7 @@ int main(int argc, char **argv)
                  .heartbeat_s = wanted("HEARTBEAT", 1),
                  .jitter = wanted("JITTER", 0.05),
                  .random = (uint64_t)wanted("SEED", 1)};
+    s.warm = (uint32_t)wanted("WARM", s.steps / 4);
     if (argc > 1)
         s.n = argc - 1 < GSP_MEMBERS_MAX ? (uint32_t)argc - 1 : GSP_MEMBERS_MAX;
     for (uint32_t i = 0; i < s.n; i++) {
