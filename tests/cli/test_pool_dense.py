@@ -114,7 +114,7 @@ class PoolDense(tool.DataCase):
         self.assertNotEqual(last[1][10], last[2][10])
 
     def test_killed_and_joined_on_both_sides(self):
-        first, ticket = self.create(self.describe(400, "30%", peers=3))
+        first, ticket = self.create(self.describe(800, "15%", peers=3))  # long enough for the one that joins late
         members = [first, self.join(1, ticket), self.join(2, ticket)]
         dense = 120 * 4
         samples = lambda s: s["certified_samples"] if "certified_samples" in s else s["certified_tokens"] // 32
