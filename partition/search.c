@@ -186,6 +186,63 @@ cleanup:
     return st;
 }
 
+/* What `recompute` 0 or 1 would have got, if it is better. */
+ATOM_MUST static atom_status try_forced(part_search_state *s, int recompute, part_plan **best)
+{
+    const part_request *asked = s->request;
+    part_request forced = *asked;
+    part_plan *other = NULL;
+    part_verdict v;
+    atom_status st;
+    forced.recompute = recompute;
+    s->request = &forced;
+    ATOM_TRY_CLEAN(choose(s, &other));
+    if (!other) {
+        ATOM_TRY_CLEAN(part_smallest_plan(s, &other, &v));
+        if (!other)
+            goto cleanup;
+        ATOM_TRY_CLEAN(part_judge(s, other, &v));
+        part_plan_note(s, other, &v);
+        if (!fits(s, &v))
+            part_plan_close(&other);
+    }
+    if (other && beats(other, *best)) {
+        part_plan *worse = *best;
+        *best = other;
+        other = worse;
+    }
+cleanup:
+    s->request = asked;
+    part_plan_close(&other);
+    return st;
+}
+
+/* Is a plan about as quick as it was estimated to be? */
+static bool as_estimated(const part_search_state *s, const part_plan *plan)
+{
+    static const double NEAR = 1.1;
+    part_verdict v;
+    part_estimate(s->model, plan, &v);
+    double seconds = part_plan_seconds(plan);
+    return v.step_seconds < NEAR * seconds && seconds < NEAR * v.step_seconds;
+}
+
+/*
+ * With a free choice candidates are ranked by estimates, and few of them are judged exactly. Plans that
+ * hold single nodes crowd out those that repeat everything; where memory is short and nodes are small the
+ * estimates can be so far off that no good way is among those few; and where nothing fits but the
+ * smallest plan, no other was looked at. A free choice must not be worse than a forced one.
+ */
+ATOM_MUST static atom_status try_what_is_forced(part_search_state *s, bool last, part_plan **plan)
+{
+    if (s->request->recompute >= 0 || s->in_place ||
+        part_plan_seconds(*plan) <= TIE * part_least_seconds(s, *plan))
+        return ATOM_OK;
+    if (last || !as_estimated(s, *plan))
+        ATOM_TRY(try_forced(s, 0, plan));
+    return try_forced(s, 1, plan);
+}
+
 ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
 {
     atom_status st = ATOM_OK;
@@ -197,10 +254,12 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
     if (!s->micro_batches)
         s->micro_batches = advice.micro_batches ? advice.micro_batches : 1;
     ATOM_TRY_CLEAN(choose(s, &plan));
-    if (!plan) {
+    const bool last = !plan;
+    if (last)
         ATOM_TRY_CLEAN(last_resort(s, &plan));
+    ATOM_TRY_CLEAN(try_what_is_forced(s, last, &plan));
+    if (last)
         ATOM_TRY_CLEAN(hold_blocks(s, plan));
-    }
     plan->recommended_micro_batches = advice.micro_batches;
     plan->recommended_tokens_per_second = advice.tokens_per_second;
     plan->most_tokens_per_second = advice.most_tokens_per_second;
