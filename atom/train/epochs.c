@@ -30,7 +30,7 @@ atom_status train_epochs_resolve(train_config *config)
         st = atom_fail(ATOM_E_USAGE,
                        "num_train_epochs: %g passes over %llu sequences would be %.3g steps",
                        config->num_train_epochs, (unsigned long long)windows, steps);
-    else if (config->warmup_steps > fmax(steps, 1))
+    else if ((double)config->warmup_steps > fmax(steps, 1))
         st = atom_fail(
             ATOM_E_USAGE,
             "warmup_steps (%lld) is more than the %lld steps of num_train_epochs %g; the "
