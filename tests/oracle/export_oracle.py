@@ -242,7 +242,7 @@ def check_tokenizers(program, seed):
     r, texts = random.Random(seed), 0
     config = LlamaConfig(vocab_size=2400, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
                          num_attention_heads=2, max_position_embeddings=32)
-    for kind in ("llama3", "qwen35", "smollm", "o200k", "tekken", "gpt2", "llama2", "deepseek v3", "deepseek llm",
+    for kind in ("llama3", "qwen35", "smollm", "o200k", "tekken", "gpt2", "llama2", "gemma", "deepseek v3", "deepseek llm",
                  "deepseek coder", "digits", "stages"):
         if kind == "gpt2":
             t, alphabet, _ = foreign_oracle.byte_level(None)
@@ -250,7 +250,7 @@ def check_tokenizers(program, seed):
                 vocab_size=900, special_tokens=["<|endoftext|>"], show_progress=False, initial_alphabet=alphabet))
         else:
             t = foreign_oracle.build(kind, r)
-            t = as_sentencepiece(t) if kind == "llama2" else t
+            t = as_sentencepiece(t) if kind in ("llama2", "gemma") else t
         with tempfile.TemporaryDirectory() as work:
             atom = Atom(program, work)
             config.bos_token_id = t.encode("").ids[0] if t.encode("").ids else None
