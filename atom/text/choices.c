@@ -133,11 +133,28 @@ static atom_status read_named(const reading *r, const json_t *choices)
                           json_string_value(key));
 }
 
+/* A text that the question is about has a key of its own in some data sets (BoolQ, RACE, SciQ); without
+ * it the question is another one. */
+static atom_status check_about(const reading *r)
+{
+    static const char *const keys[] = {"passage",   "context", "article",
+                                       "paragraph", "story",   "support"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_string_length(json_object_get(r->root, keys[i])))
+            return text_fail_line(r->q->name, r->q->line,
+                                  "there is a \"%s\" beside the question, which would not be asked "
+                                  "with it; write both into \"question\", as the model should read "
+                                  "them, and leave out \"%s\"",
+                                  keys[i], keys[i]);
+    return ATOM_OK;
+}
+
 static atom_status read_general(const reading *r)
 {
     const json_t *choices = json_object_get(r->root, "choices");
     bool prompt = !json_object_get(r->root, "question") && json_object_get(r->root, "prompt");
     atom_status st = ATOM_OK;
+    ATOM_TRY(check_about(r));
     ATOM_TRY(read_context(r, prompt ? "prompt" : "question"));
     if (json_is_object(choices))
         return read_named(r, choices);

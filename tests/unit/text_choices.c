@@ -62,6 +62,8 @@ static void shapes(void **state)
          "c|a|b|*d"},
         {"{\"ctx\": \"\", \"endings\": [\" a\", \"b\"], \"label\": \"1\"}", "| a|*b"},
         {"{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}", "q|*a|b"},
+        {"{\"context\": \"\", \"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}",
+         "q|*a|b"},
         {"{\"prompt\": \"p\", \"choices\": [\"a\", \"b\"], \"answer\": \"B\"}", "p|a|*b"},
         {"{\"prompt\": \"p\", \"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": \"1\"}",
          "q|a|*b"},
@@ -78,6 +80,10 @@ static void shapes(void **state)
     check_cases(cases, sizeof cases / sizeof *cases);
 }
 
+#define ABOUT(key)                                                                                 \
+    "f:7: there is a \"" key                                                                       \
+    "\" beside the question, which would not be asked with it; write both "                        \
+    "into \"question\", as the model should read them, and leave out \"" key "\""
 #define GENERAL(answer) "{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": " answer "}"
 #define ARC(label, key)                                                                            \
     "{\"question\": \"q\", \"choices\": {\"text\": [\"a\", \"b\"], \"label\": " label "}" key "}"
@@ -132,6 +138,10 @@ static void wrong_lines(void **state)
         {"{\"question\": \"q\", \"choices\": [\"a\", \"b\"]}",
          "f:7: there is no \"answer\" that says which answer is right"},
         {"{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "f:7: there is no \"question\""},
+        {"{\"passage\": \"p\", \"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}",
+         ABOUT("passage")},
+        {"{\"support\": \"p\", \"prompt\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}",
+         ABOUT("support")},
         {"{\"question\": \"q\", \"choices\": \"a\", \"answer\": 0}",
          "f:7: \"choices\" is not a list of strings"},
         {"{\"question\": \"q\", \"choices\": {}, \"answerKey\": \"A\"}",
