@@ -98,7 +98,7 @@ static const opt_spec specs[] = {
     PLAN_ROW_HOST_MEMORY(.help = "Limit for host memory. auto: what is available."),
     PLAN_ROW_OPTIMIZER_STATE(.help = "Where master weights and Adam moments are kept, 12 bytes "
                                      "per parameter (8 with moments_dtype bf16). auto: in memory "
-                                     "if they fit, else on disk, which holds two copies of them. "
+                                     "if they fit, else on disk, which has room for three copies. "
                                      "On disk the state is safe after every step, even if the "
                                      "run is killed."),
     {.name = "store_dir", .type = OPT_TEXT, AT(store_dir), .value = "DIR",
