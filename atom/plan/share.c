@@ -74,7 +74,7 @@ static atom_status check_request(const plan_workbench *bench, const plan_request
         return atom_fail(ATOM_E_USAGE, "it was made %s clipping", plan->clip ? "with" : "without");
     if (plan->disk || plan->update_on_device)
         return atom_fail(ATOM_E_USAGE, "it keeps the optimizer's state on disk or on the device, "
-                                       "but in a pool the state stays in host memory");
+                                       "and such a plan is for one machine only");
     if (plan->in_place != in_place)
         return atom_fail(ATOM_E_USAGE, "it %s weights in place, but this device %s",
                          plan->in_place ? "uses" : "does not use", in_place ? "does" : "does not");
