@@ -203,7 +203,9 @@ ATOM_MUST static atom_status try_forced(part_search_state *s, int recompute, par
             goto cleanup;
         ATOM_TRY_CLEAN(part_judge(s, other, &v));
         part_plan_note(s, other, &v);
-        if (!fits(s, &v))
+        if (fits(s, &v))
+            ATOM_TRY_CLEAN(hold_blocks(s, other));
+        else
             part_plan_close(&other);
     }
     if (other && beats(other, *best)) {
@@ -255,11 +257,11 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
         s->micro_batches = advice.micro_batches ? advice.micro_batches : 1;
     ATOM_TRY_CLEAN(choose(s, &plan));
     const bool last = !plan;
-    if (last)
+    if (last) {
         ATOM_TRY_CLEAN(last_resort(s, &plan));
-    ATOM_TRY_CLEAN(try_what_is_forced(s, last, &plan));
-    if (last)
         ATOM_TRY_CLEAN(hold_blocks(s, plan));
+    }
+    ATOM_TRY_CLEAN(try_what_is_forced(s, last, &plan));
     plan->recommended_micro_batches = advice.micro_batches;
     plan->recommended_tokens_per_second = advice.tokens_per_second;
     plan->most_tokens_per_second = advice.most_tokens_per_second;
