@@ -85,7 +85,9 @@ static const opt_spec specs[] = {
              "random numbers, even if the directory contains weights."},
     {.name = "overwrite", .type = OPT_FLAG, AT(overwrite), .aliases = overwrite_names,
      .flags = OPT_NO_PRINT,
-     .help = "Use an output_dir that already contains a run, and delete that run."},
+     .help = "Use an output_dir that already contains a run, and delete that run. Cannot be "
+             "combined with resume_from_checkpoint; if one of them is in CONFIG.yml and the other "
+             "on the command line, the command line wins."},
 
     PLAN_ROW_DEVICE(.group = "Machine", .help = "The device that computes."),
     PLAN_ROW_DEVICES(.help = "Number of devices of one kind in this machine that train together: "
@@ -371,9 +373,20 @@ static atom_status check_effects(const train_config *c, const opt_parsed *parsed
     return check_idle(keys, sizeof keys / sizeof *keys, parsed);
 }
 
+static bool resumes_a_run(const train_config *config)
+{
+    const char *resume = config->resume_from_checkpoint;
+    return resume && strcmp(resume, "none") != 0;
+}
+
 static atom_status check(const train_config *config, const opt_parsed *parsed)
 {
     ATOM_TRY(check_effects(config, parsed));
+    if (config->overwrite && resumes_a_run(config))
+        return atom_fail(ATOM_E_USAGE,
+                         "overwrite deletes the run in output_dir, but resume_from_checkpoint (%s) "
+                         "continues a run; leave out one of the two",
+                         config->resume_from_checkpoint);
     if (config->devices > config->gradient_accumulation_steps)
         return atom_fail(
             ATOM_E_USAGE,
@@ -431,10 +444,28 @@ static atom_status choose_length(train_config *config, const opt_parsed *parsed)
     return ATOM_OK;
 }
 
+/* Whether the old run goes or goes on: where the file says one and the command line the other, the
+ * command line wins. Both in one place are left for check to refuse. */
+static atom_status choose_beginning(train_config *config, opt_parsed *parsed)
+{
+    int32_t row = opt_find(&train_command, "resume_from_checkpoint");
+    bool resume = parsed->origin[row] == OPT_FROM_COMMAND_LINE;
+    bool overwrite = parsed->origin[opt_find(&train_command, "overwrite")] == OPT_FROM_COMMAND_LINE;
+    if (!config->overwrite || !resumes_a_run(config) || resume == overwrite)
+        return ATOM_OK;
+    if (resume) {
+        config->overwrite = false;
+        return ATOM_OK;
+    }
+    parsed->origin[row] = OPT_FROM_DEFAULT;
+    return opt_set(&train_command, (uint32_t)row, "none", config);
+}
+
 atom_status train_config_settle(train_config *config, opt_parsed *parsed)
 {
     ATOM_TRY(apply_preset(config, parsed));
     ATOM_TRY(choose_length(config, parsed));
+    ATOM_TRY(choose_beginning(config, parsed));
     return check(config, parsed);
 }
 

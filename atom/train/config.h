@@ -117,8 +117,8 @@ ATOM_MUST atom_status train_config_parse(int argc, char **argv, train_config *co
                                          opt_parsed *parsed);
 /* All defaults (required keys stay NULL). For tests and the library's callers. */
 ATOM_MUST atom_status train_config_defaults(train_config *config);
-/* After opt_parse (train_config_parse does it): the preset's defaults, epochs or steps, and
- * train_config_check. */
+/* After opt_parse (train_config_parse does it): the preset's defaults, epochs or steps, overwrite
+ * or resume, and train_config_check. */
 ATOM_MUST atom_status train_config_settle(train_config *config, opt_parsed *parsed);
 /* What spans several keys: warmup <= max_steps, ... */
 ATOM_MUST atom_status train_config_check(const train_config *config);

@@ -233,6 +233,9 @@ static void refused(void **state)
         {"--data d -o o --plan p --recompute always", "recompute would have no effect"},
         {"--data d -o o --plan p --optimizer-state disk", "optimizer_state would have no effect"},
         {"--data d -o o --plan p --updates host", "updates would have no effect"},
+        {"--data d -o o --resume-from-checkpoint auto --overwrite",
+         "overwrite deletes the run in output_dir, but resume_from_checkpoint (auto)"},
+        {"--data d -o o --overwrite -n --resume-from-checkpoint dir", "(dir) continues a run"},
     };
     train_config c;
     (void)state;
@@ -269,6 +272,45 @@ static void from_file(void **state)
     assert_true(again.learning_rate == c.learning_rate && again.dropout == c.dropout);
     atom_free(text);
     train_config_free(&again);
+    train_config_free(&c);
+    scratch_close(&s);
+}
+
+/* The old run goes, or goes on: the command line wins over a file, and nothing says both. */
+static void overwrite_or_resume(void **state)
+{
+    static const struct {
+        const char *yaml, *words, *resume; /* NULL: refused */
+        bool overwrite;
+    } cases[] = {{"resume_from_checkpoint: auto\n", "--overwrite", "none", true},
+                 {"overwrite_output_dir: true\n", "--resume-from-checkpoint auto", "auto", false},
+                 {"overwrite: true\n", "--resume-from-checkpoint none", "none", true},
+                 {"resume_from_checkpoint: auto\n", "--no-overwrite", "auto", false},
+                 {"overwrite: true\nresume_from_checkpoint: dir\n", "", NULL, false},
+                 {"overwrite: true\n", "--overwrite --resume-from-checkpoint auto", NULL, false}};
+    scratch s;
+    train_config c;
+    (void)state;
+    scratch_open(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char words[1024];
+        const char *path = scratch_write(&s, "c.yml", cases[i].yaml, strlen(cases[i].yaml));
+        snprintf(words, sizeof words, "%s --data d -o o %s", path, cases[i].words);
+        assert_int_equal(parse(&c, NULL, words), cases[i].resume ? ATOM_OK : ATOM_E_USAGE);
+        if (!cases[i].resume)
+            continue;
+        assert_string_equal(c.resume_from_checkpoint, cases[i].resume);
+        assert_int_equal(c.overwrite, cases[i].overwrite);
+        train_config_free(&c);
+    }
+    assert_int_equal(train_config_defaults(&c), ATOM_OK);
+    c.overwrite = true;
+    assert_int_equal(train_config_check(&c), ATOM_OK);
+    assert_int_equal(opt_set(&train_command,
+                             (uint32_t)opt_find(&train_command, "resume_from_checkpoint"), "auto",
+                             &c),
+                     ATOM_OK);
+    assert_int_equal(train_config_check(&c), ATOM_E_USAGE);
     train_config_free(&c);
     scratch_close(&s);
 }
@@ -369,6 +411,7 @@ int main(void)
         cmocka_unit_test(values),
         cmocka_unit_test(refused),
         cmocka_unit_test(from_file),
+        cmocka_unit_test(overwrite_or_resume),
         cmocka_unit_test(schedule),
         cmocka_unit_test(schedule_past_its_end),
         cmocka_unit_test(epochs_or_steps),
