@@ -8,6 +8,7 @@
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool atom_json_starved(const json_error_t *error)
@@ -69,16 +70,32 @@ atom_status atom_json_int(const char *file, const json_t *object, const char *ke
                      (long long)low, (long long)high);
 }
 
+/* For messages: what stands where something else should. */
+static const char *what_is(const json_t *value, char out[64])
+{
+    if (json_is_string(value))
+        snprintf(out, 64, "the text \"%.40s\"", json_string_value(value));
+    else if (json_is_number(value))
+        snprintf(out, 64, "%g", json_number_value(value));
+    else
+        return json_is_array(value)    ? "a list"
+               : json_is_object(value) ? "an object"
+               : json_is_true(value)   ? "true"
+                                       : "false";
+    return out;
+}
+
 atom_status atom_json_real(const char *file, const json_t *object, const char *key, double low,
                            double high, double *out)
 {
     const json_t *value = atom_json_present(object, key);
     if (!value)
         return missing(file, key);
+    char is[64];
     double number = json_number_value(value);
     if (!json_is_number(value) || !(number >= low && number <= high))
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number from %g to %g", file, key, low,
-                         high);
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number from %g to %g, but it is %s", file,
+                         key, low, high, what_is(value, is));
     *out = number;
     return ATOM_OK;
 }

@@ -160,15 +160,32 @@ static atom_status join(taking *t)
     return ATOM_OK;
 }
 
+/* Are there two numbers, one in an inner object and one beside it, that differ? */
+static atom_status check_twice(const taking *t, const json_t *inner, const char *inner_key,
+                               const char *key, bool *differ)
+{
+    const json_t *inside = atom_json_present(inner, inner_key);
+    const json_t *beside = atom_json_present(t->root, key);
+    float unused;
+    *differ = false;
+    if (!inside || !beside || json_equal(inside, beside))
+        return ATOM_OK;
+    ATOM_TRY(file_take_real(t->path, inner, inner_key, 0, &unused));
+    ATOM_TRY(file_take_real(t->path, t->root, key, 0, &unused));
+    *differ = json_number_value(inside) != json_number_value(beside);
+    return ATOM_OK;
+}
+
 /* Turns only the first channels of every head. */
 static atom_status take_part(const taking *t)
 {
     graph_config *c = t->c;
-    const json_t *inside = atom_json_present(t->rope, "partial_rotary_factor");
-    const json_t *beside = atom_json_present(t->root, "partial_rotary_factor");
-    const json_t *part = inside ? inside : beside;
-    bool whole = file_is_neutral(part, 1);
-    if (inside && beside && json_number_value(inside) != json_number_value(beside))
+    const char *key = "partial_rotary_factor";
+    const json_t *inside = atom_json_present(t->rope, key);
+    const json_t *part = inside ? inside : atom_json_present(t->root, key);
+    bool whole = file_is_neutral(part, 1), differ;
+    ATOM_TRY(check_twice(t, t->rope, key, key, &differ));
+    if (differ)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: partial_rotary_factor is there twice with different numbers",
                          t->path);
@@ -300,7 +317,9 @@ static atom_status take_theta(const taking *t)
     const json_t *inside = atom_json_present(t->rope, key);
     const json_t *beside = atom_json_present(t->root, key);
     float *theta = &t->c->rope.theta;
-    if (inside && beside && json_number_value(inside) != json_number_value(beside))
+    bool differ;
+    ATOM_TRY(check_twice(t, t->rope, key, key, &differ));
+    if (differ)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: rope_theta is %g outside of rope_parameters but %g inside; make "
                          "them the same",
@@ -334,9 +353,8 @@ static atom_status take_all(taking *t)
 static atom_status take_local(const taking *t)
 {
     const char *key = "rope_local_base_freq";
-    const json_t *said = atom_json_present(t->root, key);
     const json_t *type = atom_json_present(t->local, "rope_type");
-    const json_t *inside = atom_json_present(t->local, "rope_theta");
+    bool inside = atom_json_present(t->local, "rope_theta") != NULL, differ;
     if (type && strcmp(json_is_string(type) ? json_string_value(type) : "", "default") != 0)
         return file_not_supported(t->path, "sliding_attention: rope_type",
                                   "only default is supported");
@@ -345,7 +363,8 @@ static atom_status take_local(const taking *t)
     if (!file_is_neutral(atom_json_present(t->local, "factor"), 1) ||
         !file_is_neutral(atom_json_present(t->local, "partial_rotary_factor"), 1))
         return file_not_supported(t->path, "sliding_attention", "it may not be scaled");
-    if (said && inside && json_number_value(said) != json_number_value(inside))
+    ATOM_TRY(check_twice(t, t->local, "rope_theta", key, &differ));
+    if (differ)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: %s and rope_parameters contradict each other; remove the wrong one",
                          t->path, key);

@@ -138,6 +138,9 @@ static void refused_by_name(void **state)
         {GEMMA3("\"rope_local_base_freq\":1e4,\"rope_parameters\":{\"sliding_attention\":"
                 "{\"rope_theta\":5}}"),
          ATOM_E_FORMAT, "contradict each other"},
+        {GEMMA3("\"rope_local_base_freq\":{},\"rope_parameters\":{\"sliding_attention\":"
+                "{\"rope_theta\":5}}"),
+         ATOM_E_FORMAT, "rope_local_base_freq must be a number"},
         {GEMMA3("\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":\"linear\"}}"),
          ATOM_E_UNSUPPORTED, "sliding_attention: rope_type"},
         {GEMMA3("\"rope_parameters\":{\"sliding_attention\":{\"factor\":2}}"), ATOM_E_UNSUPPORTED,

@@ -348,6 +348,15 @@ static void refused_by_name(void **state)
          "and type the same"},
         {LLAMA("\"rope_theta\":5e5,\"rope_parameters\":{\"rope_theta\":1e4}"), ATOM_E_FORMAT,
          "rope_theta is 500000 outside of rope_parameters but 10000 inside"},
+        {LLAMA("\"rope_theta\":\"5e5\",\"rope_parameters\":{\"rope_theta\":1e4}"), ATOM_E_FORMAT,
+         "rope_theta must be a number from 0 to 3.40282e+38, but it is the text \"5e5\""},
+        {LLAMA("\"rope_theta\":5e5,\"rope_parameters\":{\"rope_theta\":[]}"), ATOM_E_FORMAT,
+         "but it is a list"},
+        {LLAMA("\"rope_theta\":-1,\"rope_parameters\":{\"rope_theta\":1e4}"), ATOM_E_FORMAT,
+         "but it is -1"},
+        {"{\"model_type\":\"phi3\",\"partial_rotary_factor\":true,\"rope_parameters\":"
+         "{\"partial_rotary_factor\":0.5}}",
+         ATOM_E_FORMAT, "but it is true"},
         {LLAMA("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1},"
                "\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":2}"),
          ATOM_E_FORMAT, "contradict"},
