@@ -29,9 +29,7 @@ static atom_status read_settings(pool_run *r, const pool_create *create, pool_sa
     if (!atom_path_exists(create->config))
         return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", create->config);
     ATOM_TRY_CLEAN(atom_file_read(create->config, OPT_FILE_BYTES_MAX, &text, &bytes));
-    st = pool_settings_split(text, bytes, pool_text, run_text);
-    if (st != ATOM_OK)
-        ATOM_TRY_CLEAN(atom_fail_in(st, "%s:", create->config));
+    ATOM_TRY_CLEAN(pool_settings_split(create->config, text, bytes, pool_text, run_text));
     ATOM_TRY_CLEAN(opt_defaults(&pool_options, &r->settings, &parsed));
     ATOM_TRY_CLEAN(opt_read_text(&pool_options, create->config, *pool_text, strlen(*pool_text),
                                  &r->settings, &parsed));

@@ -421,7 +421,8 @@ static bool is_inside(const char *line, size_t n)
     return i > 0 || n == 0 || line[0] == '#' || line[0] == '\r';
 }
 
-atom_status pool_settings_split(const char *text, size_t bytes, char **pool, char **rest)
+atom_status pool_settings_split(const char *path, const char *text, size_t bytes, char **pool,
+                                char **rest)
 {
     char *a = atom_alloc(bytes + 2, 1), *b = atom_alloc(bytes + 2, 1);
     bool inside = false;
@@ -441,9 +442,9 @@ atom_status pool_settings_split(const char *text, size_t bytes, char **pool, cha
             atom_free(b);
             return atom_fail(
                 ATOM_E_USAGE,
-                "%zu: pool: put its keys on the lines below it, one per line and indented "
+                "%s:%zu: pool: put its keys on the lines below it, one per line and indented "
                 "with spaces",
-                number);
+                path, number);
         }
         inside = head || (inside && is_inside(line, n));
         if (inside && !head) {

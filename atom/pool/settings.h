@@ -42,9 +42,10 @@ typedef struct pool_settings {
 extern const opt_command pool_options;
 
 /* A run.yml in two: what is under its key `pool`, and the rest; each with the lines of the other
- * blank, so that messages name the right line. Fresh memory each. ATOM_E_USAGE, from the line's number on,
+ * blank, so that messages name the right line. Fresh memory each. path: for messages. ATOM_E_USAGE
  * where something stands behind `pool:`. */
-ATOM_MUST atom_status pool_settings_split(const char *text, size_t bytes, char **pool, char **rest);
+ATOM_MUST atom_status pool_settings_split(const char *path, const char *text, size_t bytes,
+                                          char **pool, char **rest);
 /* What follows from the mode where nobody said it. */
 void pool_settings_fill(pool_settings *settings, const opt_parsed *parsed);
 /* ATOM_E_USAGE for what does not go together. parsed: what somebody said, NULL where the settings

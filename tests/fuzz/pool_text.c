@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (pool_json_parse("fuzz", (const char *)data, size, &marks) == ATOM_OK &&
         (marks.n_fragments == 0 || marks.n_fragments > GSP_FRAGMENTS_MAX))
         abort();
-    if (pool_settings_split((const char *)data, size, &pool, &rest) != ATOM_OK)
+    if (pool_settings_split("fuzz", (const char *)data, size, &pool, &rest) != ATOM_OK)
         return 0;
     if (strlen(pool) + strlen(rest) > 2 * size ||
         opt_defaults(&pool_options, &settings, &parsed) != ATOM_OK)

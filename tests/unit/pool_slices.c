@@ -527,6 +527,27 @@ static void settings_say_what_makes_no_sense(void **unused)
     }
 }
 
+/* A message names the file where it is about the file, and only there. */
+static void split_names_its_line(void **unused)
+{
+    static const char text[] = "seed: 3\npool: {sync_steps: 12}\n", good[] = "pool:\n a: 1\n";
+    char *pool = NULL, *rest = NULL;
+    (void)unused;
+    assert_int_equal(pool_settings_split("run.yml", text, sizeof text - 1, &pool, &rest),
+                     ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "run.yml:2: pool: put"));
+    atom_mem_fail_after(2);
+    assert_int_equal(pool_settings_split("run.yml", good, sizeof good - 1, &pool, &rest),
+                     ATOM_E_RESOURCE);
+    atom_mem_fail_after(0);
+    assert_null(strstr(atom_fail_message(), "run.yml"));
+    must(pool_settings_split("run.yml", good, sizeof good - 1, &pool, &rest));
+    assert_string_equal(pool, "\n a: 1\n");
+    assert_string_equal(rest, "\n\n");
+    atom_free(pool);
+    atom_free(rest);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -539,6 +560,7 @@ int main(void)
         cmocka_unit_test(it_is_written_before_it_is_read_again),
         cmocka_unit_test(a_joiner_fetches_the_anchor_alone),
         cmocka_unit_test(settings_say_what_makes_no_sense),
+        cmocka_unit_test(split_names_its_line),
     };
     return both_tiers(tests, NULL, NULL);
 }
