@@ -279,9 +279,9 @@ static atom_status check_met(const chooser *c, const graph *g, const file_slice 
     return ATOM_OK;
 }
 
-/* Of a run's own keys: a layer that the model has not, a name that no adapter has. Adapters of others
- * may have such, which PEFT passes over. */
-static atom_status check_asked(const chooser *c, int64_t top)
+/* Of a run's own keys: a name that no adapter has. Adapters of others may have such, which PEFT passes
+ * over. */
+static atom_status check_asked(const chooser *c)
 {
     const struct {
         const patterns *p;
@@ -298,7 +298,14 @@ static atom_status check_asked(const chooser *c, int64_t top)
                                  "it, or leave it out",
                                  each[k].name, json_object_iter_key(at));
     }
-    for (size_t i = 0; i < json_array_size(c->layers); i++)
+    return ATOM_OK;
+}
+
+/* Of a run's own keys: a block that the model has not. top: the last block with a linear layer, -1 where
+ * none of them is in a block, so that none is chosen at all. */
+static atom_status check_layers(const chooser *c, int64_t top)
+{
+    for (size_t i = 0; i < json_array_size(c->layers) && top >= 0; i++)
         if (json_integer_value(json_array_get(c->layers, i)) > top)
             return atom_fail(ATOM_E_USAGE,
                              "lora_layers: there is no block %lld; this model has blocks 0 to "
@@ -333,13 +340,15 @@ static atom_status find_targets(chooser *c, const graph *g, const file_slice *sl
         ++*n;
     }
     ATOM_TRY(check_met(c, g, slices, n_slices));
+    if (c->lora->asked)
+        ATOM_TRY(check_layers(c, top));
     list_modules(g, slices, n_slices, known, sizeof known);
     if (*n == 0)
         return atom_fail(ATOM_E_USAGE,
                          "lora_target_modules, with its layers and exclusions, selects no "
                          "linear layer of this model, which has %s",
                          known);
-    return c->lora->asked ? check_asked(c, top) : ATOM_OK;
+    return c->lora->asked ? check_asked(c) : ATOM_OK;
 }
 
 atom_status file_lora_targets(const graph *base, const file_lora *lora, graph_target **out,

@@ -152,7 +152,7 @@ class Lora(tool.Case):
         self.assertLess(more["first_loss"], first["first_loss"] - 0.01)
         for key, value, says in (("--lora-layers", "1-", "'1-'"), ("--lora-layers", "3-1", "'3-1'"),
                                  ("--lora-rank-pattern", "q_proj", "NAME=NUMBER"), ("--lora-rank-pattern", "q_proj=x", "q_proj=x"),
-                                 ("--lora-rank-pattern", "q_proj=1.5", "whole number"), ("--lora-layers", "9", "selects no"),
+                                 ("--lora-rank-pattern", "q_proj=1.5", "whole number"), ("--lora-layers", "9", "no block 9; this model has blocks 0 to 1"),
                                  ("--lora-layers", "1-2", "no block 2"), ("--lora-layers", "", "is empty"),
                                  ("--lora-modules-to-save", "", "is empty"), ("--lora-rank-pattern", "q_prj=2", "'q_prj'"),
                                  ("--lora-alpha-pattern", "norm=2", "no layer that gets an adapter is named 'norm'"),
