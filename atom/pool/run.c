@@ -307,17 +307,32 @@ static atom_status check_model(const pool_run *r, const gsp_manifest *m)
                                            "its manifest; ask its owner");
 }
 
-/* With gradients everybody reads the same samples, each its own of them. */
+/* With gradients everybody reads the same samples, each its own of them. Files that the manifest names
+ * were compared with it by their contents already. */
 static atom_status check_data(const pool_run *r)
 {
-    int64_t hash = pool_data_hash(trainer_where(r->t).data_hash);
-    if (!pool_run_sums(r) || hash == r->settings.data_hash)
+    const trainer_place here = trainer_where(r->t);
+    const uint64_t contents = here.data_contents;
+    if (!pool_run_sums(r) ||
+        (contents && pool_data_hash(here.data_hash, contents) == r->settings.data_hash))
         return ATOM_OK;
-    return atom_fail(ATOM_E_USAGE,
-                     "%s is not the data that the others train on; in a pool that sums gradients "
-                     "all members need the same data, so prepare it from the same text with the "
-                     "same options",
-                     r->config.data);
+    if (pool_data_hash(here.data_hash, 0) != r->settings.data_hash)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s is not the data that the others train on; in a pool that sums "
+                         "gradients all members need the same data, so prepare it from the same "
+                         "text with the same options%s",
+                         r->config.data,
+                         contents ? ""
+                                  : "; shards of an older atom do not say what they contain, so "
+                                    "prepare such ones again");
+    if (!r->genesis && (!r->data.named || r->data.either))
+        pool_note(&r->hooks,
+                  "%s has files of the same names and lengths as the data of the others; what they "
+                  "contain was not compared, because %s",
+                  r->config.data,
+                  contents ? "the pool was made by an older atom"
+                           : "they were made by an older atom or by another program");
+    return ATOM_OK;
 }
 
 static atom_status open_anchor(pool_run *r, const gsp_manifest *m)

@@ -112,7 +112,8 @@ static atom_status draft(pool_run *r, const pool_create *create, gsp_manifest *m
     m->plain = create->plain;
     m->n_fragments = pool_fragments(n, (uint32_t)s->fragments);
     s->fragments = m->n_fragments;
-    s->data_hash = pool_run_sums(r) ? pool_data_hash(trainer_where(r->t).data_hash) : 0;
+    const trainer_place place = trainer_where(r->t);
+    s->data_hash = pool_run_sums(r) ? pool_data_hash(place.data_hash, place.data_contents) : 0;
     ATOM_TRY(note_base(r));
     if (create->name)
         snprintf(m->name, sizeof m->name, "%s", create->name);

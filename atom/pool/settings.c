@@ -7,6 +7,7 @@
 
 #include "atom/pool/dense.h"
 
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
 #include "gossip/agree/types.h"
 
@@ -398,8 +399,10 @@ void pool_settings_say(const pool_settings *s, char out[POOL_SAID_BYTES])
                  s->outer_momentum, codec);
 }
 
-int64_t pool_data_hash(uint64_t hash)
+int64_t pool_data_hash(uint64_t hash, uint64_t contents)
 {
+    if (contents)
+        hash = atom_hash(hash, &contents, sizeof contents);
     return (int64_t)(hash % 1000000000000u);
 }
 

@@ -75,7 +75,8 @@ const char *pool_settings_trust(const pool_settings *settings);
 enum { POOL_SAID_BYTES = 200 };
 const char *pool_settings_mode(const pool_settings *settings);
 void pool_settings_say(const pool_settings *settings, char out[POOL_SAID_BYTES]);
-/* Of trainer_place.data_hash, as the settings have it. */
-int64_t pool_data_hash(uint64_t hash);
+/* Of data_hash and data_contents (0: not known) of a trainer_place, as the settings have it. Pools of
+ * older atoms have that of names and lengths alone. */
+int64_t pool_data_hash(uint64_t hash, uint64_t contents);
 
 #endif

@@ -36,6 +36,7 @@ typedef struct shard_file {
     uint64_t first; /* its first token's place in the stream */
     uint64_t tokens;
     uint32_t header_bytes; /* before the first token */
+    uint64_t contents;     /* hash of its tokens, or 0 */
     uint8_t *bits;         /* of its mask; NULL: all tokens count */
     uint64_t mask_hash;
     uint8_t *begins; /* NULL: its tokens say it */
@@ -157,6 +158,7 @@ static atom_status open_files(text_shards *s)
                              f->path, s->files[0].path);
         s->token_bytes = info.token_bytes;
         f->header_bytes = info.header_bytes;
+        f->contents = info.contents;
         f->first = s->tokens;
         f->tokens = info.tokens;
         s->tokens += info.tokens;
@@ -270,6 +272,17 @@ uint64_t text_shards_hash(const text_shards *s)
             hash = atom_hash(hash, &s->files[i].begins_hash, sizeof s->files[i].begins_hash);
     }
     return hash;
+}
+
+uint64_t text_shards_contents(const text_shards *s)
+{
+    uint64_t hash = ATOM_HASH_SEED;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!s->files[i].contents)
+            return 0;
+        hash = atom_hash(hash, &s->files[i].contents, sizeof s->files[i].contents);
+    }
+    return hash ? hash : 1;
 }
 
 /* The file that holds token `at` of the stream; empty files are passed over. */

@@ -59,6 +59,8 @@ uint32_t text_shards_token_bytes(const text_shards *s); /* 2 or 4 */
 uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len);
 /* A hash of every shard's name, length and mask, to notice that the data changed between runs. */
 uint64_t text_shards_hash(const text_shards *s);
+/* A hash of their tokens, from their headers (shard.h); 0 where a header does not say it. */
+uint64_t text_shards_contents(const text_shards *s);
 
 /* Tokens [first, first + n) of the stream. ATOM_E_FORMAT for an id >= vocab or a
  * file that shrank. */

@@ -7,6 +7,7 @@
 
 #include "atom/base/bytes.h"
 #include "atom/base/files.h"
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
 #include "atom/text/mask.h"
 
@@ -24,6 +25,7 @@ struct text_shard_writer {
     uint32_t token_bytes, shard_tokens;
     uint32_t shards;  /* files begun */
     uint64_t in_file; /* tokens */
+    uint64_t hash;    /* of the open file's tokens that are no longer in the buffer */
     uint64_t tokens;
     uint8_t *buffer;
     size_t buffered; /* bytes */
@@ -49,7 +51,7 @@ atom_status text_shard_parse(const void *head, uint64_t file_bytes, const char *
 {
     atom_reader r = atom_reader_make(head, TEXT_SHARD_HEADER_BYTES);
     uint32_t magic = atom_read_u32(&r), version = atom_read_u32(&r);
-    uint64_t tokens = atom_read_u32(&r);
+    uint64_t tokens = atom_read_u32(&r), contents = atom_read_u64(&r);
     if (file_bytes < TEXT_SHARD_HEADER_BYTES)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: %llu bytes are too few for the header of a token shard (1024); copy "
@@ -76,8 +78,10 @@ atom_status text_shard_parse(const void *head, uint64_t file_bytes, const char *
             "file again or run 'atom data prepare'",
             name, file_bytes < need ? "truncated" : "too long", (unsigned long long)file_bytes,
             (unsigned long long)tokens, (unsigned long long)need);
-    *out = (text_shard_info){
-        .tokens = tokens, .token_bytes = token_bytes, .header_bytes = TEXT_SHARD_HEADER_BYTES};
+    *out = (text_shard_info){.tokens = tokens,
+                             .token_bytes = token_bytes,
+                             .header_bytes = TEXT_SHARD_HEADER_BYTES,
+                             .contents = contents};
     return ATOM_OK;
 }
 
@@ -135,7 +139,7 @@ atom_status text_shard_probe(const char *path, text_shard_info *out)
 }
 
 static void fill_header(uint8_t head[TEXT_SHARD_HEADER_BYTES], uint32_t token_bytes,
-                        uint64_t tokens)
+                        uint64_t tokens, uint64_t hash)
 {
     memset(head, 0, TEXT_SHARD_HEADER_BYTES);
     atom_writer w = atom_writer_make(head, TEXT_SHARD_HEADER_BYTES);
@@ -143,6 +147,7 @@ static void fill_header(uint8_t head[TEXT_SHARD_HEADER_BYTES], uint32_t token_by
     atom_write_uint(&w, wide ? TEXT_SHARD_MAGIC_U32 : TEXT_SHARD_MAGIC_U16, 4);
     atom_write_uint(&w, wide ? TEXT_SHARD_VERSION_U32 : TEXT_SHARD_VERSION_U16, 4);
     atom_write_uint(&w, tokens, 4);
+    atom_write_uint(&w, hash ? hash : 1, 8); /* 0 would say that there is none */
 }
 
 static atom_status write_all(int fd, const uint8_t *data, size_t bytes, const char *path)
@@ -160,10 +165,11 @@ static atom_status write_all(int fd, const uint8_t *data, size_t bytes, const ch
 }
 
 /* The header, then everything on disk. */
-static atom_status seal(int fd, uint32_t token_bytes, uint64_t tokens, const char *path)
+static atom_status seal(int fd, uint32_t token_bytes, uint64_t tokens, uint64_t hash,
+                        const char *path)
 {
     uint8_t head[TEXT_SHARD_HEADER_BYTES];
-    fill_header(head, token_bytes, tokens);
+    fill_header(head, token_bytes, tokens, hash);
     if (pwrite(fd, head, sizeof head, 0) != (ssize_t)sizeof head || fsync(fd) < 0)
         return atom_fail_errno(errno, "cannot write %s", path);
     return ATOM_OK;
@@ -187,9 +193,24 @@ static atom_status cut_mask(char *mask, uint64_t old, uint64_t tokens)
     return st;
 }
 
+static atom_status hash_tokens(int fd, uint64_t bytes, const char *path, uint64_t *hash)
+{
+    uint8_t chunk[1 << 14];
+    *hash = ATOM_HASH_SEED;
+    for (uint64_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < sizeof chunk ? bytes - at : sizeof chunk;
+        int error = atom_fd_read(fd, TEXT_SHARD_HEADER_BYTES + at, chunk, n);
+        if (error)
+            return atom_fail_errno(error, "cannot read %s", path);
+        *hash = atom_hash(*hash, chunk, n);
+    }
+    return ATOM_OK;
+}
+
 atom_status text_shard_cut(const char *path, uint64_t tokens)
 {
     text_shard_info info = {0};
+    uint64_t hash = 0;
     atom_status st = ATOM_OK;
     ATOM_TRY(text_shard_probe(path, &info));
     if (info.header_bytes == 0)
@@ -200,7 +221,9 @@ atom_status text_shard_cut(const char *path, uint64_t tokens)
     if (ftruncate(fd, (off_t)(TEXT_SHARD_HEADER_BYTES + tokens * info.token_bytes)) < 0)
         st = atom_fail_errno(errno, "cannot shorten %s", path);
     if (st == ATOM_OK)
-        st = seal(fd, info.token_bytes, tokens, path);
+        st = hash_tokens(fd, tokens * info.token_bytes, path, &hash);
+    if (st == ATOM_OK)
+        st = seal(fd, info.token_bytes, tokens, hash, path);
     close(fd);
     if (st == ATOM_OK)
         st = cut_mask(text_mask_path(path), info.tokens, tokens);
@@ -256,6 +279,7 @@ static atom_status begin_file(text_shard_writer *w)
         return atom_fail_errno(errno, "cannot create %s", w->path);
     w->shards++;
     w->in_file = 0;
+    w->hash = ATOM_HASH_SEED;
     return write_all(w->fd, blank, sizeof blank, w->path);
 }
 
@@ -263,6 +287,7 @@ static atom_status flush(text_shard_writer *w)
 {
     size_t bytes = w->buffered;
     w->buffered = 0;
+    w->hash = atom_hash(w->hash, w->buffer, bytes);
     return write_all(w->fd, w->buffer, bytes, w->path);
 }
 
@@ -294,7 +319,7 @@ static atom_status finish_file(text_shard_writer *w)
 {
     atom_status st = flush(w);
     if (st == ATOM_OK)
-        st = seal(w->fd, w->token_bytes, w->in_file, w->path);
+        st = seal(w->fd, w->token_bytes, w->in_file, w->hash, w->path);
     if (close(w->fd) < 0 && st == ATOM_OK)
         st = atom_fail_errno(errno, "cannot write %s", w->path);
     w->fd = -1;

@@ -1,10 +1,12 @@
 /*
  * One file of tokens in llm.c's format, little-endian:
  *
- *   int32 [256]  header: [0] magic, [1] version, [2] token count, the rest 0
+ *   int32 [256]  header: [0] magic, [1] version, [2] token count, [3] and [4] a hash, the rest 0
  *   tokens       uint16 (magic 20240520, version 1) or uint32 (magic 20240801, version 7)
  *
- * uint32 is used when the vocabulary has more than 65,536 ids. The size must be exact.
+ * uint32 is used when the vocabulary has more than 65,536 ids. The size must be exact. The hash (FNV-1a
+ * of the tokens' bytes, low word first) is atom's own and tells data sets apart that are called alike;
+ * llm.c reads nothing behind the count, and its files have 0 there, as those of older atoms do.
  *
  * nanoGPT's files are read, too: exactly "train.bin" or "val.bin", uint16 without a header. A file
  * of that name that begins as one of llm.c's is one of llm.c's: as uint16 it would begin with token
@@ -32,6 +34,7 @@ typedef struct text_shard_info {
     uint64_t tokens;
     uint32_t token_bytes;  /* 2 or 4 */
     uint32_t header_bytes; /* before the first token; 0: nanoGPT's */
+    uint64_t contents;     /* hash of the tokens, as the header says; 0: it does not */
 } text_shard_info;
 
 /* Is this the start of a shard? For tools that look at a file's first bytes. */

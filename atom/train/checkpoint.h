@@ -33,7 +33,7 @@ typedef struct train_state {
     int64_t step;    /* finished steps */
     int64_t samples; /* position in the order of training (text/dataset.h) */
     int64_t tokens_seen;
-    uint64_t seed, data_hash;
+    uint64_t seed, data_hash, data_contents; /* text_shards_hash, text_shards_contents */
     int64_t micro_batch, sequence, micro_batches, max_steps;
     double loss; /* of that step; NaN if unknown */
     /* How it was trained, to tell what changes; NaN and "": the checkpoint does not say. */

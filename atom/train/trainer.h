@@ -96,7 +96,8 @@ bool trainer_seam_on_disk(const trainer *t);
 typedef struct trainer_place {
     int64_t step;
     uint64_t samples, tokens, sequence; /* sequence: tokens of a sample */
-    uint64_t data_hash;                 /* of the training data */
+    uint64_t data_hash;                 /* of the training data: text_shards_hash */
+    uint64_t data_contents;             /* text_shards_contents; 0: nobody knows */
     const char *marks;
 } trainer_place;
 trainer_place trainer_where(const trainer *t);

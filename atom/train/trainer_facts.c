@@ -44,6 +44,7 @@ void trainer_fill_state(const trainer *t, train_state *state)
     const graph *g = t->bench->g;
     state->seed = (uint64_t)t->config->seed;
     state->data_hash = text_shards_hash(t->train);
+    state->data_contents = text_shards_contents(t->train);
     state->micro_batch = g->micro_batch;
     state->sequence = g->sequence;
     state->micro_batches = t->plan->micro_batches;
@@ -141,5 +142,6 @@ trainer_place trainer_where(const trainer *t)
                            .tokens = (uint64_t)t->state.tokens_seen,
                            .sequence = (uint64_t)t->bench->g->sequence,
                            .data_hash = text_shards_hash(t->train),
+                           .data_contents = text_shards_contents(t->train),
                            .marks = t->marks};
 }

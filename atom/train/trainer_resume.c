@@ -305,6 +305,22 @@ static void note_word(const trainer *t, const char *key, const char *was, const 
         trainer_note(t, "resume: %s is %s from here; it was %s", key, is, was);
 }
 
+/* Is it the data that the checkpoint saw? Where one of them does not say what its files contain, their
+ * names and lengths are all that can be compared, which is said. */
+static void note_data(const trainer *t, const train_state *was, const train_state *now)
+{
+    bool contents = was->data_contents && now->data_contents;
+    if (was->data_hash != now->data_hash || (contents && was->data_contents != now->data_contents))
+        trainer_note(t, "resume: the data set changed since the checkpoint");
+    else if (!contents)
+        trainer_note(
+            t,
+            "resume: only the names and lengths of the data set's files were compared with "
+            "those that the checkpoint was trained on, not what they contain, because %s",
+            now->data_contents ? "the checkpoint was made by an older atom"
+                               : "they were made by an older atom or by another program");
+}
+
 void trainer_resume_note(const trainer *t)
 {
     train_state now = t->state;
@@ -326,8 +342,7 @@ void trainer_resume_note(const trainer *t)
         trainer_note(t,
                      "resume: the seed changed; from here on the order of the data and dropout are "
                      "different");
-    if (s->data_hash != text_shards_hash(t->train))
-        trainer_note(t, "resume: the data set changed since the checkpoint");
+    note_data(t, s, &now);
     if (s->micro_batch != g->micro_batch || s->sequence != g->sequence ||
         s->micro_batches != t->plan->micro_batches)
         trainer_note(

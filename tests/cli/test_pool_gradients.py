@@ -2,6 +2,8 @@
 import array
 import json
 import math
+import os
+import shutil
 import struct
 import time
 
@@ -79,9 +81,9 @@ class Members(tool.DataCase):
             time.sleep(0.02)
         self.fail("it never came so far")
 
-    def create(self, steps, peers, more="", model=None, run=RUN, out="p0"):
+    def create(self, steps, peers, more="", model=None, run=RUN, out="p0", data=None):
         run = self.write("pool.yml", run.format(steps=steps) + POOL.format(peers=peers, more=more))
-        process = self.start("create", "--config", run, "--model", model or self.config, "--data", self.data, "-o", out,
+        process = self.start("create", "--config", run, "--model", model or self.config, "--data", data or self.data, "-o", out,
                              "--listen", "127.0.0.1:0")
         line = process.stdout.readline()
         self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
@@ -205,6 +207,32 @@ class PoolGradients(Members):
         # By its file's hash, or by what it holds.
         self.assertRegex(err, "is not (the same as the pool's|the data that the others train on)")
         first.kill()
+
+    def test_own_data(self):
+        # Files of the same names and lengths are not the same data, unless nobody can tell.
+        other, old = self.data + "-other", self.data + "-old"
+        self.prepare(other, tool.english(60000).replace("e", "o"))
+        shutil.copytree(self.data, old)
+        with open(os.path.join(old, "train_000000.bin"), "r+b") as f:  # as an older atom wrote it
+            f.seek(12)
+            f.write(bytes(8))
+        first, ticket = self.create(20, 2, "  data: own\n")
+        for data, says in ((other, "train on; in a pool"), (old, "do not say what they contain")):
+            stranger = self.join(1, ticket, data)
+            _, err = stranger.communicate(timeout=PATIENCE)
+            self.assertEqual(stranger.returncode, 2, err)
+            self.assertIn("is not the data that the others", err)
+            self.assertIn(says, err)
+        first.kill()
+        first.communicate()
+        first, ticket = self.create(6, 2, "  data: own\n", out="p2", data=old)
+        loud = [word for word in ALONE if word != "--quiet"]
+        second = self.start_atom("pool", "join", ticket, "--data", self.data, "-o", "p3", "--listen", "127.0.0.1:0", *loud)
+        self.addCleanup(second.kill)
+        _, err = second.communicate(timeout=PATIENCE)
+        self.assertEqual(second.returncode, 0, err)
+        self.assertIn("was not compared, because the pool was made by an older atom", err)
+        self.end(first)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,29 @@ class OneRunOneDirectory(TrainCase):
         for line in told:
             self.assertIn(line, other.err)
 
+    def test_data_of_the_same_lengths_is_told_apart(self):
+        again = ["--resume-from-checkpoint", "auto"]
+        def train(steps, data, *more):
+            args = [data if a == self.data else a for a in self.args("run", *more, steps=steps) if a not in ("-q", "--quiet")]
+            return self.ok(*args).err
+
+        other = self.path("other")
+        self.prepare(other, tool.english(60000).replace("e", "o"))
+        for name in os.listdir(self.data):
+            self.assertEqual(os.path.getsize(os.path.join(self.data, name)), os.path.getsize(os.path.join(other, name)), name)
+        train(2, self.data)
+        self.assertNotIn("data set", train(3, self.data, *again))
+        self.assertIn("the data set changed", train(4, other, *again))
+        shard = os.path.join(other, "train_000000.bin")
+        with open(shard, "r+b") as f:  # as an older atom wrote it
+            f.seek(12)
+            f.write(bytes(8))
+        told = train(5, other, *again)
+        self.assertNotIn("changed", told)
+        self.assertIn("only the names and lengths", told)
+        self.assertIn("they were made by an older atom", told)
+        self.assertIn("the checkpoint was made by an older atom", train(6, self.data, *again))
+
     def test_two_runs_do_not_mix(self):
         self.train("a", steps=2)
         self.train("b", steps=3)

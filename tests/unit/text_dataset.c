@@ -50,6 +50,11 @@ static void write_split(const char *dir, const char *split, uint32_t vocab, uint
             put_u32(id, i % vocab);
             memcpy(data + 1024 + k * (wide ? 4 : 2), id, wide ? 4 : 2);
         }
+        uint64_t hash = 0xcbf29ce484222325u;
+        for (uint32_t k = 0; k < n * (wide ? 4 : 2); k++)
+            hash = (hash ^ (uint8_t)data[1024 + k]) * 0x100000001b3u;
+        put_u32(data + 12, (uint32_t)hash);
+        put_u32(data + 16, (uint32_t)(hash >> 32));
         FILE *f = fopen(path, "wb");
         assert_non_null(f);
         assert_int_equal(fwrite(data, 1024 + n * (wide ? 4u : 2u), 1, f), 1);
@@ -95,7 +100,8 @@ static void format_is_llm_c(void **state)
     assert_int_equal(atom_file_read(scratch_path(&s, "train_000000.bin"), 4096, &data, &bytes),
                      ATOM_OK);
     assert_int_equal(bytes, 1024 + 6);
-    static const uint8_t head[] = {0x88, 0xd8, 0x34, 0x01, 1, 0, 0, 0, 3, 0, 0, 0, 0};
+    static const uint8_t head[] = {0x88, 0xd8, 0x34, 0x01, 1,    0,    0,    0,    3,    0, 0,
+                                   0,    0xfe, 0x7a, 0x6d, 0xd3, 0xf1, 0x1c, 0xf1, 0x37, 0};
     assert_memory_equal(data, head, sizeof head);
     assert_memory_equal(data + 1024, "\0\0\1\0\2\0", 6);
     assert_true(text_shard_is(data, 4));
@@ -110,7 +116,8 @@ static void format_is_llm_c(void **state)
     assert_int_equal(atom_file_read(scratch_path(&s, "val_000000.bin"), 4096, &data, &bytes),
                      ATOM_OK);
     assert_int_equal(bytes, 1024 + 12);
-    static const uint8_t wide[] = {0xa1, 0xd9, 0x34, 0x01, 7, 0, 0, 0, 3, 0, 0, 0, 0};
+    static const uint8_t wide[] = {0xa1, 0xd9, 0x34, 0x01, 7,    0,    0,    0,    3,    0, 0,
+                                   0,    0x96, 0x93, 0x8c, 0xbe, 0xe1, 0x41, 0x62, 0x75, 0};
     assert_memory_equal(data, wide, sizeof wide);
     assert_memory_equal(data + 1024, "\0\0\0\0\1\0\0\0\2\0\0\0", 12);
     atom_free(data);
@@ -425,6 +432,46 @@ static void directories(void **state)
     scratch_close(&s);
 }
 
+static uint64_t contents_of(const char *dir)
+{
+    text_shards *shards = NULL;
+    assert_int_equal(text_shards_open(dir, TEXT_TRAIN, 1000, &shards), ATOM_OK);
+    uint64_t contents = text_shards_contents(shards);
+    text_shards_close(&shards);
+    return contents;
+}
+
+/* Two data sets of the same names and lengths differ; cut to where they begin to, they do not. */
+static void contents_are_seen(void **state)
+{
+    (void)state;
+    static uint32_t ids[600000]; /* more than the writer's buffer holds */
+    uint64_t whole[3], cut[3];
+    scratch s;
+    for (int i = 0; i < 3; i++) {
+        text_shard_writer *w = NULL;
+        scratch_open(&s);
+        memset(ids, 0, sizeof ids);
+        ids[599999] = i == 1;
+        ids[300000] = i == 2;
+        assert_int_equal(text_shard_writer_open(s.dir, "train", 1000, 590000, &w), ATOM_OK);
+        assert_int_equal(text_shard_writer_put(w, ids, 600000), ATOM_OK);
+        assert_int_equal(text_shard_writer_end(w), ATOM_OK);
+        text_shard_writer_close(&w);
+        whole[i] = contents_of(s.dir);
+        assert_int_equal(text_shard_cut(scratch_path(&s, "train_000001.bin"), 9999), ATOM_OK);
+        cut[i] = contents_of(s.dir);
+        /* as an older atom wrote it, or llm.c */
+        FILE *f = fopen(scratch_path(&s, "train_000000.bin"), "r+be");
+        assert_true(f && fseek(f, 12, SEEK_SET) == 0 && fwrite("\0\0\0\0\0\0\0", 8, 1, f) == 1);
+        assert_int_equal(fclose(f), 0);
+        assert_true(contents_of(s.dir) == 0);
+        scratch_close(&s);
+    }
+    assert_true(whole[0] && whole[0] != whole[1] && whole[0] != whole[2] && whole[1] != whole[2]);
+    assert_true(cut[0] && cut[0] != whole[0] && cut[0] == cut[1] && cut[0] != cut[2]);
+}
+
 /* train.bin and val.bin: uint16 and nothing else, unless they begin as llm.c's do. */
 static void nanogpt_files(void **state)
 {
@@ -518,14 +565,14 @@ static void survives_want_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writer_and_test_agree),   cmocka_unit_test(format_is_llm_c),
-        cmocka_unit_test(stream_over_shards),      cmocka_unit_test(windows_and_targets),
-        cmocka_unit_test(documents_begin),         cmocka_unit_test(epochs_are_permutations),
-        cmocka_unit_test(order_is_well_mixed),     cmocka_unit_test(position_resumes),
-        cmocka_unit_test(damage_is_named),         cmocka_unit_test(wrong_ids_are_named),
-        cmocka_unit_test(shrinking_file),          cmocka_unit_test(directories),
-        cmocka_unit_test(nanogpt_files),           cmocka_unit_test(many_shards),
-        cmocka_unit_test(survives_want_of_memory),
+        cmocka_unit_test(writer_and_test_agree), cmocka_unit_test(format_is_llm_c),
+        cmocka_unit_test(stream_over_shards),    cmocka_unit_test(windows_and_targets),
+        cmocka_unit_test(documents_begin),       cmocka_unit_test(epochs_are_permutations),
+        cmocka_unit_test(order_is_well_mixed),   cmocka_unit_test(position_resumes),
+        cmocka_unit_test(damage_is_named),       cmocka_unit_test(wrong_ids_are_named),
+        cmocka_unit_test(shrinking_file),        cmocka_unit_test(directories),
+        cmocka_unit_test(contents_are_seen),     cmocka_unit_test(nanogpt_files),
+        cmocka_unit_test(many_shards),           cmocka_unit_test(survives_want_of_memory),
     };
     if (access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 0); /* fsync is slow elsewhere */

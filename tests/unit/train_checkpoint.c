@@ -48,6 +48,7 @@ static void fixture_open(fixture *f)
                               .state = {.step = 12,
                                         .samples = 34,
                                         .seed = ~0ull,
+                                        .data_contents = 0xfedcba9876543210u,
                                         .loss = 2.5,
                                         .learning_rate = 0.1,
                                         .weight_decay = NAN,
@@ -87,7 +88,7 @@ static void round_trip(void **state)
     assert_memory_equal(back, f.vectors, 3 * n * sizeof(float));
     assert_int_equal(c.state.step, 12);
     assert_int_equal(c.state.samples, 34);
-    assert_true(c.state.seed == ~0ull);
+    assert_true(c.state.seed == ~0ull && c.state.data_contents == 0xfedcba9876543210u);
     assert_true(c.state.loss == 2.5 && c.state.learning_rate == 0.1 && isnan(c.state.weight_decay));
     assert_string_equal(c.state.lr_scheduler, "wsd");
     atom_free(back);
