@@ -193,7 +193,7 @@ static atom_status write_directory(export_source *s, atom_dtype dtype, uint64_t 
 {
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(file_weights_write_as(dir, s->g, source_vector(s), dtype, shard_bytes));
-    ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, -1, dtype));
+    ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, NULL, dtype));
     ATOM_TRY(write_tokenizer(&s->model, dir));
     if (s->model.adapter && file_lora_tokenizer_dir(&s->model) == s->model.adapter)
         ATOM_TRY(file_model_copy(s->model.adapter, dir));

@@ -245,17 +245,23 @@ static atom_status dump(json_t *root, char **text)
     return atom_json_text(root, JSON_INDENT(2) | (size_t)JSON_REAL_PRECISION(digits), "\n", text);
 }
 
-static int set_token(json_t *root, const char *key, const json_t *source, int64_t end_token)
+static int set_token(json_t *root, const char *key, const json_t *source, int64_t token)
 {
-    if (end_token >= 0)
-        return json_object_set_new(root, key, json_integer(end_token));
+    if (token >= 0)
+        return json_object_set_new(root, key, json_integer(token));
     if (source && json_object_get(source, key))
         return 0;
     return json_object_set_new(root, key, json_null());
 }
 
+static int set_ends(json_t *root, const json_t *source, const file_ends *ends)
+{
+    return set_token(root, "bos_token_id", source, ends->start) < 0 ||
+           set_token(root, "eos_token_id", source, ends->end) < 0;
+}
+
 /* Ours over theirs: every key that atom decides. */
-static atom_status set_keys(json_t *root, const graph_config *c, int64_t end_token, bool kept)
+static atom_status set_keys(json_t *root, const graph_config *c, const file_ends *ends, bool kept)
 {
     json_t *ours = json_pack(
         "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:b, "
@@ -273,8 +279,7 @@ static atom_status set_keys(json_t *root, const graph_config *c, int64_t end_tok
         "reorder_and_upcast_attn", 0, "_name_or_path", c->name[0] ? c->name : "gpt2");
     int failed = !ours || json_object_update(root, ours) < 0;
     json_decref(ours);
-    failed = failed || set_token(root, "bos_token_id", kept ? root : NULL, end_token) < 0 ||
-             set_token(root, "eos_token_id", kept ? root : NULL, end_token) < 0;
+    failed = failed || set_ends(root, kept ? root : NULL, ends);
     return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
 }
 
@@ -296,18 +301,17 @@ static atom_status set_common(json_t *root, atom_dtype dtype)
     return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
 }
 
-static atom_status fill(json_t *root, const graph_config *config, bool kept, int64_t end_token,
+static atom_status fill(json_t *root, const graph_config *config, bool kept, const file_ends *ends,
                         atom_dtype dtype)
 {
     const json_t *source = kept ? root : NULL;
     if (config->family == GRAPH_GPT2) {
-        ATOM_TRY(set_keys(root, config, end_token, kept));
+        ATOM_TRY(set_keys(root, config, ends, kept));
     } else if (config->family != GRAPH_OWN) {
-        ATOM_TRY(file_llama_set(root, config, end_token, kept));
+        ATOM_TRY(file_llama_set(root, config, ends, kept));
     } else {
         ATOM_TRY(file_own_set(root, config));
-        if (set_token(root, "bos_token_id", source, end_token) < 0 ||
-            set_token(root, "eos_token_id", source, end_token) < 0)
+        if (set_ends(root, source, ends))
             return atom_fail_memory("config.json", 0);
     }
     if (file_bottlenecks_set(root, config))
@@ -315,26 +319,27 @@ static atom_status fill(json_t *root, const graph_config *config, bool kept, int
     return set_common(root, dtype);
 }
 
-static atom_status config_text(const graph_config *config, const char *source, int64_t end_token,
-                               atom_dtype dtype, char **text)
+static atom_status config_text(const graph_config *config, const char *source,
+                               const file_ends *ends, atom_dtype dtype, char **text)
 {
+    static const file_ends unknown = {-1, -1};
     json_t *root = source ? NULL : json_object();
     atom_status st = ATOM_OK;
     if (source)
         ATOM_TRY(atom_json_parse("config.json", source, strlen(source), 0, &root));
     if (!root)
         return atom_fail_memory("config.json", 0);
-    ATOM_TRY_CLEAN(fill(root, config, source != NULL, end_token, dtype));
+    ATOM_TRY_CLEAN(fill(root, config, source != NULL, ends ? ends : &unknown, dtype));
     return dump(root, text);
 cleanup:
     json_decref(root);
     return st;
 }
 
-atom_status file_config_text(const graph_config *config, const char *source, int64_t end_token,
+atom_status file_config_text(const graph_config *config, const char *source, const file_ends *ends,
                              char **text)
 {
-    return config_text(config, source, end_token, ATOM_F32, text);
+    return config_text(config, source, ends, ATOM_F32, text);
 }
 
 static atom_status write_text(const char *dir, const char *name, const char *text)
@@ -363,17 +368,17 @@ static atom_status generation_text(const char *config_text, char **text)
 }
 
 atom_status file_config_write(const char *dir, const graph_config *config, const char *source,
-                              int64_t end_token)
+                              const file_ends *ends)
 {
-    return file_config_write_as(dir, config, source, end_token, ATOM_F32);
+    return file_config_write_as(dir, config, source, ends, ATOM_F32);
 }
 
 atom_status file_config_write_as(const char *dir, const graph_config *config, const char *source,
-                                 int64_t end_token, atom_dtype dtype)
+                                 const file_ends *ends, atom_dtype dtype)
 {
     char *text = NULL, *generation = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY_CLEAN(config_text(config, source, end_token, dtype, &text));
+    ATOM_TRY_CLEAN(config_text(config, source, ends, dtype, &text));
     ATOM_TRY_CLEAN(generation_text(text, &generation));
     ATOM_TRY_CLEAN(write_text(dir, "config.json", text));
     ATOM_TRY_CLEAN(write_text(dir, "generation_config.json", generation));

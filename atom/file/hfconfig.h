@@ -39,7 +39,7 @@ double file_neat(float value);
 /* Llama and its kin: numbers of `family` out of root, and ours over theirs into root. */
 ATOM_MUST atom_status file_llama_take(const char *path, const json_t *root, graph_family family,
                                       graph_config *c);
-ATOM_MUST atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_token,
+ATOM_MUST atom_status file_llama_set(json_t *root, const graph_config *c, const file_ends *ends,
                                      bool kept);
 
 /* The part of both that depends on the family's row (hfconfig_traits.c). The last returns whether

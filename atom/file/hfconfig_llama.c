@@ -127,14 +127,14 @@ atom_status file_llama_take(const char *path, const json_t *root, graph_family f
 /* --- writing --------------------------------------------------------------------------------- */
 
 /* What an imported file says stays; a model of our own ends its texts with the data's token. */
-static int set_token(json_t *root, const char *key, int64_t end_token)
+static int set_token(json_t *root, const char *key, int64_t token)
 {
     if (atom_json_present(root, key))
         return 0;
-    return json_object_set_new(root, key, end_token >= 0 ? json_integer(end_token) : json_null());
+    return json_object_set_new(root, key, token >= 0 ? json_integer(token) : json_null());
 }
 
-atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_token, bool kept)
+atom_status file_llama_set(json_t *root, const graph_config *c, const file_ends *ends, bool kept)
 {
     const char *family = graph_family_name(c->family);
     json_t *ours = json_pack(
@@ -150,8 +150,9 @@ atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_toke
         "attention_dropout", file_neat(c->attn_pdrop), "tie_word_embeddings",
         c->tied_files || !c->untied, "_name_or_path", c->name[0] ? c->name : family);
     int failed = !ours || json_object_update(root, ours) < 0 || file_rope_set(root, c) ||
-                 file_traits_set(root, c, kept) || set_token(root, "bos_token_id", end_token) < 0 ||
-                 set_token(root, "eos_token_id", end_token) < 0;
+                 file_traits_set(root, c, kept) ||
+                 set_token(root, "bos_token_id", ends->start) < 0 ||
+                 set_token(root, "eos_token_id", ends->end) < 0;
     json_decref(ours);
     return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
 }

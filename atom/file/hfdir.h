@@ -26,18 +26,25 @@ ATOM_MUST atom_status file_config_parse(const char *path, const char *text, size
                                         graph_config *config);
 /* Reads a file; *source (may be NULL) gets its text, for file_config_write to keep unknown keys. */
 ATOM_MUST atom_status file_config_read(const char *path, graph_config *config, char **source);
+/* The tokens around a document, as config.json has them (bos_token_id, eos_token_id); -1: not known. GPT-2
+ * has one token for both, as have the tokenizers that atom makes; those of Llama have two. */
+typedef struct file_ends {
+    int64_t start, end;
+} file_ends;
+
 /*
  * The text of a config.json that transformers 4 and 5 load. source: an imported config.json whose
- * other keys are kept, or NULL. end_token: id of the end-of-text token, or -1 (then as in source).
+ * other keys are kept, or NULL. ends: of the tokenizer, or NULL; what is not known is as in source.
  */
 ATOM_MUST atom_status file_config_text(const graph_config *config, const char *source,
-                                       int64_t end_token, char **text);
+                                       const file_ends *ends, char **text);
 /* Writes config.json and generation_config.json into dir. */
 ATOM_MUST atom_status file_config_write(const char *dir, const graph_config *config,
-                                        const char *source, int64_t end_token);
+                                        const char *source, const file_ends *ends);
 /* The same for weights of another type than F32: torch_dtype and dtype say which. */
 ATOM_MUST atom_status file_config_write_as(const char *dir, const graph_config *config,
-                                           const char *source, int64_t end_token, atom_dtype dtype);
+                                           const char *source, const file_ends *ends,
+                                           atom_dtype dtype);
 /* Into dir/buffers.safetensors, what a config.json of somebody's own model needs beside it where there
  * are no weights (which hold it, too); where the model has no buffers, such a file is removed. */
 ATOM_MUST atom_status file_buffers_write(const char *dir, const graph_config *config);

@@ -150,7 +150,7 @@ static atom_status fill(void *context, const char *dir)
     }
     ATOM_TRY(file_weights_write_as(dir, j->g, (file_vector){.ctx = j, .get = get}, j->dtype,
                                    j->shard_bytes));
-    ATOM_TRY(file_config_write_as(dir, &j->model.config, j->model.source, -1, j->dtype));
+    ATOM_TRY(file_config_write_as(dir, &j->model.config, j->model.source, NULL, j->dtype));
     ATOM_TRY(file_model_copy(j->files, dir));
     return atom_dir_sync(dir);
 }

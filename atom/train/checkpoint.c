@@ -364,7 +364,7 @@ static atom_status write_weights(const char *dir, const train_checkpoint *c)
     if (c->base) {
         ATOM_TRY_CLEAN(file_lora_write(dir, c->lora, c->base, c->g, master));
     } else {
-        ATOM_TRY_CLEAN(file_config_write_as(dir, c->config, c->source, c->end_token, c->dtype));
+        ATOM_TRY_CLEAN(file_config_write_as(dir, c->config, c->source, &c->ends, c->dtype));
         ATOM_TRY_CLEAN(file_weights_write_as(dir, c->g, master, c->dtype, FILE_SHARD_BYTES));
     }
 cleanup:

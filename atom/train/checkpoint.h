@@ -50,7 +50,7 @@ typedef struct train_checkpoint {
     const char *data;      /* data set directory whose tokenizer travels along, or NULL */
     const char *model_dir; /* where training started from: its tokenizer files travel along where
                               the tokenizer is the same; or NULL */
-    int64_t end_token;     /* -1: unknown */
+    file_ends ends;        /* of the data set's tokenizer */
     file_vector master, m, v;
     const char *pool;   /* text of pool.json, of a run in a pool (pool.h); or NULL */
     atom_dtype dtype;   /* of the weights that transformers loads; what is resumed from is exact */

@@ -72,7 +72,7 @@ train_checkpoint trainer_checkpoint(trainer *t)
                               .source = t->bench->model.source,
                               .data = t->config->data,
                               .model_dir = t->bench->model.dir,
-                              .end_token = t->vocab.end,
+                              .ends = {t->vocab.start, t->vocab.end},
                               .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
                               .m = train_engine_vector(t->engine, SWAP_STATE_M),
                               .v = train_engine_vector(t->engine, SWAP_STATE_V),
@@ -131,7 +131,8 @@ atom_status trainer_weights_changed(trainer *t)
 atom_status trainer_describe(const trainer *t, const char *dir)
 {
     const file_model *m = &t->bench->model;
-    ATOM_TRY(file_config_write(dir, &m->config, m->source, t->vocab.end));
+    const file_ends ends = {t->vocab.start, t->vocab.end};
+    ATOM_TRY(file_config_write(dir, &m->config, m->source, &ends));
     return file_buffers_write(dir, &m->config);
 }
 

@@ -213,8 +213,8 @@ static atom_status check_model(const trainer *t, const char *path)
     ATOM_TRY_CLEAN(file_config_read(file, &saved, &source));
     memcpy(saved.name, config->name, sizeof saved.name);
     note_dropout(t, &saved, config);
-    ATOM_TRY_CLEAN(file_config_text(&saved, NULL, -1, &was));
-    ATOM_TRY_CLEAN(file_config_text(config, NULL, -1, &is));
+    ATOM_TRY_CLEAN(file_config_text(&saved, NULL, NULL, &was));
+    ATOM_TRY_CLEAN(file_config_text(config, NULL, NULL, &is));
     theirs = json_loads(was, 0, NULL);
     ours = json_loads(is, 0, NULL);
     st = compare(path, theirs, ours);

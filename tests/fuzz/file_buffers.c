@@ -19,7 +19,7 @@ static void again(const char *dir, const char *path, const graph_config *c)
 {
     file_model model;
     ATOM_ASSERT(file_buffers_write(dir, c) == ATOM_OK);
-    ATOM_ASSERT(file_config_write(dir, c, NULL, -1) == ATOM_OK);
+    ATOM_ASSERT(file_config_write(dir, c, NULL, NULL) == ATOM_OK);
     ATOM_ASSERT(file_model_resolve(path, &model) == ATOM_OK);
     const graph_buffers *a = c->own->buffers, *b = model.config.own->buffers;
     ATOM_ASSERT(a->n == b->n);

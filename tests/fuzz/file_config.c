@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ATOM_ASSERT(source);
     if (file_config_parse("fuzz", source, size, &c) == ATOM_OK && strlen(source) == size) {
         ATOM_ASSERT(graph_model_check(&c) == ATOM_OK);
-        ATOM_ASSERT(file_config_text(&c, source, 5, &text) == ATOM_OK);
+        ATOM_ASSERT(file_config_text(&c, source, &(file_ends){5, 5}, &text) == ATOM_OK);
         ATOM_ASSERT(file_config_parse("again", text, strlen(text), &again) == ATOM_OK);
         ATOM_ASSERT(strcmp(c.name, again.name) == 0 && c.vocab_size == again.vocab_size &&
                     c.positions == again.positions && c.width == again.width &&

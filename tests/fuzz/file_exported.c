@@ -125,7 +125,7 @@ static void check(const graph_config *c)
     ATOM_ASSERT(graph_model_check(c) == ATOM_OK);
     if (graph_model_build(c, ATOM_BF16, 3, 1, &g) == ATOM_OK)
         graph_close(&g);
-    ATOM_ASSERT(file_config_text(c, NULL, -1, &text) == ATOM_OK);
+    ATOM_ASSERT(file_config_text(c, NULL, NULL, &text) == ATOM_OK);
     ATOM_ASSERT(file_config_parse("again", text, strlen(text), &again) == ATOM_OK);
     ATOM_ASSERT(graph_print(c->own, &a) == ATOM_OK && graph_print(again.own, &b) == ATOM_OK);
     ATOM_ASSERT(strcmp(a, b) == 0 && c->own->n_stored == again.own->n_stored);

@@ -66,7 +66,7 @@ static inline float *model_dir_param(const model_dir *m, const char *name)
 static inline void model_dir_save(const model_dir *m)
 {
     text_tokenizer *bytes = NULL;
-    model_dir_must(file_config_write(m->dir, &m->config, NULL, 256));
+    model_dir_must(file_config_write(m->dir, &m->config, NULL, &(file_ends){256, 256}));
     model_dir_must(file_weights_write(m->dir, m->g, m->params));
     model_dir_must(text_tokenizer_bytes(&bytes));
     model_dir_must(text_tokenizer_save_model(bytes, m->dir));

@@ -109,7 +109,7 @@ static atom_status write_weights(const job *j, const char *name, const float *ve
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", j->work, name);
     ATOM_TRY(atom_dir_make(path));
-    ATOM_TRY(file_config_write(path, &j->config, NULL, -1));
+    ATOM_TRY(file_config_write(path, &j->config, NULL, NULL));
     return file_weights_write(path, j->g, vector);
 }
 

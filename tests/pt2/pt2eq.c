@@ -110,7 +110,7 @@ static atom_status write_dir(job *j, const char *name, const float *vector, char
     snprintf(dir, room, "%s/%s", j->work, name);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(file_config_write(dir, &j->model.config, NULL, -1));
+    ATOM_TRY(file_config_write(dir, &j->model.config, NULL, NULL));
     ATOM_TRY(file_weights_write(dir, j->g, vector));
     return file_st_open(path, out);
 }

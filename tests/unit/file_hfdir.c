@@ -480,7 +480,7 @@ static void specs(void **state)
     assert_non_null(strstr(atom_fail_message(), "did you mean 'gpt2-124m'?"));
     assert_int_equal(file_model_resolve(s.dir, &got), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "has no config.json"));
-    assert_int_equal(file_config_write(s.dir, &m.config, NULL, 10), ATOM_OK);
+    assert_int_equal(file_config_write(s.dir, &m.config, NULL, &(file_ends){10, 10}), ATOM_OK);
     assert_true(atom_path_exists(scratch_path(&s, "generation_config.json")));
     assert_int_equal(file_model_resolve(s.dir, &got), ATOM_OK);
     assert_int_equal(got.kind, FILE_MODEL_DIR);
@@ -511,7 +511,7 @@ static void no_memory(void **state)
     for (uint64_t n = 1;; n++) {
         file_model got = {0};
         atom_mem_fail_after(n);
-        atom_status st = file_config_write(s.dir, &m.config, "{\"a\":1}", -1);
+        atom_status st = file_config_write(s.dir, &m.config, "{\"a\":1}", NULL);
         if (st == ATOM_OK)
             st = file_weights_write(s.dir, m.g, m.vector);
         if (st == ATOM_OK)

@@ -44,7 +44,7 @@ static void gemma3_both_ways(void **state)
     assert_int_equal(graph_preset_get("gemma-3-1b", &preset), ATOM_OK);
     memcpy(preset.name, c.name, sizeof c.name);
     assert_memory_equal(&c, &preset, sizeof c);
-    assert_int_equal(file_config_text(&c, v4, -1, &text), ATOM_OK);
+    assert_int_equal(file_config_text(&c, v4, NULL, &text), ATOM_OK);
     assert_non_null(strstr(text, "\"query_pre_attn_scalar\": 256,"));
     assert_int_equal(parse(text, &again), ATOM_OK);
     assert_memory_equal(&again, &c, sizeof c);
@@ -53,7 +53,7 @@ static void gemma3_both_ways(void **state)
         c.local_theta = 500;
         c.rope.factor = 8;
         c.query_scalar = 2.5f;
-        assert_int_equal(file_config_text(&c, NULL, -1, &text), ATOM_OK);
+        assert_int_equal(file_config_text(&c, NULL, NULL, &text), ATOM_OK);
         assert_int_equal(parse(text, &again), ATOM_OK);
         for (int64_t i = 0; i < c.layers; i++)
             assert_int_equal(graph_layer_is_full(&again, i), graph_layer_is_full(&c, i));
@@ -105,7 +105,7 @@ static void gemma2_both_ways(void **state)
         c.attn_cap = i == 1 ? 0 : 12.5f;
         c.final_cap = i == 2 ? 0 : 7;
         c.full_every = i + 2;
-        assert_int_equal(file_config_text(&c, NULL, -1, &text), ATOM_OK);
+        assert_int_equal(file_config_text(&c, NULL, NULL, &text), ATOM_OK);
         assert_null(strstr(text, "sliding_window_pattern"));
         assert_null(strstr(text, "rope_local_base_freq"));
         assert_int_equal(parse(text, &again), ATOM_OK);

@@ -243,7 +243,7 @@ static void configs(void **state)
         const graph_bottlenecks own = of_kind((int)(seed % KINDS), config.width);
         char *text = NULL, *plain = NULL;
         config.bottlenecks = own;
-        assert_int_equal(file_config_text(&config, NULL, -1, &text), ATOM_OK);
+        assert_int_equal(file_config_text(&config, NULL, NULL, &text), ATOM_OK);
         assert_non_null(strstr(text, "\"model_type\": \"atom_bottlenecks\""));
         assert_non_null(strstr(text, "\"AtomBottlenecksForCausalLM\""));
         assert_null(strstr(text, graph_family_traits(config.family)->class_name));
@@ -256,7 +256,7 @@ static void configs(void **state)
         assert_int_equal(strstr(text, "\"kind\"") != NULL, own.maxout);
         assert_int_equal(again.bottlenecks.after[1], 3);
         again.bottlenecks.n = 0;
-        assert_int_equal(file_config_text(&again, text, -1, &plain), ATOM_OK);
+        assert_int_equal(file_config_text(&again, text, NULL, &plain), ATOM_OK);
         assert_null(strstr(plain, "ottleneck"));
         atom_free(text);
         atom_free(plain);

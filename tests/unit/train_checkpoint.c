@@ -41,7 +41,7 @@ static void fixture_open(fixture *f)
         train_init_weights(f->g, 7 + i, f->vectors + i * n);
     f->c = (train_checkpoint){.g = f->g,
                               .config = &f->model.config,
-                              .end_token = 3,
+                              .ends = {2, 3},
                               .master = file_vector_memory(f->vectors),
                               .m = file_vector_memory(f->vectors + n),
                               .v = file_vector_memory(f->vectors + 2 * n),

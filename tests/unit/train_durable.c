@@ -127,7 +127,7 @@ static void all_is_on_disk_before_it_has_a_name(void **state)
     train_init_weights(g, 7, vectors);
     train_checkpoint c = {.g = g,
                           .config = &model.config,
-                          .end_token = 3,
+                          .ends = {2, 3},
                           .master = file_vector_memory(vectors),
                           .m = file_vector_memory(vectors + n),
                           .v = file_vector_memory(vectors + 2 * n),
