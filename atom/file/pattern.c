@@ -5,55 +5,36 @@
 #include "atom/file/pattern.h"
 
 #include "atom/base/mem.h"
+#include "atom/base/regex.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 
 enum { STEPS_MAX = 100000, DEPTH_MAX = 1000, TEXT_MAX = 65536 };
 
 struct file_pattern {
     char *where, *text;
-    pcre2_general_context *memory;
+    atom_regex regex;
     pcre2_match_context *limits;
-    pcre2_code *code;
-    pcre2_match_data *match;
 };
-
-static void *take(size_t bytes, void *ctx)
-{
-    (void)ctx;
-    return atom_alloc(bytes, 1);
-}
-
-static void give(void *block, void *ctx)
-{
-    (void)ctx;
-    atom_free(block);
-}
 
 static atom_status compile(file_pattern *p)
 {
-    int error = 0;
-    PCRE2_SIZE at = 0;
+    int refused = 0;
     PCRE2_UCHAR said[128] = "";
-    pcre2_compile_context *options = pcre2_compile_context_create(p->memory);
-    if (!options)
-        return atom_fail_memory("a pattern", strlen(p->text));
-    p->code = pcre2_compile((PCRE2_SPTR)p->text, strlen(p->text), PCRE2_UTF | PCRE2_ANCHORED,
-                            &error, &at, options);
-    pcre2_compile_context_free(options);
-    if (!p->code && error == PCRE2_ERROR_HEAP_FAILED)
-        return atom_fail_memory("a pattern", strlen(p->text));
-    if (!p->code) {
-        pcre2_get_error_message(error, said, sizeof said);
+    ATOM_TRY(
+        atom_regex_open("a pattern", p->text, PCRE2_UTF | PCRE2_ANCHORED, &p->regex, &refused));
+    if (refused) {
+        pcre2_get_error_message(refused, said, sizeof said);
         return atom_fail(ATOM_E_FORMAT, "%s: \"%.64s\" is not a regular expression: %s", p->where,
                          p->text, (const char *)said);
     }
-    p->match = pcre2_match_data_create_from_pattern(p->code, p->memory);
-    return p->match ? ATOM_OK : atom_fail_memory("a pattern", strlen(p->text));
+    p->limits = pcre2_match_context_create(p->regex.memory);
+    if (!p->limits)
+        return atom_fail_memory("a pattern", strlen(p->text));
+    pcre2_set_match_limit(p->limits, STEPS_MAX);
+    pcre2_set_depth_limit(p->limits, DEPTH_MAX);
+    return ATOM_OK;
 }
 
 atom_status file_pattern_open(const char *where, const char *text, file_pattern **out)
@@ -66,13 +47,9 @@ atom_status file_pattern_open(const char *where, const char *text, file_pattern 
     if (p) {
         p->where = atom_strdup(where);
         p->text = atom_strdup(text);
-        p->memory = pcre2_general_context_create(take, give, NULL);
-        p->limits = p->memory ? pcre2_match_context_create(p->memory) : NULL;
     }
-    if (!p || !p->where || !p->text || !p->limits)
+    if (!p || !p->where || !p->text)
         ATOM_TRY_CLEAN(atom_fail_memory("a pattern", strlen(text)));
-    pcre2_set_match_limit(p->limits, STEPS_MAX);
-    pcre2_set_depth_limit(p->limits, DEPTH_MAX);
     ATOM_TRY_CLEAN(compile(p));
     *out = p;
     p = NULL;
@@ -86,14 +63,8 @@ void file_pattern_close(file_pattern **pattern)
     file_pattern *p = *pattern;
     if (!p)
         return;
-    if (p->match)
-        pcre2_match_data_free(p->match);
-    if (p->code)
-        pcre2_code_free(p->code);
-    if (p->limits)
-        pcre2_match_context_free(p->limits);
-    if (p->memory)
-        pcre2_general_context_free(p->memory);
+    pcre2_match_context_free(p->limits);
+    atom_regex_close(&p->regex);
     atom_free(p->where);
     atom_free(p->text);
     atom_free(p);
@@ -102,7 +73,8 @@ void file_pattern_close(file_pattern **pattern)
 
 static atom_status run(file_pattern *p, const char *name, uint32_t options, bool *matches)
 {
-    int n = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, options, p->match, p->limits);
+    int n = pcre2_match(p->regex.code, (PCRE2_SPTR)name, strlen(name), 0, options, p->regex.match,
+                        p->limits);
     if (n < 0 && n != PCRE2_ERROR_NOMATCH)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: \"%.64s\" takes too long to match \"%.64s\"; write a simpler "
@@ -122,8 +94,8 @@ atom_status file_pattern_number(file_pattern *p, const char *name, int64_t *numb
     bool matches = false;
     *number = -1;
     ATOM_TRY(run(p, name, 0, &matches));
-    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(p->match);
-    if (matches && pcre2_get_ovector_count(p->match) > 1 && at[2] < at[3])
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(p->regex.match);
+    if (matches && pcre2_get_ovector_count(p->regex.match) > 1 && at[2] < at[3])
         *number = strtoll(name + at[2], NULL, 10);
     return ATOM_OK;
 }

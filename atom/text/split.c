@@ -8,17 +8,14 @@
 #include "atom/text/split.h"
 
 #include "atom/base/mem.h"
+#include "atom/base/regex.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 typedef struct stage {
-    pcre2_code *code;
-    pcre2_match_data *match;
+    atom_regex regex;
     bool jit, gaps;
     size_t begin, end; /* the piece that is being cut */
     size_t at;         /* cut so far */
@@ -26,7 +23,6 @@ typedef struct stage {
 } stage;
 
 struct text_splitter {
-    pcre2_general_context *memory;
     stage stages[TEXT_STAGES_MAX];
     uint32_t n;
     const char *text;
@@ -34,56 +30,33 @@ struct text_splitter {
     bool taken; /* the text, by the first stage */
 };
 
-static void *take(size_t bytes, void *ctx)
+static atom_status compile(const text_pattern *pattern, stage *out)
 {
-    (void)ctx;
-    return atom_alloc(bytes, 1);
-}
-
-static void give(void *block, void *ctx)
-{
-    (void)ctx;
-    atom_free(block);
-}
-
-static atom_status compile(text_splitter *s, const text_pattern *pattern, stage *out)
-{
-    atom_status st = ATOM_OK;
-    int error = 0;
-    PCRE2_SIZE where = 0;
+    int refused = 0;
     char *spelled = text_pattern_spell(pattern);
-    pcre2_compile_context *options = pcre2_compile_context_create(s->memory);
-    uint32_t flags = PCRE2_UTF | PCRE2_UCP | (pattern->gaps ? 0 : PCRE2_ANCHORED);
-    if (!spelled || !options)
-        ATOM_TRY_CLEAN(atom_fail_memory("the pre-tokenizer", sizeof *s));
-    pcre2_set_newline(options, PCRE2_NEWLINE_LF);
-    out->gaps = pattern->gaps;
-    out->code = pcre2_compile((PCRE2_SPTR)spelled, strlen(spelled), flags, &error, &where, options);
-    if (!out->code && error != PCRE2_ERROR_HEAP_FAILED)
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME,
-                                 "PCRE2 refuses the pre-tokenizer's pattern (error %d)", error));
-    if (out->code)
-        out->match = pcre2_match_data_create_from_pattern(out->code, s->memory);
-    if (!out->match)
-        ATOM_TRY_CLEAN(atom_fail_memory("the pre-tokenizer", sizeof *s));
-    out->jit = pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE) == 0;
-cleanup:
-    if (options)
-        pcre2_compile_context_free(options);
+    if (!spelled)
+        return atom_fail_memory("the pre-tokenizer", sizeof *out);
+    atom_status st = atom_regex_open("the pre-tokenizer", spelled,
+                                     PCRE2_UTF | PCRE2_UCP | (pattern->gaps ? 0 : PCRE2_ANCHORED),
+                                     &out->regex, &refused);
     atom_free(spelled);
-    return st;
+    ATOM_TRY(st);
+    if (refused)
+        return atom_fail(ATOM_E_RUNTIME, "PCRE2 refuses the pre-tokenizer's pattern (error %d)",
+                         refused);
+    out->gaps = pattern->gaps;
+    out->jit = pcre2_jit_compile(out->regex.code, PCRE2_JIT_COMPLETE) == 0;
+    return ATOM_OK;
 }
 
 atom_status text_splitter_open(const text_stages *stages, text_splitter **out)
 {
     atom_status st = ATOM_OK;
     text_splitter *s = atom_alloc(1, sizeof *s);
-    if (s)
-        s->memory = pcre2_general_context_create(take, give, NULL);
-    if (!s || !s->memory)
+    if (!s)
         ATOM_TRY_CLEAN(atom_fail_memory("the pre-tokenizer", sizeof *s));
     for (; s->n < stages->n; s->n++)
-        ATOM_TRY_CLEAN(compile(s, stages->at[s->n], &s->stages[s->n]));
+        ATOM_TRY_CLEAN(compile(stages->at[s->n], &s->stages[s->n]));
     *out = s;
     return ATOM_OK;
 cleanup:
@@ -96,14 +69,8 @@ void text_splitter_close(text_splitter **splitter)
     text_splitter *s = *splitter;
     if (!s)
         return;
-    for (uint32_t i = 0; i < TEXT_STAGES_MAX; i++) {
-        if (s->stages[i].match)
-            pcre2_match_data_free(s->stages[i].match);
-        if (s->stages[i].code)
-            pcre2_code_free(s->stages[i].code);
-    }
-    if (s->memory)
-        pcre2_general_context_free(s->memory);
+    for (uint32_t i = 0; i < TEXT_STAGES_MAX; i++)
+        atom_regex_close(&s->stages[i].regex);
     atom_free(s);
     *splitter = NULL;
 }
@@ -125,15 +92,15 @@ static atom_status look(const text_splitter *s, const stage *g, size_t *start, s
     int n = PCRE2_ERROR_JIT_STACKLIMIT;
     *start = *end = g->end;
     if (g->jit)
-        n = pcre2_jit_match(g->code, text, bytes, at, 0, g->match, NULL);
+        n = pcre2_jit_match(g->regex.code, text, bytes, at, 0, g->regex.match, NULL);
     if (n == PCRE2_ERROR_JIT_STACKLIMIT)
-        n = pcre2_match(g->code, text, bytes, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, g->match,
-                        NULL);
+        n = pcre2_match(g->regex.code, text, bytes, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                        g->regex.match, NULL);
     if (n == PCRE2_ERROR_NOMEMORY || n == PCRE2_ERROR_HEAPLIMIT)
         return atom_fail_memory("matching a long piece of text", bytes - at);
     if (n == PCRE2_ERROR_NOMATCH && g->gaps)
         return ATOM_OK;
-    const PCRE2_SIZE *found = pcre2_get_ovector_pointer(g->match);
+    const PCRE2_SIZE *found = pcre2_get_ovector_pointer(g->regex.match);
     if (n < 0 || found[0] < at || found[1] <= found[0])
         return atom_fail(ATOM_E_RUNTIME, "PCRE2 cannot split the text at byte %zu (error %d)",
                          g->at, n);
