@@ -16,11 +16,6 @@ typedef struct dora_job {
     float *f, *inverse; /* m / n and 1 / n, or 0 where n is 0: [O] */
 } dora_job;
 
-KRN_INLINE float act_at(atom_dtype dtype, const void *x, int64_t i)
-{
-    return dtype == ATOM_F32 ? ((const float *)x)[i] : atom_bf16_to_f32(((const atom_bf16 *)x)[i]);
-}
-
 /* NORMS rows from o; the last ones once more where fewer are left. */
 KRN_INLINE void norm_rows(atom_dtype dtype, const dora_job *j, int64_t o)
 {
@@ -39,7 +34,7 @@ KRN_INLINE void norm_rows(atom_dtype dtype, const dora_job *j, int64_t o)
         for (int64_t r = 0; r < R; r++) {
             vf a = vf_get(dtype, buf[1], r * I + i, some);
             for (int k = 0; k < NORMS; k++)
-                sum[k] = vf_fma(vf_all(act_at(dtype, buf[2], row[k] * R + r)), a, sum[k]);
+                sum[k] = vf_fma(vf_all(vf_one(dtype, buf[2], row[k] * R + r)), a, sum[k]);
         }
         for (int k = 0; k < NORMS; k++) {
             vf whole = vf_fma(vf_all(j->args->scale), sum[k],
@@ -59,21 +54,9 @@ static dora_job dora_of(krn_ctx *cx, const krn_args *args, atom_dtype dtype)
     j.inverse = j.f + O;
     for (int64_t o = 0; o < O; o++) {
         j.inverse[o] = n[o] > 0 ? 1 / n[o] : 0;
-        j.f[o] = n[o] > 0 ? act_at(dtype, args->buf[2], o) / n[o] : 0;
+        j.f[o] = n[o] > 0 ? vf_one(dtype, args->buf[2], o) / n[o] : 0;
     }
     return j;
-}
-
-KRN_INLINE void copy_part(atom_dtype dtype, const void *from, void *to, int64_t at, int64_t n,
-                          bool add)
-{
-    for (int64_t c = 0; c < n; c += VF_LANES) {
-        int64_t k = krn_min(VF_LANES, n - c);
-        vf x = vf_get(dtype, from, at + c, k);
-        if (add)
-            x += vf_get(dtype, to, at + c, k);
-        vf_put(dtype, to, at + c, k, x);
-    }
 }
 
 KRN_INLINE vf bias_at(atom_dtype dtype, const dora_job *j, int64_t o, int64_t k)
@@ -87,8 +70,8 @@ KRN_INLINE void outside(atom_dtype dtype, const dora_job *j, const void *from, v
                         bool add)
 {
     int64_t W = j->args->dim[1], first = j->args->dim[3], past = first + j->args->dim[2];
-    copy_part(dtype, from, to, at, first, add);
-    copy_part(dtype, from, to, at + past, W - past, add);
+    vf_copy(dtype, from, to, at, first, add);
+    vf_copy(dtype, from, to, at + past, W - past, add);
 }
 
 KRN_INLINE void fwd_row(atom_dtype dtype, const dora_job *j, int64_t n)

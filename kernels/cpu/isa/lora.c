@@ -41,35 +41,17 @@ static void turn_row(void *ctx, uint32_t r, uint32_t worker)
             j->dtype == ATOM_F32 ? wide[o * j->R + r] : atom_bf16_to_f32(narrow[o * j->R + r]);
 }
 
-KRN_INLINE float low_at(atom_dtype dtype, const lora_job *j, int64_t i)
-{
-    const void *h = j->args->buf[1];
-    return dtype == ATOM_F32 ? ((const float *)h)[i] : atom_bf16_to_f32(((const atom_bf16 *)h)[i]);
-}
-
-KRN_INLINE void copy_part(atom_dtype dtype, const void *from, void *to, int64_t at, int64_t n,
-                          bool add)
-{
-    for (int64_t c = 0; c < n; c += VF_LANES) {
-        int64_t k = krn_min(VF_LANES, n - c);
-        vf x = vf_get(dtype, from, at + c, k);
-        if (add)
-            x += vf_get(dtype, to, at + c, k);
-        vf_put(dtype, to, at + c, k, x);
-    }
-}
-
 KRN_INLINE void fwd_row(atom_dtype dtype, const lora_job *j, int64_t n)
 {
     void *const *buf = j->args->buf;
     int64_t past = j->first + j->O;
-    copy_part(dtype, buf[0], buf[3], n * j->W, j->first, false);
-    copy_part(dtype, buf[0], buf[3], n * j->W + past, j->W - past, false);
+    vf_copy(dtype, buf[0], buf[3], n * j->W, j->first, false);
+    vf_copy(dtype, buf[0], buf[3], n * j->W + past, j->W - past, false);
     for (int64_t o = 0; o < j->O; o += VF_LANES) {
         int64_t k = krn_min(VF_LANES, j->O - o), at = n * j->W + j->first + o;
         vf sum = vf_all(0);
         for (int64_t r = 0; r < j->R; r++)
-            sum = vf_fma(vf_all(low_at(dtype, j, n * j->R + r)),
+            sum = vf_fma(vf_all(vf_one(dtype, j->args->buf[1], n * j->R + r)),
                          vf_get(ATOM_F32, j->turned, r * j->O + o, k), sum);
         vf_put(dtype, buf[3], at, k,
                vf_fma(vf_all(j->args->scale), sum, vf_get(dtype, buf[0], at, k)));
@@ -108,7 +90,7 @@ KRN_INLINE void bwd_row(atom_dtype dtype, const lora_job *j, int64_t n)
 {
     void *const *buf = j->args->buf;
     if (buf[5])
-        copy_part(dtype, buf[4], buf[5], n * j->W, j->W, j->args->flags & KRN_ADD_D_IN0);
+        vf_copy(dtype, buf[4], buf[5], n * j->W, j->W, j->args->flags & KRN_ADD_D_IN0);
     if (buf[6])
         d_low_row(dtype, j, n);
 }
@@ -126,7 +108,8 @@ KRN_INLINE void d_weight_part(atom_dtype dtype, const lora_job *j, int64_t o)
         for (int64_t n = 0; n < j->N; n++) {
             vf dy = vf_get(dtype, j->args->buf[4], n * j->W + j->first + o, k);
             for (int64_t i = 0; i < some; i++)
-                sum[i] = vf_fma(dy, vf_all(low_at(dtype, j, n * j->R + r0 + i)), sum[i]);
+                sum[i] =
+                    vf_fma(dy, vf_all(vf_one(dtype, j->args->buf[1], n * j->R + r0 + i)), sum[i]);
         }
         for (int64_t i = 0; i < some; i++) {
             float lanes[VF_LANES] __attribute__((aligned(64)));

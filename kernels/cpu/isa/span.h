@@ -42,6 +42,24 @@ KRN_INLINE void vf_put(atom_dtype dtype, void *base, int64_t i, int64_t k, vf x)
         vf_store_act_n(dtype, base, i, k, x);
 }
 
+/* One element, and n of them from `at`: to = from, or to += from. */
+KRN_INLINE float vf_one(atom_dtype dtype, const void *base, int64_t i)
+{
+    return dtype == ATOM_F32 ? ((const float *)base)[i]
+                             : atom_bf16_to_f32(((const atom_bf16 *)base)[i]);
+}
+KRN_INLINE void vf_copy(atom_dtype dtype, const void *from, void *to, int64_t at, int64_t n,
+                        bool add)
+{
+    for (int64_t c = 0; c < n; c += VF_LANES) {
+        int64_t k = krn_min(VF_LANES, n - c);
+        vf x = vf_get(dtype, from, at + c, k);
+        if (add)
+            x += vf_get(dtype, to, at + c, k);
+        vf_put(dtype, to, at + c, k, x);
+    }
+}
+
 /* A task of a parallel loop that does one thing with ctx and index; and fn(dtype, ctx, index) as one,
  * named fn_<suffix>. */
 #define KRN_TASK_AS(name, ...)                                                                     \
