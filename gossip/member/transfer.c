@@ -77,21 +77,8 @@ uint32_t gsp_tree_path(const gsp_tree *tree, uint32_t leaf, gsp_hash path[GSP_ST
 bool gsp_tree_check(const gsp_hash *root, uint64_t n, uint32_t at, const gsp_hash *leaf,
                     const gsp_hash *path, uint32_t n_path)
 {
-    if (n < 1 || n > GSP_CHUNKS_MAX || at >= n || n_path > GSP_STATE_PATH_MAX)
-        return false;
-    gsp_hash here = *leaf;
-    uint32_t used = 0;
-    for (; n > 1; n = (n + 1) / 2, at /= 2) {
-        if ((at ^ 1) >= n)
-            continue;
-        if (used == n_path)
-            return false;
-        if (at & 1)
-            gsp_merkle_join(&path[used++], &here, &here);
-        else
-            gsp_merkle_join(&here, &path[used++], &here);
-    }
-    return used == n_path && gsp_hash_equal(&here, root);
+    return n >= 1 && n <= GSP_CHUNKS_MAX && at < n && n_path <= GSP_STATE_PATH_MAX &&
+           gsp_merkle_climbs(root, (uint32_t)n, at, leaf, path, n_path);
 }
 
 /* ---- what is signed ---- */

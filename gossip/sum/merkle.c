@@ -74,22 +74,27 @@ uint32_t gsp_merkle_path(const gsp_hash *leaf, uint32_t n, uint32_t part,
     return steps;
 }
 
-bool gsp_merkle_check(const gsp_hash *root, uint32_t n, uint32_t part, const gsp_hash *leaf,
-                      const gsp_hash *path, uint32_t n_path)
+bool gsp_merkle_climbs(const gsp_hash *root, uint32_t n, uint32_t at, const gsp_hash *leaf,
+                       const gsp_hash *path, uint32_t n_path)
 {
-    if (n < 1 || n > GSP_PARTS_MAX || part >= n)
-        return false;
-    gsp_hash at = *leaf;
+    gsp_hash here = *leaf;
     uint32_t used = 0;
-    for (; n > 1; n = (n + 1) / 2, part /= 2) {
-        if ((part ^ 1) >= n)
+    for (; n > 1; n = (n + 1) / 2, at /= 2) {
+        if ((at ^ 1) >= n)
             continue;
         if (used == n_path)
             return false;
-        if (part & 1)
-            gsp_merkle_join(&path[used++], &at, &at);
+        if (at & 1)
+            gsp_merkle_join(&path[used++], &here, &here);
         else
-            gsp_merkle_join(&at, &path[used++], &at);
+            gsp_merkle_join(&here, &path[used++], &here);
     }
-    return used == n_path && memcmp(at.byte, root->byte, GSP_HASH_BYTES) == 0;
+    return used == n_path && memcmp(here.byte, root->byte, GSP_HASH_BYTES) == 0;
+}
+
+bool gsp_merkle_check(const gsp_hash *root, uint32_t n, uint32_t part, const gsp_hash *leaf,
+                      const gsp_hash *path, uint32_t n_path)
+{
+    return n >= 1 && n <= GSP_PARTS_MAX && part < n &&
+           gsp_merkle_climbs(root, n, part, leaf, path, n_path);
 }

@@ -31,5 +31,8 @@ uint32_t gsp_merkle_path(const gsp_hash *leaf, uint32_t n, uint32_t part,
 /* Is `leaf` number `part` of n under `root`? Numbers may be anything that a peer sent. */
 ATOM_MUST bool gsp_merkle_check(const gsp_hash *root, uint32_t n, uint32_t part,
                                 const gsp_hash *leaf, const gsp_hash *path, uint32_t n_path);
+/* The same for a tree of any size: `at` is below n, which is at least 1. */
+ATOM_MUST bool gsp_merkle_climbs(const gsp_hash *root, uint32_t n, uint32_t at,
+                                 const gsp_hash *leaf, const gsp_hash *path, uint32_t n_path);
 
 #endif
