@@ -10,6 +10,14 @@
 enum { GRAPH_NODES_MAX = 1 << 16, GRAPH_TEXT_BYTES_MAX = 1 << 24 };
 #define GRAPH_ELEMENTS_MAX ((uint64_t)1 << 42) /* of one tensor, and of all parameters together */
 #define GRAPH_DIM_MAX 0x7fffffff
+/* And of every family's configuration. */
+enum {
+    GRAPH_VOCAB_MAX = 1 << 24,
+    GRAPH_POSITIONS_MAX = 1 << 24,
+    GRAPH_WIDTH_MAX = 1 << 20,
+    GRAPH_INNER_MAX = 1 << 22,
+    GRAPH_LAYERS_MAX = 4096
+};
 
 /* What shape inference says about one output or saved tensor. */
 typedef struct graph_shape {
@@ -27,6 +35,9 @@ ATOM_MUST atom_status graph_infer(const graph *g, const graph_node *node,
 /* shape.c: rank, dims and their product within the limits; `what` is for the message. */
 ATOM_MUST atom_status graph_dims_check(const char *what, int rank, const int64_t *dims,
                                        uint64_t *elements);
+
+/* shape.c: ATOM_E_FORMAT unless 1 <= value <= most. */
+ATOM_MUST atom_status graph_check_range(const char *key, int64_t value, int64_t most);
 
 /* graph.c: as graph_add_node, with this rng id, 0 included. */
 ATOM_MUST atom_status graph_add_node_rng(graph *g, const graph_node *node, uint32_t rng,

@@ -4,27 +4,12 @@
  * canonical order (order of first use) needs no bookkeeping. Refuses configurations that GPT-2
  * cannot have.
  */
+#include "atom/graph/build.h"
 #include "atom/graph/models.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    VOCAB_MAX = 1 << 24,
-    POSITIONS_MAX = 1 << 24,
-    WIDTH_MAX = 1 << 20,
-    INNER_MAX = 1 << 22,
-    LAYERS_MAX = 4096
-};
-
-static atom_status check_range(const char *key, int64_t value, int64_t most)
-{
-    if (value >= 1 && value <= most)
-        return ATOM_OK;
-    return atom_fail(ATOM_E_FORMAT, "%s is %lld; it must be in 1 .. %lld", key, (long long)value,
-                     (long long)most);
-}
 
 static atom_status check_probability(const char *key, float value)
 {
@@ -36,12 +21,12 @@ static atom_status check_probability(const char *key, float value)
 
 atom_status graph_gpt2_check(const graph_config *c)
 {
-    ATOM_TRY(check_range("vocab_size", c->vocab_size, VOCAB_MAX));
-    ATOM_TRY(check_range("n_positions", c->positions, POSITIONS_MAX));
-    ATOM_TRY(check_range("n_embd", c->width, WIDTH_MAX));
-    ATOM_TRY(check_range("n_layer", c->layers, LAYERS_MAX));
-    ATOM_TRY(check_range("n_head", c->heads, c->width));
-    ATOM_TRY(check_range("n_inner", c->inner, INNER_MAX));
+    ATOM_TRY(graph_check_range("vocab_size", c->vocab_size, GRAPH_VOCAB_MAX));
+    ATOM_TRY(graph_check_range("n_positions", c->positions, GRAPH_POSITIONS_MAX));
+    ATOM_TRY(graph_check_range("n_embd", c->width, GRAPH_WIDTH_MAX));
+    ATOM_TRY(graph_check_range("n_layer", c->layers, GRAPH_LAYERS_MAX));
+    ATOM_TRY(graph_check_range("n_head", c->heads, c->width));
+    ATOM_TRY(graph_check_range("n_inner", c->inner, GRAPH_INNER_MAX));
     if (c->width % c->heads != 0)
         return atom_fail(ATOM_E_FORMAT, "n_embd %lld is not a multiple of n_head %lld",
                          (long long)c->width, (long long)c->heads);

@@ -4,24 +4,9 @@
  * cannot have.
  */
 #include "atom/graph/blocks.h"
+#include "atom/graph/build.h"
 
 #include <math.h>
-
-enum {
-    VOCAB_MAX = 1 << 24,
-    POSITIONS_MAX = 1 << 24,
-    WIDTH_MAX = 1 << 20,
-    INNER_MAX = 1 << 22,
-    LAYERS_MAX = 4096
-};
-
-static atom_status check_range(const char *key, int64_t value, int64_t most)
-{
-    if (value >= 1 && value <= most)
-        return ATOM_OK;
-    return atom_fail(ATOM_E_FORMAT, "%s is %lld; it must be in 1 .. %lld", key, (long long)value,
-                     (long long)most);
-}
 
 static atom_status check_multiplier(const char *key, float value)
 {
@@ -144,14 +129,14 @@ atom_status graph_model_check(const graph_config *c)
         return graph_gpt2_check(c);
     if (c->family == GRAPH_OWN)
         return graph_own_check(c);
-    ATOM_TRY(check_range("vocab_size", c->vocab_size, VOCAB_MAX));
-    ATOM_TRY(check_range("max_position_embeddings", c->positions, POSITIONS_MAX));
-    ATOM_TRY(check_range("hidden_size", c->width, WIDTH_MAX));
-    ATOM_TRY(check_range("num_hidden_layers", c->layers, LAYERS_MAX));
-    ATOM_TRY(check_range("num_attention_heads", c->heads, WIDTH_MAX));
-    ATOM_TRY(check_range("num_key_value_heads", c->kv_heads, c->heads));
-    ATOM_TRY(check_range("head_dim", c->head_dim, WIDTH_MAX / c->heads));
-    ATOM_TRY(check_range("intermediate_size", c->inner, INNER_MAX));
+    ATOM_TRY(graph_check_range("vocab_size", c->vocab_size, GRAPH_VOCAB_MAX));
+    ATOM_TRY(graph_check_range("max_position_embeddings", c->positions, GRAPH_POSITIONS_MAX));
+    ATOM_TRY(graph_check_range("hidden_size", c->width, GRAPH_WIDTH_MAX));
+    ATOM_TRY(graph_check_range("num_hidden_layers", c->layers, GRAPH_LAYERS_MAX));
+    ATOM_TRY(graph_check_range("num_attention_heads", c->heads, GRAPH_WIDTH_MAX));
+    ATOM_TRY(graph_check_range("num_key_value_heads", c->kv_heads, c->heads));
+    ATOM_TRY(graph_check_range("head_dim", c->head_dim, GRAPH_WIDTH_MAX / c->heads));
+    ATOM_TRY(graph_check_range("intermediate_size", c->inner, GRAPH_INNER_MAX));
     if (c->heads % c->kv_heads != 0)
         return atom_fail(ATOM_E_FORMAT,
                          "num_attention_heads %lld is not a multiple of num_key_value_heads %lld",

@@ -19,6 +19,14 @@ const char *const graph_init_names[] = {[GRAPH_INIT_ZERO] = "zero",
                                         [GRAPH_INIT_NORMAL] = "normal",
                                         [GRAPH_INIT_UNIFORM] = "uniform"};
 
+atom_status graph_check_range(const char *key, int64_t value, int64_t most)
+{
+    if (value >= 1 && value <= most)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT, "%s is %lld; it must be in 1 .. %lld", key, (long long)value,
+                     (long long)most);
+}
+
 atom_status graph_dims_check(const char *what, int rank, const int64_t *dims, uint64_t *elements)
 {
     if (rank < 1 || rank > GRAPH_RANK_MAX)
