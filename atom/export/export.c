@@ -81,7 +81,8 @@ static atom_status source_open(const char *dir, const char *adapter, export_sour
     ATOM_TRY(file_weights_open(source->model.dir, source->g, &source->from, &source->weights));
     source->model.config.tied_files = false; /* of what is written: head and embedding differ */
     if (source->model.adapter)
-        ATOM_TRY(file_adapter_open(source->model.adapter, source->g, &source->adapter));
+        ATOM_TRY(file_adapter_open(source->model.adapter, source->g, source->model.dir,
+                                   &source->adapter));
     return source->adapter ? file_adapter_measure(source->adapter, source->model.dir) : ATOM_OK;
 }
 

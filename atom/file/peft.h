@@ -89,7 +89,10 @@ ATOM_MUST atom_status file_lora_write(const char *dir, const file_lora *lora, co
 /* An adapter in memory (but for modules_to_save, which are read where they are used), for a model
  * without adapters; base must outlive it. */
 typedef struct file_adapter file_adapter;
-ATOM_MUST atom_status file_adapter_open(const char *dir, const graph *base, file_adapter **out);
+/* model_dir: where base's weights are; copies of embedding and head beside the adapter are passed over
+ * where they equal those. NULL: there may be none. */
+ATOM_MUST atom_status file_adapter_open(const char *dir, const graph *base, const char *model_dir,
+                                        file_adapter **out);
 void file_adapter_close(file_adapter **a);
 /* Its weights to where g, made from the same base, has them. ATOM_E_USAGE names what differs. */
 ATOM_MUST atom_status file_adapter_put(const file_adapter *a, const graph *g, file_vector to);

@@ -1,6 +1,6 @@
 /*
  * What the files of peft.h share among themselves: peft.c, peft_targets.c, peft_weights.c,
- * peft_merge.c.
+ * peft_copies.c, peft_merge.c.
  */
 #ifndef ATOM_FILE_PEFT_INNER_H
 #define ATOM_FILE_PEFT_INNER_H
@@ -25,7 +25,7 @@ ATOM_MUST atom_status file_lora_saved(const graph *base, const file_lora *lora, 
 
 enum { FILE_LORA_NAME_MAX = FILE_NAME_MAX + 96 };
 
-/* peft_weights.c: what PEFT calls a tensor of an adapter; name: "layers.0.mlp.up_proj.lora_A.weight". */
+/* peft_targets.c: what PEFT calls a tensor of an adapter; name: "layers.0.mlp.up_proj.lora_A.weight". */
 void file_lora_tensor_name(const graph *g, const char *name, char out[FILE_LORA_NAME_MAX]);
 
 typedef struct adapter_part {
@@ -55,6 +55,10 @@ struct file_adapter {
 
 /* peft_weights.c: its parts, without numbers. */
 ATOM_MUST atom_status file_adapter_targets(file_adapter *a);
+/* peft_copies.c: how many tensors of the file are copies of weights of the model in model_dir.
+ * ATOM_E_UNSUPPORTED: one of them differs. */
+ATOM_MUST atom_status file_adapter_check_copies(const file_adapter *a, const char *model_dir,
+                                                uint32_t *n);
 /* Elements [at, at + n) of it. */
 ATOM_MUST atom_status file_adapter_saved_read(const file_adapter *a, const adapter_saved *s,
                                               uint64_t at, uint64_t n, float *to);

@@ -221,7 +221,7 @@ atom_status file_merged_read(const file_model *model, const graph *g, file_vecto
     atom_status st;
     if (!model->adapter)
         return file_weights_read_to(model->dir, g, to);
-    ATOM_TRY_CLEAN(file_adapter_open(model->adapter, g, &a));
+    ATOM_TRY_CLEAN(file_adapter_open(model->adapter, g, model->dir, &a));
     ATOM_TRY_CLEAN(file_adapter_measure(a, model->dir));
     ATOM_TRY_CLEAN(file_weights_read_to(model->dir, g, file_adapter_over(a, to)));
 cleanup:

@@ -219,6 +219,12 @@ graph_lora_config file_lora_settings(const file_lora *lora)
 
 /* --- targets ---------------------------------------------------------------------------------- */
 
+void file_lora_tensor_name(const graph *g, const char *name, char out[FILE_LORA_NAME_MAX])
+{
+    bool head = strncmp(name, "lm_head.", strlen("lm_head.")) == 0;
+    snprintf(out, FILE_LORA_NAME_MAX, "base_model.model.%s%s", head ? "" : file_prefix(g), name);
+}
+
 /* A slice of a linear's own weight, as a module; false: it is nothing of the kind. */
 static bool module_of(const graph *g, const file_slice *s, graph_target *out)
 {

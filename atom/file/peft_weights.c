@@ -20,12 +20,6 @@ static const char CONFIG[] = "adapter_config.json", WEIGHTS[] = "adapter_model.s
 
 enum { NO_PARAM = -1 };
 
-void file_lora_tensor_name(const graph *g, const char *name, char out[FILE_LORA_NAME_MAX])
-{
-    bool head = strncmp(name, "lm_head.", strlen("lm_head.")) == 0;
-    snprintf(out, FILE_LORA_NAME_MAX, "base_model.model.%s%s", head ? "" : file_prefix(g), name);
-}
-
 static int32_t param_named(const graph *g, const char *name)
 {
     for (uint32_t p = 0; p < g->n_params; p++)
@@ -286,10 +280,15 @@ cleanup:
     return st;
 }
 
-static atom_status check_count(const file_adapter *a)
+/* All tensors of the file must be known. model_dir: as file_adapter_open has it. */
+static atom_status check_count(const file_adapter *a, const char *model_dir)
 {
-    uint32_t n = (a->lora.dora ? 3 : 2) * a->n + a->n_saved;
+    uint32_t n = (a->lora.dora ? 3 : 2) * a->n + a->n_saved, copies = 0;
     if (a->file->n_tensors == n)
+        return ATOM_OK;
+    if (model_dir)
+        ATOM_TRY(file_adapter_check_copies(a, model_dir, &copies));
+    if (a->file->n_tensors == n + copies)
         return ATOM_OK;
     for (uint32_t i = 0; i < a->file->n_tensors; i++)
         if (strstr(a->file->tensors[i].name, ".base_layer."))
@@ -333,7 +332,8 @@ static atom_status open_weights(const char *dir, file_safetensors **file)
     return st;
 }
 
-atom_status file_adapter_open(const char *dir, const graph *base, file_adapter **out)
+atom_status file_adapter_open(const char *dir, const graph *base, const char *model_dir,
+                              file_adapter **out)
 {
     file_adapter *a = atom_alloc(1, sizeof *a);
     atom_status st;
@@ -347,7 +347,7 @@ atom_status file_adapter_open(const char *dir, const graph *base, file_adapter *
     ATOM_TRY_CLEAN(open_weights(dir, &a->file));
     ATOM_TRY_CLEAN(read_parts(a));
     ATOM_TRY_CLEAN(find_saved(a));
-    ATOM_TRY_CLEAN(check_count(a));
+    ATOM_TRY_CLEAN(check_count(a, model_dir));
     *out = a;
     a = NULL;
 cleanup:

@@ -269,7 +269,7 @@ static atom_dtype moments_of(const file_safetensors *file, const graph *g)
 static atom_status read_adapter(const char *dir, train_checkpoint *c)
 {
     file_adapter *a = NULL;
-    atom_status st = file_adapter_open(dir, c->base, &a);
+    atom_status st = file_adapter_open(dir, c->base, NULL, &a);
     if (st == ATOM_OK)
         st = file_adapter_put(a, c->g, c->master);
     file_adapter_close(&a);

@@ -98,7 +98,7 @@ atom_status trainer_lora_start(trainer *t)
         return ATOM_OK;
     if (!b->model.adapter)
         return file_lora_start(&b->lora, b->base, b->model.dir, b->g, master);
-    ATOM_TRY_CLEAN(file_adapter_open(b->model.adapter, b->base, &a));
+    ATOM_TRY_CLEAN(file_adapter_open(b->model.adapter, b->base, b->model.dir, &a));
     ATOM_TRY_CLEAN(file_adapter_put(a, b->g, master));
 cleanup:
     file_adapter_close(&a);

@@ -382,22 +382,53 @@ class Lora(tool.Case):
         self.assertIn("rank 2", self.ok("inspect", small).out)
 
     def test_a_copy_of_the_model_beside_an_adapter(self):
-        """PEFT adds it where embeddings have an adapter, unless it is told not to."""
-        self.train(self.base, "run", "--lora-r", 2, "--lora-target-modules", "o_proj", "--max-steps", 1)
+        """PEFT adds it where the head or the embedding has an adapter, and lays it over the model's when it loads it."""
+        def write(tensors):
+            header, body = {}, b""
+            for name, (shape, numbers) in tensors.items():
+                header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(numbers)]}
+                body += numbers
+            text = json.dumps(header).encode()
+            text += b" " * (-len(text) % 8)
+            with open(os.path.join(made, "adapter_model.safetensors"), "wb") as f:
+                f.write(len(text).to_bytes(8, "little") + text + body)
+
+        def read(path):
+            with open(path, "rb") as f:
+                data = f.read()
+            size = 8 + int.from_bytes(data[:8], "little")
+            header = json.loads(data[8:size])
+            header.pop("__metadata__", None)
+            return {name: (t["shape"], data[size + t["data_offsets"][0]:size + t["data_offsets"][1]])
+                    for name, t in header.items()}
+
+        def refused(tensors, code, *says):
+            write(tensors)
+            for args in (["eval", "--data", self.data], ["export", "--to", "hf", "-o", self.path("none")],
+                         ["train", "--data", self.data, "-o", self.path("none"), "--max-steps", 1, "--sequence-len", 32]):
+                self.fails(code, args[0], "--model", base, "--adapter", made, *args[1:], says=says)
+
+        self.train(self.write("untied.json", json.dumps(dict(CONFIG, tie_word_embeddings=False))), "untied", "--max-steps", 3)
+        base = self.path("untied", "checkpoint-3")
+        self.train(base, "run", "--lora-r", 2, "--lora-target-modules", "o_proj,lm_head", "--max-steps", 1)
         made = self.path("run", "checkpoint-1")
-        path = os.path.join(made, "adapter_model.safetensors")
-        with open(path, "rb") as f:
-            data = f.read()
-        size = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:size])
-        at = len(data) - size
-        header["base_model.model.lm_head.base_layer.weight"] = {"dtype": "F32", "shape": [4], "data_offsets": [at, at + 16]}
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with open(path, "wb") as f:
-            f.write(len(text).to_bytes(8, "little") + text + data[size:] + bytes(16))
-        self.fails(2, "eval", "--model", self.base, "--adapter", made, "--data", self.data,
-                   says=("lm_head.base_layer.weight", "save_embedding_layers=False"))
+        own, model = read(os.path.join(made, "adapter_model.safetensors")), read(os.path.join(base, "model.safetensors"))
+        self.assertIn("base_model.model.lm_head.lora_A.weight", own)
+        without = self.evaluate(base, "--adapter", made)
+        head, embedding = "base_model.model.lm_head.base_layer.weight", "base_model.model.model.embed_tokens.weight"
+        copies = {head: model["lm_head.weight"], embedding: model["model.embed_tokens.weight"]}
+        for some in ({head: copies[head]}, copies):
+            write({**own, **some})
+            self.assertEqual(self.evaluate(base, "--adapter", made), without)
+        self.ok("export", "--model", base, "--adapter", made, "--to", "hf", "-o", self.path("merged"))
+        self.assertAlmostEqual(self.evaluate(self.path("merged")), without, 6)
+        self.train(base, "more", "--adapter", made, "--max-steps", 1)
+        shape, numbers = copies[embedding]
+        refused({**own, head: copies[head], embedding: (shape, numbers[:-1] + bytes([numbers[-1] ^ 1]))}, 2, embedding,
+                "not the model's own", "merge_and_unload")
+        refused({**own, head: ([shape[0] - 1, shape[1]], copies[head][1][:-4 * shape[1]])}, 3, head, "config.json says")
+        refused({**own, "base_model.model.model.norm.base_layer.weight": ([1], bytes(4))}, 2, "norm.base_layer.weight",
+                "save_embedding_layers=False")
 
     def test_a_base_is_found_from_everywhere(self):
         """Trained with a path from here, used from elsewhere; and an adapter is called one."""
