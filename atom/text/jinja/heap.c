@@ -44,6 +44,21 @@ atom_status jinja_alloc(jinja_heap *h, size_t count, size_t size_bytes, void *ou
     return ATOM_OK;
 }
 
+atom_status jinja_grow(jinja_heap *h, void *items, size_t n, size_t *capacity, size_t more,
+                       size_t size_bytes)
+{
+    void *old, *grown;
+    if (n < *capacity)
+        return ATOM_OK;
+    ATOM_TRY(jinja_alloc(h, n * 2 + more, size_bytes, &grown));
+    memcpy(&old, items, sizeof old);
+    if (n)
+        memcpy(grown, old, n * size_bytes);
+    memcpy(items, &grown, sizeof grown);
+    *capacity = n * 2 + more;
+    return ATOM_OK;
+}
+
 jinja_heap_mark jinja_heap_here(const jinja_heap *h)
 {
     return (jinja_heap_mark){h->chunks, h->chunks ? h->chunks->used : 0};

@@ -35,6 +35,10 @@ typedef struct jinja_heap {
 
 /* Zeroed memory. out: the address of a pointer. */
 ATOM_MUST atom_status jinja_alloc(jinja_heap *h, size_t count, size_t size_bytes, void *out);
+/* Makes room for one more than n items of a list in the heap, which becomes twice as long and `more`.
+ * items: the address of the pointer to them. */
+ATOM_MUST atom_status jinja_grow(jinja_heap *h, void *items, size_t n, size_t *capacity,
+                                 size_t more, size_t size_bytes);
 /* Gives back everything, or everything since a mark was taken. */
 typedef struct jinja_heap_mark {
     const jinja_chunk *chunk;

@@ -43,15 +43,7 @@ static atom_status add(lexer *l, jinja_token token)
 {
     jinja_tokens *t = l->out;
     token.line = l->h->line;
-    if (t->n == t->capacity) {
-        size_t capacity = t->n * 2 + 256;
-        jinja_token *grown;
-        ATOM_TRY(jinja_alloc(l->h, capacity, sizeof *grown, &grown));
-        if (t->n)
-            memcpy(grown, t->items, t->n * sizeof *grown);
-        t->items = grown;
-        t->capacity = capacity;
-    }
+    ATOM_TRY(jinja_grow(l->h, &t->items, t->n, &t->capacity, 256, sizeof *t->items));
     t->items[t->n++] = token;
     return ATOM_OK;
 }

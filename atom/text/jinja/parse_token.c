@@ -93,30 +93,15 @@ atom_status jinja_new_node(jinja_parser *p, jinja_node_kind kind, jinja_node **o
 
 atom_status jinja_add_node(jinja_parser *p, jinja_nodes *list, jinja_node *node)
 {
-    if (list->n == list->capacity) {
-        size_t capacity = list->n * 2 + 4;
-        jinja_node **grown;
-        ATOM_TRY(jinja_alloc(p->h, capacity, sizeof(jinja_node *), &grown));
-        if (list->n)
-            memcpy(grown, list->items, list->n * sizeof(jinja_node *));
-        list->items = grown;
-        list->capacity = capacity;
-    }
+    ATOM_TRY(jinja_grow(p->h, &list->items, list->n, &list->capacity, 4, sizeof *list->items));
     list->items[list->n++] = node;
     return ATOM_OK;
 }
 
 atom_status jinja_add_arg(jinja_parser *p, jinja_node *node, jinja_node_arg arg)
 {
-    if (node->args_n == node->args_capacity) {
-        size_t capacity = node->args_n * 2 + 4;
-        jinja_node_arg *grown;
-        ATOM_TRY(jinja_alloc(p->h, capacity, sizeof *grown, &grown));
-        if (node->args_n)
-            memcpy(grown, node->args, node->args_n * sizeof *grown);
-        node->args = grown;
-        node->args_capacity = capacity;
-    }
+    ATOM_TRY(
+        jinja_grow(p->h, &node->args, node->args_n, &node->args_capacity, 4, sizeof *node->args));
     node->args[node->args_n++] = arg;
     return ATOM_OK;
 }
