@@ -204,6 +204,17 @@ cleanup:
     return st;
 }
 
+bool atom_file_line(const char *path, char *line, size_t room)
+{
+    FILE *f = fopen(path, "re");
+    bool read = f && fgets(line, (int)room, f);
+    if (f)
+        fclose(f);
+    if (read)
+        line[strcspn(line, "\n")] = 0;
+    return read;
+}
+
 atom_status atom_file_check_place(const char *path, const char *says, const char *what)
 {
     char head[128] = "";

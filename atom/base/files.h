@@ -8,6 +8,7 @@
 #include "atom/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -16,6 +17,8 @@
  */
 ATOM_MUST atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data,
                                      uint64_t *bytes);
+/* The first line of a file of the system, without its end; false: there is none. */
+bool atom_file_line(const char *path, char *line, size_t room);
 /*
  * May a file of ours take this place? Yes where nothing is there, an empty file, a device or pipe, or
  * a text that says near its beginning what ours say. what: "a plan".

@@ -4,6 +4,7 @@
 #include "atom/base/machine.h"
 
 #include "atom/base/cgroup.h"
+#include "atom/base/files.h"
 
 #include <sched.h>
 #include <stdbool.h>
@@ -41,18 +42,6 @@ uint64_t atom_host_available_bytes(void)
     return left < available ? left : available;
 }
 
-/* A file's first line, without its end; false: there is none. */
-static bool first_line(const char *path, char *line, size_t room)
-{
-    FILE *f = fopen(path, "r");
-    bool read = f && fgets(line, (int)room, f);
-    if (f)
-        fclose(f);
-    if (read)
-        line[strcspn(line, "\n")] = 0;
-    return read;
-}
-
 /* Bytes of the highest cache of a core that no core with a lower number shares; 0: it has none of
  * its own. false: there is no such core, or nothing is said of its caches. */
 static bool last_cache(const char *root, uint32_t cpu, uint64_t *bytes)
@@ -63,15 +52,15 @@ static bool last_cache(const char *root, uint32_t cpu, uint64_t *bytes)
     *bytes = 0;
     for (int i = 0; i < CACHES_MAX; i++) {
         snprintf(path, sizeof path, "%s/cpu%u/cache/index%d/level", root, cpu, i);
-        if (!first_line(path, line, sizeof line))
+        if (!atom_file_line(path, line, sizeof line))
             break;
         if (strtoul(line, NULL, 10) < level)
             continue;
         level = strtoul(line, NULL, 10);
         snprintf(path, sizeof path, "%s/cpu%u/cache/index%d/size", root, cpu, i);
-        *bytes = first_line(path, line, sizeof line) ? 1024 * strtoull(line, NULL, 10) : 0;
+        *bytes = atom_file_line(path, line, sizeof line) ? 1024 * strtoull(line, NULL, 10) : 0;
         snprintf(path, sizeof path, "%s/cpu%u/cache/index%d/shared_cpu_list", root, cpu, i);
-        first = first_line(path, line, sizeof line) ? strtoul(line, NULL, 10) : cpu;
+        first = atom_file_line(path, line, sizeof line) ? strtoul(line, NULL, 10) : cpu;
     }
     if (first != cpu)
         *bytes = 0;

@@ -6,6 +6,7 @@
 #include "atom/pool/limits.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <dirent.h>
@@ -104,17 +105,6 @@ static int wait_for(const pool_limits *l, int minute)
 
 /* ---- sensors ---- */
 
-static bool read_line(const char *path, char *line, size_t bytes)
-{
-    FILE *file = fopen(path, "re");
-    bool read = file && fgets(line, (int)bytes, file);
-    if (file)
-        fclose(file);
-    if (read)
-        line[strcspn(line, "\n")] = 0;
-    return read;
-}
-
 /* Calls fn with the path of every entry of root/dir; returns how many. */
 typedef void entry_fn(pool_limits *l, const char *path);
 static uint32_t each(pool_limits *l, const char *dir, entry_fn *fn)
@@ -140,13 +130,13 @@ static void look_at_supply(pool_limits *l, const char *dir)
 {
     char path[PATH_BYTES + 16], type[32], scope[32] = "", state[32];
     snprintf(path, sizeof path, "%s/type", dir);
-    if (!read_line(path, type, sizeof type) || strcmp(type, "Battery") != 0)
+    if (!atom_file_line(path, type, sizeof type) || strcmp(type, "Battery") != 0)
         return;
     snprintf(path, sizeof path, "%s/scope", dir);
-    if (read_line(path, scope, sizeof scope) && strcmp(scope, "Device") == 0)
+    if (atom_file_line(path, scope, sizeof scope) && strcmp(scope, "Device") == 0)
         return;
     snprintf(path, sizeof path, "%s/status", dir);
-    l->on_battery |= read_line(path, state, sizeof state) && strcmp(state, "Discharging") == 0;
+    l->on_battery |= atom_file_line(path, state, sizeof state) && strcmp(state, "Discharging") == 0;
 }
 
 /* The hottest of processor and card; disks and the like have limits of their own. */
@@ -157,13 +147,13 @@ static void look_at_sensor(pool_limits *l, const char *dir)
     char path[PATH_BYTES + 32], name[32], value[32];
     bool ours = false;
     snprintf(path, sizeof path, "%s/name", dir);
-    if (!read_line(path, name, sizeof name))
+    if (!atom_file_line(path, name, sizeof name))
         return;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         ours |= strcmp(name, known[i]) == 0;
     for (int i = 1; ours && i <= 32; i++) {
         snprintf(path, sizeof path, "%s/temp%d_input", dir, i);
-        if (read_line(path, value, sizeof value))
+        if (atom_file_line(path, value, sizeof value))
             l->celsius = fmax(l->celsius, strtod(value, NULL) / 1000);
     }
 }
@@ -174,7 +164,7 @@ static bool read_busy(const pool_limits *l, double *busy)
     char path[PATH_BYTES], line[256];
     double user, nice, system, idle, wait, irq, soft;
     snprintf(path, sizeof path, "%s/proc/stat", l->root);
-    if (!read_line(path, line, sizeof line) ||
+    if (!atom_file_line(path, line, sizeof line) ||
         sscanf(line, "cpu %lf %lf %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &wait, &irq,
                &soft) != 7)
         return false;
