@@ -336,7 +336,8 @@ class PoolTrain(Members):
         a, ticket = self.create("a", more=["--min-peers", 2, "--sync", "slices"])
         self.until("a", "its first step", lambda s: any(m["samples"] > 0 for m in s["members"]), [a])
         b = self.join("b", ticket, "--data", self.data)
-        self.until("a", "two members", lambda s: s["roster"] == 2 and s["certified_tokens"] > 0, [a, b])
+        self.until("a", "two members", lambda s: s["roster"] == 2 and  # its status is ahead of its events
+                   any(e["event"] == "certified" and e["contributors"] > 0 for e in self.events("a")), [a, b])
         with open(self.path("a", "pool", "events.jsonl"), encoding="ascii") as f:
             certified = [e for e in map(json.loads, f) if e["event"] == "certified"]
         first = next(e for e in certified if e["contributors"] > 0)
