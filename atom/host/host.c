@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TURN_MS = 100, MOST_WORDS = 9 /* with the NULL */ };
+enum { TURN_MS = 100, MOST_WORDS = 11 /* with the NULL */ };
 static const double ASK_S = 2, ASK_OFTEN_S = 0.3, ASK_TIMEOUT_S = 2, PUBLISH_S = 0.5;
 
 static void note(host *h, const char *fmt, ...) ATOM_PRINTF(2, 3);
@@ -56,12 +56,18 @@ static void on_log(void *ctx, const char *line)
 /* A ticket serves only where there is no membership yet. */
 static atom_status start(host *h)
 {
-    static char words[][12] = {"pool", "join", "-o", "--json", "--quiet"};
+    static char words[][12] = {"pool", "join", "-o", "--json", "--quiet", "--devices"};
     const host_pool *p = running(h);
+    char devices[24];
     char *argv[MOST_WORDS] = {h->program, words[0], words[1], words[2], p->dir, words[3]};
     uint32_t n = 6;
     if (h->quiet)
         argv[n++] = words[4];
+    if (p->devices > 0) {
+        (void)snprintf(devices, sizeof devices, "%lld", (long long)p->devices);
+        argv[n++] = words[5];
+        argv[n++] = devices;
+    }
     char *ticket = host_pool_joined(p) ? NULL : p->ticket;
     if (ticket)
         argv[n++] = ticket;

@@ -30,6 +30,13 @@ static const opt_spec item_specs[] = {
      .min = 0,
      .max = SHARE_MAX,
      .flags = OPT_ABOVE_MIN},
+    {.name = "devices",
+     .type = OPT_INT,
+     AT(devices),
+     .fallback = "auto",
+     .min = 1,
+     .max = 8, /* as --devices */
+     .flags = OPT_AUTO},
 };
 #undef AT
 static const opt_command item_table = {.name = "pools", OPT_TABLE(item_specs, host_pool)};

@@ -9,6 +9,7 @@
  *       - dir: cats
  *         ticket: cats.txt        # joined where dir holds no membership yet
  *         hours: 00:00-06:00      # of this pool
+ *         devices: 2              # that compute for it; left out: as dir remembers
  *
  * Ownership: _read and _parse give an object that _close frees. Thread: one caller.
  * Errors: ATOM_E_USAGE with path:line:column, what is wrong and the nearest word; ATOM_E_RESOURCE.
@@ -27,7 +28,8 @@ typedef struct host_pool {
     char *name;   /* for people; the last part of dir where none was said */
     char *hours;  /* NULL: always */
     double share;
-    uint32_t line; /* in the file */
+    int64_t devices; /* -1: nothing was said */
+    uint32_t line;   /* in the file */
 } host_pool;
 
 typedef struct host_pools {

@@ -131,7 +131,8 @@ static atom_status plan_beside(const graph *g, const part_profile *profile,
                  1e-9 * (double)beside, 1e-9 * (double)host);
         return ATOM_E_RESOURCE;
     }
-    const plan_request request = {.device_memory = limits->device_memory,
+    const plan_request request = {.devices = limits->devices,
+                                  .device_memory = limits->device_memory,
                                   .host_memory = host - beside,
                                   .micro_batches = limits->micro_batches,
                                   .clip = true,

@@ -34,13 +34,14 @@ void plan_layers_close(plan_layers **layers);
 
 /* What may be used of a host. */
 typedef struct plan_host_limits {
-    uint64_t device_memory; /* 0: all of the device */
+    uint64_t device_memory; /* of each device; 0: all of it */
     uint64_t host_memory;   /* 0: what the profile's device says */
     uint64_t
         host_beside; /* of that, what a whole copy's seam with the pool takes beside training */
     uint64_t least_beside;  /* the same with what can be on disk there; 0: it cannot */
     uint64_t disk;          /* for the optimizer's state; 0: none */
     uint32_t micro_batches; /* of one host's step; at least 1 */
+    uint32_t devices;       /* that share them in a whole copy; 0: 1. A stage is computed by one */
 } plan_host_limits;
 
 typedef struct plan_host_costs {

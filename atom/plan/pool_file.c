@@ -6,6 +6,7 @@
 
 #include "atom/base/mem.h"
 #include "partition/place/place.h"
+#include "partition/plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,12 @@ static const opt_spec entry_specs[] = {
     {.name = "disk", .type = OPT_SIZE, AT(disk), .min = 1, .max = 1e18},
     {.name = "link", .type = OPT_TEXT, AT(link)},
     {.name = "region", .type = OPT_TEXT, AT(region)},
+    {.name = "devices",
+     .type = OPT_INT,
+     AT(devices),
+     .fallback = "1",
+     .min = 1,
+     .max = PART_DEVICES_MAX},
     {.name = "count",
      .type = OPT_INT,
      AT(count),

@@ -19,6 +19,7 @@ typedef struct plan_pool_entry {
     char *link;    /* a class of lines; NULL with matrices */
     char *region;  /* NULL: everybody without one is in the same place */
     uint64_t device_memory, host_memory, disk; /* 0: all of it; what the device says; none */
+    int64_t devices; /* of that kind in the host, each with device_memory */
     int64_t count;
     uint32_t line; /* in the file */
 } plan_pool_entry;

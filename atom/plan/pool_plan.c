@@ -63,7 +63,7 @@ static bool same_kind(const plan_pool_entry *a, const plan_pool_entry *b)
 {
     return same_text(a->device, b->device) && same_text(a->profile, b->profile) &&
            a->device_memory == b->device_memory && a->host_memory == b->host_memory &&
-           a->disk == b->disk;
+           a->disk == b->disk && a->devices == b->devices;
 }
 
 static atom_status profile_of(const plan_pool *p, const plan_pool_entry *e, part_profile **out)
@@ -75,17 +75,29 @@ static atom_status profile_of(const plan_pool *p, const plan_pool_entry *e, part
     return part_profile_model(p->g, &device, out);
 }
 
+static atom_status check_devices(const plan_pool_entry *e, uint32_t share)
+{
+    if (e->devices <= share)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "devices: %lld devices share the micro-batches of a host's step, but there "
+                     "%s only %u; raise step_tokens, or lower devices",
+                     (long long)e->devices, share == 1 ? "is" : "are", share);
+}
+
 /* The costs of the kind that entry e is the first of, for all ways of whole copies. */
 static atom_status price_kind(plan_pool *p, const plan_pool_request *r, const plan_pool_entry *e,
                               uint32_t kind)
 {
     part_profile *profile = NULL;
-    uint32_t share = p->problem.micro_batches / p->net->n;
+    uint32_t each = p->problem.micro_batches / p->net->n, share = each ? each : 1;
     plan_host_limits limits = {.device_memory = e->device_memory,
                                .host_memory = e->host_memory,
                                .disk = e->disk,
-                               .micro_batches = share ? share : 1};
+                               .micro_batches = share,
+                               .devices = (uint32_t)e->devices};
     atom_status st = ATOM_OK;
+    ATOM_TRY_CLEAN(check_devices(e, share));
     ATOM_TRY_CLEAN(profile_of(p, e, &profile));
     for (int way = 0; way < PLAN_POOL_COPIES; way++) {
         limits.host_beside = r->beside[way];

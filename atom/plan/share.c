@@ -39,11 +39,18 @@ static void link_class(const plan_workbench *bench, char *out, size_t bytes)
     dev_close(&d);
 }
 
+static uint32_t devices_of(const plan_request *request)
+{
+    return request->devices > 1 ? request->devices : 1;
+}
+
 atom_status plan_class(const plan_workbench *bench, const plan_request *request, char **text)
 {
-    char model[128], link[64];
+    char model[128], link[64], several[32] = "";
     plan_device_model(bench, model, sizeof model);
     link_class(bench, link, sizeof link);
+    if (devices_of(request) > 1)
+        snprintf(several, sizeof several, "devices %u\n", devices_of(request));
     *text = atom_format("atom-plan-class %d\n"
                         "graph %016llx %s\n"
                         "micro-batches %u; clip %d; recompute %d\n"
@@ -51,12 +58,13 @@ atom_status plan_class(const plan_workbench *bench, const plan_request *request,
                         "isa %s\n"
                         "threads %u\n"
                         "device memory %llu\n"
-                        "link %s\n",
+                        "link %s\n"
+                        "%s",
                         CLASS_VERSION, (unsigned long long)graph_hash(bench->g),
                         atom_dtype_name(bench->g->dtype), request->micro_batches, request->clip,
                         request->recompute, model, bench->table->isa,
                         bench->card < 0 ? atom_threads_count(bench->threads) : 0,
-                        (unsigned long long)request->device_memory, link);
+                        (unsigned long long)request->device_memory, link, several);
     return *text ? ATOM_OK : atom_fail_memory("a device class", 512);
 }
 
@@ -68,8 +76,9 @@ static atom_status check_request(const plan_workbench *bench, const plan_request
     if (plan->micro_batches != request->micro_batches)
         return atom_fail(ATOM_E_USAGE, "it is for %u micro-batches per step, not %u",
                          plan->micro_batches, request->micro_batches);
-    if (plan->devices != 1)
-        return atom_fail(ATOM_E_USAGE, "it is for %u devices, not for one device", plan->devices);
+    if (plan->devices != devices_of(request))
+        return atom_fail(ATOM_E_USAGE, "it is for %u device%s, not for %u", plan->devices,
+                         plan->devices == 1 ? "" : "s", devices_of(request));
     if (plan->clip != request->clip)
         return atom_fail(ATOM_E_USAGE, "it was made %s clipping", plan->clip ? "with" : "without");
     if (plan->disk || plan->update_on_device)

@@ -15,6 +15,7 @@
  *   link CLASS                             the throttle of --link-bandwidth in bytes/s; else, on a
  *                                          card, a short copy as a power of two of 12.3 GB/s
  *                                          (PCIe 3.0 x16 is 0, 4.0 x16 is 1, 3.0 x8 is -1)
+ *   devices N                              that share the micro-batches; no such line for one
  *
  * The host's memory is not in it: whether a plan fits there is checked, like the device's, by
  * laying the plan out here; and how quick it is here is asked of this host's own profile. So a
@@ -34,10 +35,10 @@ ATOM_MUST atom_status plan_class(const plan_workbench *bench, const plan_request
 
 /*
  * A plan of somebody else as this host's own: read (it is no string: bytes, without a NUL), proven
- * legal (part_plan_check), for the very C, clipping, caps and kind of device of `request`, with the
- * state in host memory, and laid out here: what it takes must be within request->device_memory (or
- * the card's) and request->host_memory. Its predicted times are those of `profile`, which this host
- * measured.
+ * legal (part_plan_check), for the very C, clipping, caps, kind and number of devices of `request`,
+ * with the state in host memory, and laid out here: what it takes must be within
+ * request->device_memory (or the card's) and request->host_memory. Its predicted times are those of
+ * `profile`, which this host measured.
  * Errors  ATOM_E_FORMAT  not a plan; ATOM_E_USAGE  a plan for something else, or not legal;
  *         ATOM_E_RESOURCE  it takes more memory than there is. The message is one line.
  */

@@ -60,6 +60,19 @@ cleanup:
     return st;
 }
 
+/* How many micro-batches a step has is the pool's to say, so a joiner can only have fewer devices. */
+static atom_status check_devices(const train_config *c)
+{
+    long long C = c->gradient_accumulation_steps;
+    if (c->devices <= C)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "devices: %lld devices share the micro-batches of a step, but in this pool "
+                     "there %s only %lld (its gradient_accumulation_steps, the same for all "
+                     "members); use --devices %lld",
+                     (long long)c->devices, C == 1 ? "is" : "are", C, C);
+}
+
 atom_status pool_run_configure(pool_run *r, const char *run_path, const char *run_text,
                                const pool_option *options, uint32_t n)
 {
@@ -78,6 +91,8 @@ atom_status pool_run_configure(pool_run *r, const char *run_path, const char *ru
     r->config.output_dir = atom_strdup(r->dir);
     if (!r->config.output_dir)
         return atom_fail_memory("a path", 256);
+    if (!r->genesis)
+        ATOM_TRY(check_devices(&r->config));
     ATOM_TRY(train_config_settle(&r->config, &parsed));
     if (!r->config.data && r->data.named && !(r->config.data = atom_strdup(r->data.dir)))
         return atom_fail_memory("a path", 256);

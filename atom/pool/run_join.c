@@ -12,6 +12,7 @@
 #include "atom/text/tokenizer.h"
 #include "gossip/trust/seals.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Membership, by the ticket or from the disk. */
@@ -238,7 +239,7 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
 {
     pool_run *r = NULL;
     small_files small = {0};
-    char rate[POOL_FIGURE_BYTES];
+    char rate[POOL_FIGURE_BYTES], with[32] = "";
     atom_status st;
     ATOM_TRY_CLEAN(pool_run_begin(config, &r));
     r->data.patience_s = join->patience_s;
@@ -256,10 +257,13 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     ATOM_TRY_CLEAN(pool_run_open_trainer(r));
     say_step(r);
     double samples = (double)(r->config.micro_batch_size * r->config.gradient_accumulation_steps);
-    pool_note(&r->hooks, "this host alone would train %s tokens/s",
-              pool_count_text(samples * (double)m->tokens_per_sample /
-                                  trainer_plan(r->t)->predicted_step_seconds,
-                              rate));
+    const part_plan *plan = trainer_plan(r->t);
+    if (plan->devices > 1)
+        snprintf(with, sizeof with, " with %u devices", plan->devices);
+    pool_note(&r->hooks, "this host alone would train %s tokens/s%s",
+              pool_count_text(samples * (double)m->tokens_per_sample / plan->predicted_step_seconds,
+                              rate),
+              with);
     *out = r;
     r = NULL;
 cleanup:

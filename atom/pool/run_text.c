@@ -21,12 +21,27 @@ static bool travels(uint32_t row)
 /* What a host that comes back by itself needs to know of last time. */
 static bool stays(const char *name, bool adapters)
 {
-    static const char *const own[] = {
-        "data",           "device",          "device_memory", "host_memory",
-        "link_bandwidth", "threads",         "dtype",         "moments_dtype",
-        "eval_steps",     "logging_steps",   "eval_batches",  "save_total_limit",
-        "save_steps",     "profile",         "recompute",     "execute",
-        "report_to",      "optimizer_state", "store_dir",     "store"};
+    static const char *const own[] = {"data",
+                                      "device",
+                                      "devices",
+                                      "device_memory",
+                                      "host_memory",
+                                      "link_bandwidth",
+                                      "threads",
+                                      "dtype",
+                                      "moments_dtype",
+                                      "eval_steps",
+                                      "logging_steps",
+                                      "eval_batches",
+                                      "save_total_limit",
+                                      "save_steps",
+                                      "profile",
+                                      "recompute",
+                                      "execute",
+                                      "report_to",
+                                      "optimizer_state",
+                                      "store_dir",
+                                      "store"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcmp(own[i], name) == 0)
             return true;

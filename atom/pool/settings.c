@@ -322,6 +322,25 @@ static atom_status settle_dense(pool_settings *s, const train_config *c, const c
     return ATOM_OK;
 }
 
+/* Devices share what a member computes at a time, which here is not what the run's file says. */
+static atom_status check_devices(const pool_settings *s, const train_config *c, const char *path,
+                                 const char *text)
+{
+    if (c->devices <= c->gradient_accumulation_steps)
+        return ATOM_OK;
+    if (s->global_batch_size)
+        return refuse(path, text, "global_batch_size",
+                      "%lld has fewer micro-batches than there are devices (%lld) to share them; "
+                      "set at least %lld, or lower devices",
+                      (long long)s->batch, (long long)c->devices,
+                      (long long)(c->devices * c->micro_batch_size));
+    return refuse(path, text, "devices",
+                  "without global_batch_size a member computes one micro-batch at a time, which "
+                  "%lld devices cannot share; add global_batch_size: %lld under pool:, so that "
+                  "gradient_accumulation_steps says how many they share",
+                  (long long)c->devices, (long long)s->batch);
+}
+
 atom_status pool_settings_settle(pool_settings *s, train_config *c, const char *path,
                                  const char *text)
 {
@@ -355,7 +374,7 @@ atom_status pool_settings_settle(pool_settings *s, train_config *c, const char *
             (long long)(GSP_MEMBERS_MAX * c->micro_batch_size));
     if (c->gradient_accumulation_steps > most)
         c->gradient_accumulation_steps = most;
-    return ATOM_OK;
+    return check_devices(s, c, path, text);
 }
 
 const char *pool_settings_trust(const pool_settings *s)

@@ -149,17 +149,19 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
     return ATOM_OK;
 }
 
-/* Where the wire copy was, gradients are now; then it is a copy of the masters again. */
+/* Where the wire copy was, gradients are now; then it is a copy of the masters again. What lies between
+ * parameters is of no gradient: a spill brings there what its buffer happened to hold. */
 static atom_status add_gradients(train_engine *e, float *sum)
 {
-    const swap_host_layout *h = &e->low->layout;
-    const void *wire = train_engine_slab(e, h->wire);
-    if (e->c.bench->g->dtype == ATOM_F32)
-        for (uint64_t i = 0; i < h->trained; i++)
-            sum[i] += ((const float *)wire)[i];
-    else
-        for (uint64_t i = 0; i < h->trained; i++)
-            sum[i] += atom_bf16_to_f32(((const atom_bf16 *)wire)[i]);
+    const void *wire = train_engine_slab(e, e->low->layout.wire);
+    bool floats = e->c.bench->g->dtype == ATOM_F32;
+    for (uint32_t p = 0; p < e->low->n_params; p++) {
+        uint64_t at = e->low->params[p].offset, end = at + e->low->params[p].elements;
+        for (; floats && at < end; at++)
+            sum[at] += ((const float *)wire)[at];
+        for (; at < end; at++)
+            sum[at] += atom_bf16_to_f32(((const atom_bf16 *)wire)[at]);
+    }
     return train_engine_sync(e);
 }
 

@@ -305,9 +305,6 @@ static atom_status check_config(const train_config *c)
 static atom_status check_seam(const trainer *t)
 {
     const train_config *c = t->config;
-    if ((t->hooks.seam || t->hooks.plans) && c->devices > 1)
-        return atom_fail(ATOM_E_USAGE, "devices: for now a member of a pool trains on only one "
-                                       "device; leave the key out");
     if (trainer_stays_in_memory(t) && c->optimizer_state == PLAN_STATE_ON_DISK)
         return atom_fail(
             ATOM_E_USAGE,

@@ -62,6 +62,15 @@ class PlanPool(tool.Case):
                     if a["takes_part"] and b["takes_part"]]
             self.assertTrue(more and all(x > 0.9 * 8 * 124e6 for x in more), more)
 
+    def test_several_devices(self):
+        boxes = "step_tokens: %d\nhosts: [{name: box, device: rtx-4090, host_memory: 64GiB, link: lan-10g, count: 2, devices: %d}]\n"
+        one, two = ({w["mode"]: w for w in self.ask(boxes % (2**19, n), "--json").json()["ways"]} for n in (1, 2))
+        for mode in ("gradients", "parameters"):
+            self.assertLess(two[mode]["compute_seconds"], one[mode]["compute_seconds"])
+        self.assertEqual(one["stages"], two["stages"])  # a stage is computed by one
+        self.refused(boxes % (1024, 2), ["pool.yml:2: devices", "raise step_tokens"])
+        self.refused(boxes % (2**19, 9), "devices")
+
     def test_matrices(self):
         hosts = "delays_csv: d.csv\nmbit_csv: m.csv\nhosts: [{name: box, device: rtx-4090, count: 3}]\n"
         self.write("d.csv", ",1,20\n1,,20\n20,20,\n")

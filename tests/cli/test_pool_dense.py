@@ -51,9 +51,9 @@ class PoolDense(tool.DataCase):
         self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
         return process, json.loads(line)["ticket"]
 
-    def join(self, i, ticket=None):
+    def join(self, i, ticket=None, more=()):
         ticket = [ticket, "--data", self.data, "--listen", "127.0.0.1:0"] if ticket else []
-        return self.start("join", *ticket, "-o", f"p{i}")
+        return self.start("join", *ticket, "-o", f"p{i}", *more)
 
     def until(self, what, i=0):
         """Waits until the status of member i satisfies `what`."""
@@ -115,7 +115,8 @@ class PoolDense(tool.DataCase):
 
     def test_killed_and_joined_on_both_sides(self):
         first, ticket = self.create(self.describe(800, "15%", peers=3))  # long enough for the one that joins late
-        members = [first, self.join(1, ticket), self.join(2, ticket)]
+        several = ["--devices", 2, "--device-memory", "2300KiB"]  # it comes back with them each time
+        members = [first, self.join(1, ticket), self.join(2, ticket, several)]
         dense = 120 * 4
         samples = lambda s: s["certified_samples"] if "certified_samples" in s else s["certified_tokens"] // 32
         self.until(lambda s: samples(s) >= dense // 4)

@@ -58,6 +58,7 @@ class Quarter(Members):
 class Killed(Members):
     MODEL = dict(test_pool_gradients.CONFIG, n_embd=96, n_layer=4)
     DISK = ("--optimizer-state", "disk")
+    SEVERAL = ("--devices", 3, "--device-memory", "4400KiB")
 
     def kill_and_come_back(self, members, kills, last):
         """The member p1, at any moment, every second time while a version is made. How often it was."""
@@ -82,7 +83,7 @@ class Killed(Members):
 
     def killed(self, steps, more):
         first, ticket = self.create(steps, 3, f"  codec: int8\n  global_batch_size: 12\n{more}")
-        members = [first, self.join(1, ticket, more=self.DISK), self.join(2, ticket, more=self.DISK)]
+        members = [first, self.join(1, ticket, more=self.DISK), self.join(2, ticket, more=self.DISK + self.SEVERAL)]
         self.until(lambda s: s["roster"] == 3 and s["applied"] >= 3)
         self.kill_and_come_back(members, KILLS, steps // 2)
         for said in self.same(members, steps)[1:]:

@@ -210,6 +210,24 @@ class PoolPlans(tool.DataCase):
         self.assertFalse(os.path.exists(self.path("pool")))
         return result
 
+    def test_devices(self):
+        # What a step takes here is that of all devices, as atom plan predicts it from the same profile.
+        shape = ["--model", self.config, "--micro-batch-size", 2, "--sequence-len", 32, "--dtype", "fp32"]
+        self.ok("profile", *shape, "-o", "p.json")
+        more = f"  sync_steps: 12\ngradient_accumulation_steps: 4\ndevice_memory: {LITTLE}\nprofile: p.json\n"
+        run = self.write("devices.yml", RUN.replace("gradient_accumulation_steps: 2\n", "") + more)
+        create = ["pool", "create", "--config", run, "--model", self.config, "--data", self.data, "--dry-run"]
+        seconds = []
+        for n in (1, 2):
+            told = self.ok(*create, "--devices", n, "--json").json()
+            self.assertEqual(told["devices"], n)
+            planned = self.ok("plan", "--profile", "p.json", "--gradient-accumulation-steps", 4, "--device-memory", LITTLE,
+                              "--devices", n, "--json").json()
+            self.assertAlmostEqual(told["step_seconds"], planned["predicted_step_seconds"], delta=1e-6 * told["step_seconds"])
+            seconds.append(told["step_seconds"])
+            self.assertEqual("times are those of 2 devices" in self.ok(*create, "--devices", n).out, n == 2)
+        self.assertNotEqual(*seconds)
+
     def test_defaults(self):
         quick = self.dry("--json", "--max-upload", 1000, "--max-download", 1000).json()
         self.assertEqual((quick["sync_steps"], quick["codec"], quick["fragments"]), (20, "int8", 8))
@@ -227,6 +245,7 @@ class PoolPlans(tool.DataCase):
         self.assertIn("H = 12 (as you said)", said)
         self.assertRegex(said, r"\* bf16 +12 ")
         self.assertIn("assumed", self.dry().out)
+        self.assertEqual(quick["devices"], 1)
         sums = self.dry("--json", "--max-upload", 1, pool="  sync: gradients\n").json()
         self.assertIn("waits for the link", sums["why"][0])
         self.assertEqual(sums["codec"], "fp32")

@@ -270,6 +270,31 @@ class PoolTrain(Members):
             self.assertEqual(json.loads(self.read(done["checkpoint"], "atom_state.json"))["optimizer"], "muon")
             self.assertIn(b"momentum_buffer.", self.read(done["checkpoint"], "optimizer.safetensors")[:4096])
 
+    def test_several_devices(self):
+        """A member on two devices, killed, and back on four: its own steps are averaged as everybody's."""
+        run = self.write("four.yml", RUN.format(steps=10**6, codec="int8").replace("steps: 1\n", "steps: 4\n"))
+        for sync in ("parameters", "slices"):
+            a = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", f"a-{sync}",
+                           "--listen", "127.0.0.1:0", "--sync", sync)
+            b, devices = f"b-{sync}", 2
+            member = self.join(b, json.loads(a.stdout.readline())["ticket"], "--data", self.data, "--devices", 2,
+                               "--device-memory", "2300KiB")
+            last = 0
+            while True:
+                last = self.until(b, "both bring theirs", lambda s: s["applied"] >= last + 6 and  # pylint: disable=cell-var-from-loop
+                                  any(r["contributors"] == 2 for r in s["rounds"]), [a, member])["applied"]
+                self.assertIn(b"devices: %d\n" % devices, self.read(b, "local.yml"))
+                if devices == 4:
+                    break
+                member.kill()
+                member.communicate()
+                member, devices = self.join(b, "--devices", 4), 4
+            member.terminate()
+            done = json.loads(self.end(member, 143)[0])
+            self.assertGreater(done["included"], 0)
+            self.assertLess(done["final_loss"], 5)  # untrained: 5.5
+            a.kill()
+
     def test_train_names_the_command_for_a_pool(self):
         run = self.write("run.yml", RUN.format(steps=10, codec="int8"))
         refused = self.run_atom("train", run, "--model", self.config, "--data", self.data, "-o", "alone")
@@ -283,6 +308,8 @@ class PoolTrain(Members):
         # Too little memory for what the model needs.
         small = self.run_atom("pool", "join", ticket, "-o", "small", "--device-memory", "64KiB", *more)
         self.assertEqual(small.code, 4, small)
+        # More devices than there are micro-batches in the pool's step.
+        self.fails(2, "pool", "join", ticket, "-o", "small", "--devices", 2, *more, says=["there is only 1", "--devices 1"])
         # A disk that is too small: a file system of its own, in a namespace of its own.
         os.mkdir(self.path("disk"))
         alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
@@ -309,7 +336,8 @@ class PoolTrain(Members):
         a, ticket = self.create("a", more=["--min-peers", 2, "--sync", "slices"])
         self.until("a", "its first step", lambda s: any(m["samples"] > 0 for m in s["members"]), [a])
         b = self.join("b", ticket, "--data", self.data)
-        self.until("a", "two members", lambda s: s["roster"] == 2 and s["certified_tokens"] > 0, [a, b])
+        self.until("a", "two members", lambda s: s["roster"] == 2 and  # its status is ahead of its events
+                   any(e["event"] == "certified" and e["contributors"] > 0 for e in self.events("a")), [a, b])
         with open(self.path("a", "pool", "events.jsonl"), encoding="ascii") as f:
             certified = [e for e in map(json.loads, f) if e["event"] == "certified"]
         first = next(e for e in certified if e["contributors"] > 0)

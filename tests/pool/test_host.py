@@ -19,7 +19,7 @@ HERE = 'no_lan: true\nno_directory: true\nlisten: ["127.0.0.1:0"]\n'
 
 
 class Host(Members):
-    def pools(self, names, slice_seconds=3, steps=10**6):
+    def pools(self, names, slice_seconds=3, steps=10**6, more=""):
         """A pool of each name, with a member that keeps it, and the box's list of them."""
         os.mkdir(self.path("box"))
         items = ""
@@ -28,7 +28,7 @@ class Host(Members):
             os.makedirs(self.path("box", name))
             self.write(os.path.join("box", name, "host.yml"), HERE)
             os.chmod(self.write(os.path.join("box", f"{name}.txt"), ticket + "\n"), 0o600)
-            items += f"  - dir: {name}\n    share: {share}\n    ticket: {name}.txt\n"
+            items += f"  - dir: {name}\n    share: {share}\n    ticket: {name}.txt\n{more}"
         self.write(os.path.join("box", "pools.yml"), f"slice_seconds: {slice_seconds}\npools:\n{items}")
 
     def joined(self, name):
@@ -171,8 +171,11 @@ class Host(Members):
 
     def test_a_pool_that_is_done(self):
         """Its steps are made: the host has nothing else to do, and says so."""
-        self.pools({"a": 1}, steps=6000)
+        self.pools({"a": 1}, steps=6000, more="    devices: 1\n")
         host = self.host()
+        seen = self.until_asked("it has a process", lambda s: s["process"])
+        with open(f"/proc/{seen['process']}/cmdline", "rb") as f:
+            self.assertIn(b"\0--devices\x001\0", f.read())
         self.ended(host, 0)
         self.assertIn("a: the pool is done", self.log())
         self.assertEqual(self.processes(), [])

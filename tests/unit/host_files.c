@@ -39,7 +39,8 @@ static void test_what_it_says(void **state)
                           "  - dir: /var/cats\n"
                           "    ticket: cats.txt\n"
                           "    name: meow\n"
-                          "    hours: 00:00-06:00,12:00-13:00\n");
+                          "    hours: 00:00-06:00,12:00-13:00\n"
+                          "    devices: 2\n");
     assert_true(f->slice_seconds == 90);
     assert_string_equal(f->hours, "22:00-07:00");
     assert_int_equal(f->n, 2);
@@ -50,6 +51,8 @@ static void test_what_it_says(void **state)
     assert_string_equal(f->pool[1].ticket, "box/cats.txt");
     assert_string_equal(f->pool[1].name, "meow");
     assert_true(f->pool[1].share == 1);
+    assert_int_equal(f->pool[0].devices, -1);
+    assert_int_equal(f->pool[1].devices, 2);
     assert_int_equal(f->pool[1].line, 6);
     host_pools_close(&f);
 
@@ -84,6 +87,8 @@ static void test_mistakes(void **state)
     refused("pools:\n  - dir: a\n    share: -1\n", "3:12: share");
     refused("pools:\n  - dir: a\n    share: many\n", "3:12: share");
     refused("pools:\n  - dir: a\n    share:\n", "'share' has no value");
+    refused("pools:\n  - dir: a\n    devices: 0\n", "3:14: devices");
+    refused("pools:\n  - dir: a\n    devices: 9\n", "3:14: devices");
     refused("slice_seconds: 0\npools:\n  - dir: a\n", "1:16: slice_seconds");
     refused("pools:\n  - share: 1\n", "needs 'dir'");
     refused("pools:\n  - a\n", "must have `key: value` lines");

@@ -200,6 +200,37 @@ static void for_something_else(void **state)
     refused(p, &p->request, "[[[[", "the plan");
 }
 
+/* A plan for two devices serves hosts with two, and no others. */
+static void for_several_devices(void **state)
+{
+    place *p = *state;
+    part_plan *plan = NULL, *made = NULL;
+    plan_request two = p->request;
+    char *text = NULL, *class_of_one = NULL, *class_of_two = NULL;
+    two.devices = 2;
+    two.device_memory *= 2; /* sums on their way take some */
+    must(plan_search(p->bench->g, p->profile, p->bench->table, &two, &made, NULL));
+    must(part_plan_json(made, &text));
+    must(plan_accept(p->bench, &two, p->profile, text, strlen(text), &plan));
+    assert_int_equal(plan->devices, 2);
+    assert_int_equal(plan->device_peak_bytes, made->device_peak_bytes);
+    assert_int_equal(plan->host_peak_bytes, made->host_peak_bytes);
+    assert_true(fabs(plan->predicted_step_seconds - made->predicted_step_seconds) <
+                1e-6 * made->predicted_step_seconds);
+    part_plan_close(&plan);
+    refused(p, &two, p->text, "it is for 1 device, not for 2");
+    must(plan_class(p->bench, &two, &class_of_two));
+    two.devices = 1;
+    refused(p, &two, text, "it is for 2 devices, not for 1");
+    must(plan_class(p->bench, &two, &class_of_one));
+    assert_null(strstr(class_of_one, "devices"));
+    assert_non_null(strstr(class_of_two, "\ndevices 2\n"));
+    part_plan_close(&made);
+    atom_free(text);
+    atom_free(class_of_one);
+    atom_free(class_of_two);
+}
+
 static void wrong_graph(void **state)
 {
     place *p = *state;
@@ -244,9 +275,10 @@ static void classes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_one),       cmocka_unit_test(lies_about_memory),
-        cmocka_unit_test(lies_about_speed), cmocka_unit_test(for_something_else),
-        cmocka_unit_test(wrong_graph),      cmocka_unit_test(classes),
+        cmocka_unit_test(a_good_one),          cmocka_unit_test(lies_about_memory),
+        cmocka_unit_test(lies_about_speed),    cmocka_unit_test(for_something_else),
+        cmocka_unit_test(wrong_graph),         cmocka_unit_test(classes),
+        cmocka_unit_test(for_several_devices),
     };
     return cmocka_run_group_tests(tests, open_place, close_place);
 }

@@ -5,9 +5,8 @@
  * and is of its step to the bit, however little spare memory there is.
  */
 #include "atom/base/files.h"
-#include "atom/text/shard.h"
 #include "atom/train/trainer.h"
-#include "tests/scratch.h"
+#include "tests/lib/little_run.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { TOKENS = 6000, SAVED = 4, LOOKED = 7, STEPS = 8 };
+enum { SAVED = 4, LOOKED = 7, STEPS = 8 };
 
 typedef enum setting { ALONE, PART, SHARED, DEVICE } setting;
 
@@ -36,12 +35,6 @@ typedef struct run {
     bool was_there;               /* the checkpoint, when the run was at step LOOKED */
     float *piece;
 } run;
-
-static void must(atom_status st)
-{
-    if (st != ATOM_OK)
-        fail_msg("%s", atom_fail_message());
-}
 
 static char *saved(run *r, int64_t step, const char *file)
 {
@@ -109,12 +102,6 @@ static bool stop(void *ctx)
 
 /* --- runs ------------------------------------------------------------------------------------ */
 
-static void set(char **text, const char *to)
-{
-    atom_free(*text);
-    *text = atom_strdup(to);
-}
-
 /* A plan of one sub-model whose updates are on the device, as a card would get. */
 static void plan_for_device(run *r)
 {
@@ -143,19 +130,7 @@ static void configure(run *r, scratch *place, setting kind, const char *out)
     r->jump = 1;
     snprintf(r->out, sizeof r->out, "%s", out);
     train_config *c = &r->config;
-    must(train_config_defaults(c));
-    set(&c->model, scratch_path(place, "config.json"));
-    set(&c->data, scratch_path(place, "data"));
-    set(&c->output_dir, scratch_path(place, out));
-    set(&c->device, "cpu");
-    c->micro_batch_size = 2;
-    c->gradient_accumulation_steps = 2;
-    c->sequence_len = 16;
-    c->warmup_steps = 0;
-    c->lr_scheduler = TRAIN_CONSTANT;
-    c->dtype = PLAN_DTYPE_FP32;
-    c->execute = TRAIN_EXECUTE_INTERPRETED;
-    c->threads = 1;
+    little_config(c, place, out);
     c->eval_steps = kind == DEVICE;
     c->eval_batches = 2;
     c->max_steps = STEPS;
@@ -211,38 +186,13 @@ static void same_checkpoint(run *a, run *b, int64_t step, bool pool)
     }
 }
 
-static void write_world(scratch *place)
-{
-    static const char model[] =
-        "{\"model_type\":\"gpt2\",\"vocab_size\":257,\"n_positions\":16,\"n_embd\":48,\"n_layer\":"
-        "2,"
-        "\"n_head\":3,\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,\"attn_pdrop\":0.1}";
-    static uint32_t ids[TOKENS];
-    uint32_t x = 7;
-    scratch_open(place);
-    must(atom_file_write(scratch_path(place, "config.json"), model, sizeof model - 1));
-    must(atom_dir_make(scratch_path(place, "data")));
-    for (uint32_t i = 0; i < TOKENS; i++) {
-        x = x * 1664525u + 1013904223u;
-        ids[i] = i % 3 ? x >> 24 : i % 251;
-    }
-    for (int val = 0; val < 2; val++) {
-        text_shard_writer *out;
-        must(text_shard_writer_open(scratch_path(place, "data"), val ? "val" : "train", 257, 0,
-                                    &out));
-        must(text_shard_writer_put(out, ids, TOKENS));
-        must(text_shard_writer_end(out));
-        text_shard_writer_close(&out);
-    }
-}
-
 /* Against a run that is stopped at that step, whose last checkpoint is written while nothing
  * changes. */
 static void a_checkpoint_is_of_its_step(setting kind)
 {
     scratch place;
     run whole, free_run, tight;
-    write_world(&place);
+    little_world(&place);
     configure(&whole, &place, kind, "whole");
     whole.ends = SAVED;
     go(&whole);
@@ -301,7 +251,7 @@ static void where_several_steps_come_at_once(void **state)
     (void)state;
     scratch place;
     run r;
-    write_world(&place);
+    little_world(&place);
     configure(&r, &place, SHARED, "jumps");
     r.jump = 3;
     r.config.max_steps = 12;

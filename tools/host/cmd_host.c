@@ -40,6 +40,8 @@ static const char TURNS[] =
     "        ticket: cats.txt      # used to join if dir holds no membership yet\n"
     "        hours: 00:00-06:00    # when this pool may compute\n"
     "        name: meow            # default: the last part of dir\n"
+    "        devices: 2            # that compute for this pool; default: as its membership "
+    "remembers\n"
     "\n"
     "How much each pool has computed is remembered in `host-state` beside FILE.";
 

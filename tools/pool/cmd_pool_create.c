@@ -6,8 +6,8 @@
 #include "tools/pool/cmd_pool_train.h"
 
 typedef struct create_values {
-    char *config, *model, *data, *output_dir, *device, *name, *sync_steps, *fragments, *codec,
-        *sync, *fork_seconds, *min_peers;
+    char *config, *model, *data, *output_dir, *device, *devices, *name, *sync_steps, *fragments,
+        *codec, *sync, *fork_seconds, *min_peers;
     int64_t max_steps, invite_count;
     double invite_days;
     bool json, quiet, plain, dry_run;
@@ -32,6 +32,9 @@ static const opt_spec specs[] = {
      .help = "In place of the configuration's."},
     {.name = "device", .type = OPT_TEXT, AT(device), .value = "auto|cpu|cuda[:N]",
      .help = "In place of the configuration's."},
+    {.name = "devices", .type = OPT_TEXT, AT(devices), .value = "N",
+     .help = "Number of devices of this host that train together. In place of the "
+             "configuration's; those who join choose their own."},
     {.name = "sync", .type = OPT_TEXT, AT(sync), .value = "parameters|slices|gradients",
      .help = "What is averaged. parameters: weights, with an outer step; slices: slices of the "
              "weights, which replace those being trained; gradients: the gradients of each step."},
@@ -162,16 +165,20 @@ static atom_status show_advice(const pool_show *show)
         for (uint32_t i = 0; i < a->n_cases; i++)
             json_array_append_new(cases, case_json(&a->cases[i]));
         return cli_print_json(json_pack(
-            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:o, s:o, s:o, s:o}", "sync_steps",
+            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:o}", "sync_steps",
             (json_int_t)s->sync_steps, "codec", gsp_codec_name((gsp_codec)s->codec), "fragments",
             (json_int_t)s->fragments, "due_seconds", cli_real(s->due_seconds), "hidden",
             (int)a->hidden, "rate_assumed", (int)a->assumed, "why", why, "alternatives", cases,
-            "parameters", (json_int_t)trainer_floats(t), "step_seconds",
-            cli_real(trainer_plan(t)->predicted_step_seconds), "ways", ways_json(&a->ways),
-            "expected_loss", expects_json(&a->expects), "room", room_json(show->run)));
+            "parameters", (json_int_t)trainer_floats(t), "devices", (int)trainer_plan(t)->devices,
+            "step_seconds", cli_real(trainer_plan(t)->predicted_step_seconds), "ways",
+            ways_json(&a->ways), "expected_loss", expects_json(&a->expects), "room",
+            room_json(show->run)));
     }
     for (uint32_t i = 0; i < a->n_why; i++)
         cli_print("%s\n", a->why[i]);
+    if (trainer_plan(t)->devices > 1)
+        cli_print("this host's times are those of %u devices, which share each step\n",
+                  trainer_plan(t)->devices);
     cli_print("F = %lld pieces, averaged in turn; T = %s\n"
               "\n",
               (long long)s->fragments, cli_seconds(s->due_seconds));
@@ -211,7 +218,8 @@ static atom_status show_ticket(const pool_show *show)
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     create_values *v = values;
-    const pool_option train[] = {{"model", v->model}, {"data", v->data}, {"device", v->device}};
+    const pool_option train[] = {
+        {"model", v->model}, {"data", v->data}, {"device", v->device}, {"devices", v->devices}};
     const pool_option settings[] = {
         {"sync", v->sync},   {"sync_steps", v->sync_steps},     {"fragments", v->fragments},
         {"codec", v->codec}, {"fork_seconds", v->fork_seconds}, {"min_peers", v->min_peers}};

@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct join_values {
-    char *data, *model, *output_dir, *device;
+    char *data, *model, *output_dir, *device, *devices;
     char *device_memory, *host_memory, *optimizer_state, *store_dir, *threads, *moments_dtype;
     int64_t max_steps;
     double patience;
@@ -34,6 +34,10 @@ static const opt_spec specs[] = {
                             "written."},
     {.name = "device", .type = OPT_TEXT, AT(device), .value = "auto|cpu|cuda[:N]",
      .help = "What computes."},
+    {.name = "devices", .type = OPT_TEXT, AT(devices), .value = "N",
+     .help = "Number of devices of one kind that train together as this member: cuda:N and the "
+             "next ones. Remembered for this member alone; it may be another number each time, "
+             "and the result is that of one device. On the CPU it needs --device-memory."},
     {.name = "device_memory", .type = OPT_TEXT, AT(device_memory), .value = "SIZE",
      .help = "Limit for memory on the device. If it is less than the model needs, the model is "
              "swapped."},
@@ -88,6 +92,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     const pool_option train[] = {{"data", v->data},
                                  {"model", v->model},
                                  {"device", v->device},
+                                 {"devices", v->devices},
                                  {"device_memory", v->device_memory},
                                  {"host_memory", v->host_memory},
                                  {"optimizer_state", v->optimizer_state},
