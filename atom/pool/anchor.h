@@ -91,7 +91,8 @@ typedef struct pool_update {
     uint64_t micro_batch;                                      /* samples */
     uint64_t schedule_batch; /* samples of a step of the schedule; 0: of one of these */
     bool delayed;
-    bool robust; /* pool_batch.robust */
+    bool robust;  /* pool_batch.robust */
+    bool returns; /* pool_batch.returns */
     const swap_param *params; /* borrowed, while a member runs */
     uint32_t n_params;
     const krn_host_table *host; /* what computes; borrowed likewise */

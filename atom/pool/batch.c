@@ -18,13 +18,8 @@ enum {
     KEY_WORDS = GSP_KEY_BYTES / 4,
     SHARE_WORDS = KEY_WORDS + 3,
     PLAN_WORDS = 2,
-    MAGIC = 0x33736d67,         /* gms3 */
-    MAGIC_DELAYED = 0x31646d67, /* gmd1 */
-    /* Parts of itself by which a share changes: */
-    GROWTH = 32, /* in time */
-    DRIFT = 512, /* in time, not long after it was late */
-    CUT = 5,     /* late */
-    AGAIN = 2    /* late so many times in a row: halved */
+    MAGIC = 0x33736d67,        /* gms3 */
+    MAGIC_DELAYED = 0x31646d67 /* gmd1 */
 };
 
 static bool is_open(const pool_batch *b, uint32_t i)
@@ -105,7 +100,9 @@ void pool_batch_write(const pool_batch *b, float *words)
     for (uint32_t i = 0; i < b->n_shares; i++) {
         const pool_share *s = &b->share[i];
         float *at = words + HEAD_WORDS + i * SHARE_WORDS;
-        uint32_t facts[SHARE_WORDS - KEY_WORDS] = {s->share, s->hold, s->brought | s->muted << 1};
+        uint32_t facts[SHARE_WORDS - KEY_WORDS] = {s->share, s->hold,
+                                                   s->brought | s->muted << 1 |
+                                                       (uint32_t)s->phase << 2 | s->proven << 4};
         memcpy(at, s->key.byte, GSP_KEY_BYTES);
         memcpy(at + KEY_WORDS, facts, sizeof facts);
     }
@@ -129,9 +126,10 @@ static bool read_shares(pool_batch *b, uint32_t n, const float *words)
         s->share = facts[0];
         s->hold = facts[1];
         s->brought = facts[2] & 1;
-        s->muted = facts[2] >> 1;
-        if (s->share < POOL_SHARE_MIN || s->share > POOL_SHARE_MAX || s->hold > POOL_SHARE_HOLD ||
-            s->muted > b->robust)
+        s->muted = facts[2] >> 1 & 1;
+        s->phase = (pool_share_phase)(facts[2] >> 2 & 3);
+        s->proven = facts[2] >> 4;
+        if (!pool_share_valid(s, b->returns) || s->muted > b->robust)
             return false;
     }
     return true;
@@ -162,7 +160,7 @@ static pool_share share_of(const pool_batch *b, const gsp_key *key)
     for (uint32_t i = 0; i < b->n_shares; i++)
         if (gsp_key_compare(&b->share[i].key, key) == 0)
             return b->share[i];
-    return (pool_share){.key = *key, .share = POOL_SHARE_FIRST};
+    return pool_share_first(key, b->returns);
 }
 
 /* A roster with what is known of its members. May: bits of those that may compute for the next
@@ -369,25 +367,6 @@ static uint32_t on_time(const gsp_proposal *c, const pool_verdict *v)
     return bits;
 }
 
-/* After a lease that came late a share stays below what was too much for a while: near it, all wait
- * for that member. What is late twice in a row is far too much; but a lease that was planned before the
- * first was late tells nothing more. */
-static void learn(pool_share *s, bool late, bool delayed)
-{
-    if (late && delayed && s->hold == POOL_SHARE_HOLD) {
-        s->hold--;
-    } else if (late) {
-        bool again = s->hold + AGAIN > POOL_SHARE_HOLD;
-        s->share -= again ? s->share / 2 : s->share / CUT;
-        s->hold = POOL_SHARE_HOLD;
-    } else {
-        s->share += s->share / (s->hold ? DRIFT : GROWTH);
-        s->hold -= s->hold > 0;
-    }
-    s->share = s->share < POOL_SHARE_MIN ? POOL_SHARE_MIN : s->share;
-    s->share = s->share > POOL_SHARE_MAX ? POOL_SHARE_MAX : s->share;
-}
-
 /* Those of the next roster, in its order, then whoever has left, the last first. */
 static void keep(pool_batch *b, const table *t, const gsp_roster *next)
 {
@@ -444,7 +423,11 @@ void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_propos
     bool tells = v->whole && came > 0 && 2 * came >= leased;
     for (uint32_t i = 0; i < t.n; i++) {
         if (tells && (t.may >> i & 1))
-            learn(&t.share[i], count[i] > 0 && !(in_time >> i & 1), b->delayed);
+            pool_share_learn(&t.share[i],
+                             &(pool_share_news){.leased = count[i],
+                                                .late = count[i] > 0 && !(in_time >> i & 1),
+                                                .delayed = b->delayed,
+                                                .returns = b->returns});
         t.share[i].brought = !b->robust && (in_time >> i & 1); /* nobody is asked for a rest */
     }
     for (uint32_t k = 0; b->robust && v->whole && k < c->n_contributors; k++)

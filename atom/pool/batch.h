@@ -6,32 +6,17 @@
 #ifndef ATOM_POOL_BATCH_H
 #define ATOM_POOL_BATCH_H
 
+#include "atom/pool/share.h"
 #include "gossip/agree/types.h"
 
-enum {
-    POOL_MICRO_BATCHES_MAX = 1 << 16,
-    POOL_SHARE_MAX = 1 << 16,              /* of a batch, beside others' shares */
-    POOL_SHARE_FIRST = POOL_SHARE_MAX / 4, /* of a member that nothing is known of */
-    POOL_SHARE_MIN = POOL_SHARE_MAX / 1024,
-    POOL_SHARE_HOLD = 64, /* versions in time that a share hardly grows, after a late one */
-    POOL_SHARES_MAX = 2 * GSP_MEMBERS_MAX
-};
-
-/* What certificates have shown of a member (docs/design/pool.md#leases-by-speed). */
-typedef struct pool_share {
-    gsp_key key;
-    uint32_t share;   /* what it gets of a batch beside others' shares */
-    uint32_t hold;    /* 0 to POOL_SHARE_HOLD */
-    uint32_t brought; /* 1: it brought something to the newest version; else 0 */
-    uint32_t muted;   /* robust: 1: what it brought last weighed nothing; else 0 */
-    /* Delayed updates: micro-batches [first, first + planned) of a batch are its own (pool_batch). */
-    uint32_t first, planned;
-} pool_share;
+enum { POOL_MICRO_BATCHES_MAX = 1 << 16, POOL_SHARES_MAX = 2 * GSP_MEMBERS_MAX };
 
 typedef struct pool_batch {
-    uint32_t n;           /* micro-batches of a step; this and the next three are the run's */
+    uint32_t n;           /* micro-batches of a step; this and the next five are the run's */
     uint64_t micro_batch; /* samples */
     uint64_t max_samples; /* of the run; 0: it has no end */
+    /* The share of a member that stood still returns quickly, and newcomers have a whole one (share.h). */
+    bool returns;
     /* Members compute the batch after this one, too, while this one is summed. What each has of it
      * follows from shares until something of this one is summed; then it stays planned, until something
      * of that batch is summed in its turn. */
@@ -44,7 +29,7 @@ typedef struct pool_batch {
     uint64_t tokens; /* of the sum */
     uint32_t n_open; /* micro-batches that are not in the sum */
     /* By key: those on the roster of the newest certificate, then those that left it, the last first.
-     * Of whoever is not among them nothing is known: POOL_SHARE_FIRST. */
+     * Of whoever is not among them nothing is known (pool_share_first). */
     uint32_t n_shares;
     pool_share share[POOL_SHARES_MAX];
     uint32_t open[POOL_MICRO_BATCHES_MAX / 32]; /* bits */

@@ -248,6 +248,8 @@ static void hash_matter(const gsp_manifest *m, gsp_hash *out)
     canon c;
     crypto_generichash_init(&c.state, NULL, 0, sizeof out->byte);
     put_text(&c, m->clips_sums ? "atom manifest 2, sums are clipped" : "atom manifest 2");
+    if (m->shares_return)
+        put_text(&c, "shares return");
     put_matter(&c, m);
     crypto_generichash_final(&c.state, out->byte, sizeof out->byte);
 }

@@ -23,8 +23,11 @@
 #include "gossip/trust/ticket.h"
 
 enum {
+    /* What is added to it is for rules that older builds do not know, so that they refuse such a pool. */
     GSP_MANIFEST_FORMAT = 3,
-    GSP_MANIFEST_FORMAT_CLIPS = 4, /* the same of a pool that clips_sums: older builds refuse it */
+    GSP_MANIFEST_FORMAT_CLIPS = 1,   /* clips_sums */
+    GSP_MANIFEST_FORMAT_RETURNS = 2, /* shares_return */
+    GSP_MANIFEST_FORMAT_LAST = GSP_MANIFEST_FORMAT + 3,
     GSP_MANIFEST_NAME_BYTES = 64,      /* with the NUL */
     GSP_MANIFEST_FILES_MAX = 256,      /* config, tokenizer, run.yml, shards */
     GSP_MANIFEST_FILE_NAME_BYTES = 64, /* with the NUL */
@@ -69,8 +72,11 @@ typedef struct gsp_manifest {
     double round_s;         /* the first round's timeout; later ones learn */
     uint32_t silent_rounds; /* k */
     gsp_trust trust;
-    bool robust;      /* contributions are combined by robust.h, which mutes members that lean */
-    bool clips_sums;  /* ... though they are pieces of one sum (agree.h); only with robust */
+    bool robust;     /* contributions are combined by robust.h, which mutes members that lean */
+    bool clips_sums; /* ... though they are pieces of one sum (agree.h); only with robust */
+    /* Members of pools that sum gradients have the share of work back soon after they stood still. Pools
+     * from before 2026-11-26 do without. */
+    bool shares_return;
     uint32_t n_parts; /* of a fragment; 0: chosen by gsp_manifest_complete */
 
     uint32_t n_banned;

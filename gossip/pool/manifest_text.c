@@ -98,7 +98,8 @@ static bool object_fill(json_t *object, const field *table, size_t n, const void
 static bool fill(json_t *o, const gsp_manifest *m)
 {
     json_t *fragments = json_array(), *files = json_array(), *banned = json_array();
-    int format = m->clips_sums ? GSP_MANIFEST_FORMAT_CLIPS : GSP_MANIFEST_FORMAT;
+    int format = GSP_MANIFEST_FORMAT + (m->clips_sums ? GSP_MANIFEST_FORMAT_CLIPS : 0) +
+                 (m->shares_return ? GSP_MANIFEST_FORMAT_RETURNS : 0);
     bool ok = json_object_set_new(o, "format", json_integer(format)) == 0;
     ok &= object_fill(o, fields, N_FIELDS, m);
     ok &= json_object_set_new(o, "codec", json_string(gsp_codec_name(m->codec))) == 0;
@@ -244,13 +245,13 @@ static atom_status read_object(const json_t *o, gsp_manifest *m)
     const char *trust = json_string_value(json_object_get(o, "trust"));
     if (!number_read(json_object_get(o, "format"), INT64_MAX, &format))
         return atom_fail(ATOM_E_FORMAT, "manifest: it has no 'format', so it is not a manifest");
-    if (format != GSP_MANIFEST_FORMAT && format != GSP_MANIFEST_FORMAT_CLIPS)
+    if (format < GSP_MANIFEST_FORMAT || format > GSP_MANIFEST_FORMAT_LAST)
         return atom_fail(ATOM_E_FORMAT,
                          "manifest: its format is %llu, but this version of atom reads only %d "
-                         "and %d; use the version that the pool's owner uses",
-                         (unsigned long long)format, GSP_MANIFEST_FORMAT,
-                         GSP_MANIFEST_FORMAT_CLIPS);
-    m->clips_sums = format == GSP_MANIFEST_FORMAT_CLIPS;
+                         "to %d; use the version that the pool's owner uses",
+                         (unsigned long long)format, GSP_MANIFEST_FORMAT, GSP_MANIFEST_FORMAT_LAST);
+    m->clips_sums = (format - GSP_MANIFEST_FORMAT) & GSP_MANIFEST_FORMAT_CLIPS;
+    m->shares_return = (format - GSP_MANIFEST_FORMAT) & GSP_MANIFEST_FORMAT_RETURNS;
     ATOM_TRY(object_read(o, fields, N_FIELDS, N_OTHERS, m));
     ATOM_TRY(lists_read(o, m));
     if (!codec || !gsp_codec_parse(codec, &m->codec))

@@ -10,19 +10,24 @@
  *   MICRO_BATCHES=48 SECONDS=1 (of a micro-batch at speed 1) ROUND=2 HEARTBEAT=1 STEPS=2000
  *   JITTER=0.05 (of each lease's time, either way) SEED=1 WARM=500 (steps before, until shares are
  *   found; a quarter of STEPS)
+ *   STOP_EVERY=0 STOP_FOR=20 (seconds: the last member stands still so long, every so often)
+ *   RETURNS=1 (0: shares of pools from before 2026-11-26)
  */
 #include "atom/base/mem.h"
 #include "atom/pool/batch.h"
 #include "gossip/agree/agree.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct setting {
     uint32_t n, micro_batches, steps, warm;
-    double speed[GSP_MEMBERS_MAX], sum, each_s, round_s, heartbeat_s, jitter;
+    double speed[GSP_MEMBERS_MAX], sum, each_s, round_s, heartbeat_s, jitter, stop_every_s,
+        stop_for_s;
     uint64_t random;
+    bool returns;
 } setting;
 
 typedef struct outcome {
@@ -35,6 +40,23 @@ static double noise(setting *s)
 {
     s->random = s->random * 6364136223846793005u + 1442695040888963407u;
     return 1 + s->jitter * ((double)(s->random >> 11) * 0x1p-52 - 1);
+}
+
+/* How long work of so many seconds takes from that time on, where it stands still now and then. */
+static double with_stops(const setting *s, double now_s, double work_s)
+{
+    double took = 0, until_stop;
+    for (; s->stop_every_s > 0; work_s -= until_stop) {
+        double at = fmod(now_s + took, s->stop_every_s);
+        double still =
+            at < s->stop_for_s && now_s + took >= s->stop_every_s ? s->stop_for_s - at : 0;
+        took += still;
+        until_stop = s->stop_every_s - (still > 0 ? s->stop_for_s : at);
+        if (work_s <= until_stop)
+            break;
+        took += until_stop;
+    }
+    return took + work_s;
 }
 
 static double wanted(const char *name, double otherwise)
@@ -122,6 +144,7 @@ static void version(world *w, setting *s, outcome *o)
         lease[i] = pool_batch_leased(&w->batch, &w->roster, i);
         took[i] = lease[i] * s->each_s / s->speed[i] * noise(s);
     }
+    took[s->n - 1] = with_stops(s, o->wall_s, took[s->n - 1]);
     double due = due_after(w->patience, s, lease, took);
     bool late = false;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -153,6 +176,7 @@ static outcome atom(setting s)
         abort();
     w->batch.n = s.micro_batches;
     w->batch.micro_batch = 1;
+    w->batch.returns = s.returns;
     w->roster.n = s.n;
     for (uint32_t i = 0; i < s.n; i++)
         w->roster.member[i].key.byte[0] = (uint8_t)(i + 1);
@@ -243,6 +267,9 @@ int main(int argc, char **argv)
                  .round_s = wanted("ROUND", 2),
                  .heartbeat_s = wanted("HEARTBEAT", 1),
                  .jitter = wanted("JITTER", 0.05),
+                 .stop_every_s = wanted("STOP_EVERY", 0),
+                 .stop_for_s = wanted("STOP_FOR", 20),
+                 .returns = wanted("RETURNS", 1) != 0,
                  .random = (uint64_t)wanted("SEED", 1)};
     s.warm = (uint32_t)wanted("WARM", s.steps / 4);
     if (argc > 1)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 BATCH = "atom/pool/batch.c"
+SHARE = "atom/pool/share.c"
 # invariant, what is broken, file, pattern, replacement, role
 MUTANTS = [
     ("L1", "what was brought stays open", BATCH, "        b->open[i] &= ~v->done[i];", "        ;", None),
@@ -17,8 +18,9 @@ MUTANTS = [
     ("L2", "what rounding leaves is nobody's", BATCH, "        count[most]++;", "        ;", None),
     ("L3", "only who brought is ever asked", BATCH,
      "    for (uint32_t i = 0; i < b->n_shares; i++)\n        b->share[i].brought = 0;", "    ;", "withholds"),
-    ("L4", "who is late keeps its share", BATCH,
+    ("L4", "who is late keeps its share", SHARE,
      "s->share -= again ? s->share / 2 : s->share / CUT;", "(void)again;", "under"),
+    ("L4", "who stopped is asked again and again", SHARE, "s->share += s->share / GROWTH;", "s->share *= 2;", None),
     ("L3", "a version that anybody ends teaches", BATCH, "came > 0 && 2 * came >= leased", "came > 0", "hurries"),
     ("L5", "a clipped step of whoever came", BATCH,
      "        enough &= gsp_included_enough(GSP_STRANGERS, roster->n, c->part[k].included);", "        ;", "hurries"),

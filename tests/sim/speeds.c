@@ -89,6 +89,7 @@ static void world_open(world *w, uint64_t seed, role wanted, bool truthful, bool
 {
     memset(w, 0, sizeof *w);
     w->b.robust = clipped;
+    w->b.returns = true;
     w->random = seed * 0x2545f4914f6cdd1du + 11;
     w->n = 4 + (uint32_t)(draw(w) % 9);
     w->b.n = 3 * w->n + (uint32_t)(draw(w) % (BATCH_MAX - 3 * w->n));

@@ -137,6 +137,9 @@ static void every_byte_is_signed(void **state)
     assert_true(gsp_manifest_verify(m));
     m->clips_sums = false;
     assert_false(gsp_manifest_verify(m));
+    m->clips_sums = m->shares_return = true;
+    assert_false(gsp_manifest_verify(m));
+    m->clips_sums = m->shares_return = false;
     m->robust = false;
     gsp_manifest_sign(m, &p.owner);
     m->file[1].later = false;
@@ -177,31 +180,40 @@ static void refuse(const char *text, const char *from, const char *to, const cha
     test_free(out);
 }
 
-/* Builds before them read format 3 alone. */
-static void clipped_sums_have_a_format_of_their_own(void **state)
+static void a_rule_has_its_format(int format)
 {
-    (void)state;
     test_pool p;
     test_pool_make(&p, 3);
     gsp_manifest *m = make(&p), *back = test_calloc(1, sizeof *back);
-    char *text = NULL, *again = NULL;
-    m->robust = m->clips_sums = true;
+    char *text = NULL, *again = NULL, said[32];
+    snprintf(said, sizeof said, "\"format\": %d", format);
+    m->robust = m->clips_sums = (format - 3) & 1;
+    m->shares_return = (format - 3) & 2;
     gsp_manifest_sign(m, &p.owner);
     test_must(gsp_manifest_text(m, &text));
-    assert_non_null(strstr(text, "\"format\": 4"));
+    assert_non_null(strstr(text, said));
     test_must(gsp_manifest_parse(text, strlen(text), back));
-    assert_true(back->clips_sums);
+    assert_int_equal(back->clips_sums, m->clips_sums);
+    assert_int_equal(back->shares_return, m->shares_return);
     test_must(gsp_manifest_text(back, &again));
     assert_string_equal(text, again);
-    refuse(text, "\"format\": 4", "\"format\": 3", "sign");
+    refuse(text, said, "\"format\": 3", "sign");
     back->number++;
     assert_null(gsp_manifest_follows(m, back));
-    back->clips_sums = false;
+    back->clips_sums = back->shares_return = false;
     assert_non_null(gsp_manifest_follows(m, back));
     atom_free(text);
     atom_free(again);
     test_free(m);
     test_free(back);
+}
+
+/* Builds before these rules read format 3 alone, or 3 and 4. */
+static void later_rules_have_formats_of_their_own(void **state)
+{
+    (void)state;
+    for (int format = 4; format <= 6; format++)
+        a_rule_has_its_format(format);
 }
 
 static void bad_texts(void **state)
@@ -215,7 +227,7 @@ static void bad_texts(void **state)
     refuse(text, "\"format\": 3", "\"format\": 1", "version");
     refuse(text, "\"format\": 3", "\"format\": 3, \"more\": 1", "keys");
     refuse(text, "\"format\": 3,", "", "format");
-    refuse(text, "\"format\": 3", "\"format\": 5", "version");
+    refuse(text, "\"format\": 3", "\"format\": 7", "version");
     refuse(text, "\"format\": 3", "\"format\": 4", "robust");
     refuse(text, "\"number\": 1", "\"number\": 2", "sign");
     refuse(text, "\"number\": 1", "\"number\": -1", "number");
@@ -357,7 +369,7 @@ int main(void)
         cmocka_unit_test(data_has_bounds),
         cmocka_unit_test(text_and_back),
         cmocka_unit_test(every_byte_is_signed),
-        cmocka_unit_test(clipped_sums_have_a_format_of_their_own),
+        cmocka_unit_test(later_rules_have_formats_of_their_own),
         cmocka_unit_test(bad_texts),
         cmocka_unit_test(what_may_follow),
         cmocka_unit_test(drafts_out_of_bounds),

@@ -47,7 +47,7 @@ static void know(pool_batch *b)
     gsp_roster roster = everybody();
     b->n_shares = MEMBERS;
     for (uint32_t i = 0; i < MEMBERS; i++)
-        b->share[i] = (pool_share){.key = roster.member[i].key, .share = POOL_SHARE_FIRST};
+        b->share[i] = (pool_share){.key = roster.member[i].key, .share = POOL_SHARE_BEFORE};
 }
 
 static pool_batch fresh(void)
@@ -187,7 +187,7 @@ static void a_clipped_step_is_of_one_version(void **state)
     assert_int_equal(share_of(&b, 4).muted, 1); /* it did not come */
     assert_int_equal(share_of(&b, 1).muted, 0);
     assert_int_equal(share_of(&b, 1).brought, 0);
-    assert_true(share_of(&b, 1).share > POOL_SHARE_FIRST);
+    assert_true(share_of(&b, 1).share > POOL_SHARE_BEFORE);
     pool_batch_add(&b, &v);
     assert_int_equal(b.n_open, 0);
     atom_free(few);
@@ -323,13 +323,13 @@ static void a_minority_says_nothing_about_speed(void **state)
     pool_batch b = fresh();
     go_on(&b, 0x3); /* two of five, who were leased less than half */
     for (uint32_t i = 0; i < MEMBERS; i++)
-        assert_int_equal(share_of(&b, (uint8_t)(i + 1)).share, POOL_SHARE_FIRST);
+        assert_int_equal(share_of(&b, (uint8_t)(i + 1)).share, POOL_SHARE_BEFORE);
     b = fresh();
     b.max_samples = 0;
     go_on(&b, 0x7);
-    assert_true(share_of(&b, 1).share > POOL_SHARE_FIRST);
+    assert_true(share_of(&b, 1).share > POOL_SHARE_BEFORE);
     uint32_t late = share_of(&b, 4).share;
-    assert_true(late < POOL_SHARE_FIRST && late > POOL_SHARE_FIRST / 2);
+    assert_true(late < POOL_SHARE_BEFORE && late > POOL_SHARE_BEFORE / 2);
     go_on(&b, 0x7); /* they were not asked for the rest, so they are not late again */
     assert_int_equal(share_of(&b, 4).share, late);
     go_on(&b, 0x7);
@@ -341,6 +341,105 @@ static void a_minority_says_nothing_about_speed(void **state)
     for (uint32_t k = 0; k < POOL_SHARE_HOLD; k++)
         go_on(&b, 0x1f);
     assert_true(share_of(&b, 4).share > 2 * late);
+}
+
+/* All in time until everybody's share is proven, then member 4 (key 5) misses so many versions. */
+static pool_batch after_a_stop(uint32_t versions)
+{
+    pool_batch b = fresh();
+    b.returns = true;
+    b.max_samples = 0;
+    for (uint32_t k = 0; k < 20; k++)
+        go_on(&b, 0x1f);
+    for (uint32_t k = 0; k < versions; k++) {
+        go_on(&b, 0xf);
+        go_on(&b, 0xf); /* what is left of that batch */
+    }
+    return b;
+}
+
+static void who_stood_still_has_its_share_back(void **state)
+{
+    (void)state;
+    pool_batch b = after_a_stop(3);
+    assert_int_equal(share_of(&b, 5).phase, POOL_SHARE_STOPPED);
+    assert_int_equal(share_of(&b, 5).proven, POOL_SHARE_MAX);
+    assert_true(share_of(&b, 5).share <= POOL_SHARE_MAX / 16);
+    for (uint32_t k = 0; share_of(&b, 5).phase != POOL_SHARE_STEADY; k++) {
+        assert_true(k < 40);
+        go_on(&b, 0x1f);
+    }
+    assert_int_equal(share_of(&b, 5).share, POOL_SHARE_MAX);
+    assert_int_equal(share_of(&b, 5).hold, POOL_SHARE_HOLD);
+    go_on(&b, 0xf); /* soon again: it is late like any other */
+    go_on(&b, 0xf);
+    assert_int_equal(share_of(&b, 5).proven, 0);
+    b = after_a_stop(1);
+    assert_int_equal(share_of(&b, 5).phase, POOL_SHARE_STEADY); /* once is no stop */
+    go_on(&b, 0x1f);
+    assert_int_equal(share_of(&b, 5).proven, 0);
+    assert_true(share_of(&b, 5).share < POOL_SHARE_MAX * 82 / 100);
+}
+
+static void who_returns_slower_has_what_it_can_do(void **state)
+{
+    (void)state;
+    pool_batch b = after_a_stop(2);
+    uint32_t was = 0;
+    for (uint32_t k = 0; k < 60; k++) { /* it can do two micro-batches, and had seven */
+        bool does = lease_of(&b, 4) <= 2;
+        was = does && lease_of(&b, 4) ? share_of(&b, 5).share : was;
+        go_on(&b, does ? 0x1f : 0xf);
+    }
+    assert_int_equal(share_of(&b, 5).phase, POOL_SHARE_STEADY);
+    assert_in_range(share_of(&b, 5).share, was * 3 / 4, was * 5 / 4);
+}
+
+/* Asked now and then, and no longer remembered after a while. */
+static void who_never_comes_back_is_forgotten(void **state)
+{
+    (void)state;
+    pool_batch b = after_a_stop(2);
+    uint32_t asked = 0;
+    for (uint32_t k = 0; share_of(&b, 5).phase == POOL_SHARE_STOPPED; k++) {
+        assert_true(k < 2 * POOL_SHARE_HOLD);
+        asked += lease_of(&b, 4) > 0;
+        go_on(&b, 0xf);
+    }
+    assert_int_equal(share_of(&b, 5).proven, 0);
+    assert_in_range(asked, 1, 6);
+}
+
+static void a_newcomer_has_a_whole_share(void **state)
+{
+    (void)state;
+    pool_batch b = fresh();
+    b.returns = true;
+    go_on(&b, 0x1f);
+    assert_int_equal(share_of(&b, 1).share, POOL_SHARE_MAX);
+}
+
+static void a_share_that_returns_comes_back_from_the_state(void **state)
+{
+    (void)state;
+    static float words[1024];
+    pool_batch b = after_a_stop(2), back = {.n = C, .micro_batch = SAMPLES, .returns = true};
+    pool_batch_write(&b, words);
+    assert_true(pool_batch_read(&back, words));
+    assert_memory_equal(back.share, b.share, MEMBERS * sizeof *b.share);
+    back.returns = false;
+    assert_false(pool_batch_read(&back, words)); /* of a pool whose shares do not return */
+    back.returns = true;
+    static const pool_share wrong[] = {
+        {.share = 77, .phase = POOL_SHARE_PHASES, .proven = 5, .hold = 5},
+        {.share = 77, .phase = POOL_SHARE_STOPPED, .hold = 5},
+        {.share = 77, .phase = POOL_SHARE_STOPPED, .proven = 5},
+        {.share = 77, .proven = POOL_SHARE_MAX + 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        b.share[4] = wrong[i];
+        pool_batch_write(&b, words);
+        assert_false(pool_batch_read(&back, words));
+    }
 }
 
 static void shares_stay_with_their_members(void **state)
@@ -356,7 +455,7 @@ static void shares_stay_with_their_members(void **state)
     c->next = (gsp_roster){.n = 3, .member = {roster.member[1], {{{99}}, 1}, roster.member[4]}};
     pool_batch_shares(&b, &roster, c, &v);
     assert_int_equal(b.share[0].share, 32001);
-    assert_int_equal(b.share[1].share, POOL_SHARE_FIRST); /* nothing is known of a newcomer */
+    assert_int_equal(b.share[1].share, POOL_SHARE_BEFORE); /* nothing is known of a newcomer */
     assert_int_equal(b.share[2].share, 32004);
     assert_int_equal(b.n_shares, MEMBERS + 1);
     roster = c->next;
@@ -384,8 +483,8 @@ static void who_left_long_ago_is_forgotten(void **state)
         roster = c->next;
     }
     assert_int_equal(b.n_shares, POOL_SHARES_MAX);
-    assert_int_equal(share_of(&b, 4 * GSP_MEMBERS_MAX + 1).share, POOL_SHARE_FIRST);
-    assert_int_equal(share_of(&b, 3 * GSP_MEMBERS_MAX + 1).share, POOL_SHARE_FIRST);
+    assert_int_equal(share_of(&b, 4 * GSP_MEMBERS_MAX + 1).share, POOL_SHARE_BEFORE);
+    assert_int_equal(share_of(&b, 3 * GSP_MEMBERS_MAX + 1).share, POOL_SHARE_BEFORE);
     assert_int_equal(share_of(&b, 2 * GSP_MEMBERS_MAX + 1).share, 0);
     atom_free(c);
 }
@@ -500,6 +599,11 @@ int main(void)
         cmocka_unit_test(the_state_comes_back),
         cmocka_unit_test(leases_follow_what_certificates_show),
         cmocka_unit_test(a_minority_says_nothing_about_speed),
+        cmocka_unit_test(who_stood_still_has_its_share_back),
+        cmocka_unit_test(who_returns_slower_has_what_it_can_do),
+        cmocka_unit_test(who_never_comes_back_is_forgotten),
+        cmocka_unit_test(a_newcomer_has_a_whole_share),
+        cmocka_unit_test(a_share_that_returns_comes_back_from_the_state),
         cmocka_unit_test(shares_stay_with_their_members),
         cmocka_unit_test(who_left_long_ago_is_forgotten),
         cmocka_unit_test(a_fork_leases_by_key),
