@@ -343,73 +343,6 @@ static void a_minority_says_nothing_about_speed(void **state)
     assert_true(share_of(&b, 4).share > 2 * late);
 }
 
-/* All in time until everybody's share is proven, then member 4 (key 5) misses so many versions. */
-static pool_batch after_a_stop(uint32_t versions)
-{
-    pool_batch b = fresh();
-    b.returns = true;
-    b.max_samples = 0;
-    for (uint32_t k = 0; k < 20; k++)
-        go_on(&b, 0x1f);
-    for (uint32_t k = 0; k < versions; k++) {
-        go_on(&b, 0xf);
-        go_on(&b, 0xf); /* what is left of that batch */
-    }
-    return b;
-}
-
-static void who_stood_still_has_its_share_back(void **state)
-{
-    (void)state;
-    pool_batch b = after_a_stop(3);
-    assert_int_equal(share_of(&b, 5).phase, POOL_SHARE_STOPPED);
-    assert_int_equal(share_of(&b, 5).proven, POOL_SHARE_MAX);
-    assert_true(share_of(&b, 5).share <= POOL_SHARE_MAX / 16);
-    for (uint32_t k = 0; share_of(&b, 5).phase != POOL_SHARE_STEADY; k++) {
-        assert_true(k < 40);
-        go_on(&b, 0x1f);
-    }
-    assert_int_equal(share_of(&b, 5).share, POOL_SHARE_MAX);
-    assert_int_equal(share_of(&b, 5).hold, POOL_SHARE_HOLD);
-    go_on(&b, 0xf); /* soon again: it is late like any other */
-    go_on(&b, 0xf);
-    assert_int_equal(share_of(&b, 5).proven, 0);
-    b = after_a_stop(1);
-    assert_int_equal(share_of(&b, 5).phase, POOL_SHARE_STEADY); /* once is no stop */
-    go_on(&b, 0x1f);
-    assert_int_equal(share_of(&b, 5).proven, 0);
-    assert_true(share_of(&b, 5).share < POOL_SHARE_MAX * 82 / 100);
-}
-
-static void who_returns_slower_has_what_it_can_do(void **state)
-{
-    (void)state;
-    pool_batch b = after_a_stop(2);
-    uint32_t was = 0;
-    for (uint32_t k = 0; k < 60; k++) { /* it can do two micro-batches, and had seven */
-        bool does = lease_of(&b, 4) <= 2;
-        was = does && lease_of(&b, 4) ? share_of(&b, 5).share : was;
-        go_on(&b, does ? 0x1f : 0xf);
-    }
-    assert_int_equal(share_of(&b, 5).phase, POOL_SHARE_STEADY);
-    assert_in_range(share_of(&b, 5).share, was * 3 / 4, was * 5 / 4);
-}
-
-/* Asked now and then, and no longer remembered after a while. */
-static void who_never_comes_back_is_forgotten(void **state)
-{
-    (void)state;
-    pool_batch b = after_a_stop(2);
-    uint32_t asked = 0;
-    for (uint32_t k = 0; share_of(&b, 5).phase == POOL_SHARE_STOPPED; k++) {
-        assert_true(k < 2 * POOL_SHARE_HOLD);
-        asked += lease_of(&b, 4) > 0;
-        go_on(&b, 0xf);
-    }
-    assert_int_equal(share_of(&b, 5).proven, 0);
-    assert_in_range(asked, 1, 6);
-}
-
 static void a_newcomer_has_a_whole_share(void **state)
 {
     (void)state;
@@ -423,7 +356,12 @@ static void a_share_that_returns_comes_back_from_the_state(void **state)
 {
     (void)state;
     static float words[1024];
-    pool_batch b = after_a_stop(2), back = {.n = C, .micro_batch = SAMPLES, .returns = true};
+    pool_batch b = fresh(), back = {.n = C, .micro_batch = SAMPLES, .returns = true};
+    b.returns = true;
+    know(&b);
+    b.share[4].phase = POOL_SHARE_STOPPED;
+    b.share[4].proven = POOL_SHARE_MAX;
+    b.share[4].hold = 9;
     pool_batch_write(&b, words);
     assert_true(pool_batch_read(&back, words));
     assert_memory_equal(back.share, b.share, MEMBERS * sizeof *b.share);
@@ -599,9 +537,6 @@ int main(void)
         cmocka_unit_test(the_state_comes_back),
         cmocka_unit_test(leases_follow_what_certificates_show),
         cmocka_unit_test(a_minority_says_nothing_about_speed),
-        cmocka_unit_test(who_stood_still_has_its_share_back),
-        cmocka_unit_test(who_returns_slower_has_what_it_can_do),
-        cmocka_unit_test(who_never_comes_back_is_forgotten),
         cmocka_unit_test(a_newcomer_has_a_whole_share),
         cmocka_unit_test(a_share_that_returns_comes_back_from_the_state),
         cmocka_unit_test(shares_stay_with_their_members),
