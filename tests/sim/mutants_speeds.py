@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Breaks leases by speed in one way after the other, and asks sim_speeds (speeds.c) whether it notices.
 
-Each mutant names the invariant that must be violated, and the role of all liars where few worlds have what it takes.
+Each mutant names the invariant that must be violated, and the role of all liars where few worlds have what it takes
+("before": with shares that do not return).
 """
 import argparse
 import os
@@ -21,7 +22,8 @@ MUTANTS = [
     ("L4", "who is late keeps its share", SHARE,
      "s->share -= again ? s->share / 2 : s->share / CUT;", "(void)again;", "under"),
     ("L4", "who stopped is asked again and again", SHARE, "s->share += s->share / GROWTH;", "s->share *= 2;", None),
-    ("L3", "a version that anybody ends teaches", BATCH, "came > 0 && 2 * came >= leased", "came > 0", "hurries"),
+    # A share that returns makes up for it.
+    ("L3", "a version that anybody ends teaches", BATCH, "came > 0 && 2 * came >= leased", "came > 0", "hurries before"),
     ("L5", "a clipped step of whoever came", BATCH,
      "        enough &= gsp_included_enough(GSP_STRANGERS, roster->n, c->part[k].included);", "        ;", "hurries"),
     ("L5", "who is slow has no voice", BATCH, "least = b->robust && open >= t->n,", "least = 0,", None),
@@ -55,7 +57,8 @@ def main():
                 f.write(text.replace(old, new))
             run(compile_ + [source, "-o", source + ".o"])
             run([options.cc, whole, source + ".o", *options.libraries, "-o", binary, "-lsodium", "-lpthread", "-lm"])
-            line = [binary, "--seeds", "1500", "--expect", invariant] + (["--role", role] if role else [])
+            line = [binary, "--seeds", "1500", "--expect", invariant] + (["--role", role.split()[0]] if role else [])
+            line += ["--before", "1"] if role and role.endswith(" before") else []
             line += ["--clipped", "1"] if invariant == "L5" else []
             done = subprocess.run(line, capture_output=True, text=True)
             missed += done.returncode != 0

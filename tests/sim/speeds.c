@@ -14,6 +14,7 @@
  *        all, brought to one version, so of more honest members than liars; of L1 that none counts twice
  *
  *   sim_speeds [--first SEED] [--seeds N] [--seconds S] [--role NAME] [--expect L1] [--clipped 1]
+ *              [--before 1]    shares that do not return (share.h), as in pools from before 2026-11-26
  */
 #include "atom/pool/batch.h"
 #include "gossip/agree/agree.h"
@@ -37,6 +38,12 @@ typedef enum role {
 
 static const char *const role_name[ROLES] = {"honest", "over",       "withholds",
                                              "under",  "alternates", "hurries"};
+
+/* Which worlds are wanted. */
+typedef struct wish {
+    role role; /* of all liars; HONEST: any */
+    bool clipped, before;
+} wish;
 
 typedef struct member {
     role role;
@@ -85,11 +92,11 @@ static void violate(world *w, const char *invariant, const char *what, double a,
 
 /* As many liars as strangers survive; speeds over a factor of ten. The sum of the honest speeds is
  * what the pool can do. */
-static void world_open(world *w, uint64_t seed, role wanted, bool truthful, bool clipped)
+static void world_open(world *w, uint64_t seed, const wish *wanted, bool truthful)
 {
     memset(w, 0, sizeof *w);
-    w->b.robust = clipped;
-    w->b.returns = true;
+    w->b.robust = wanted->clipped;
+    w->b.returns = !wanted->before;
     w->random = seed * 0x2545f4914f6cdd1du + 11;
     w->n = 4 + (uint32_t)(draw(w) % 9);
     w->b.n = 3 * w->n + (uint32_t)(draw(w) % (BATCH_MAX - 3 * w->n));
@@ -100,7 +107,7 @@ static void world_open(world *w, uint64_t seed, role wanted, bool truthful, bool
     w->roster.n = w->n;
     uint32_t liars = gsp_liars_max(GSP_STRANGERS, w->n);
     for (uint32_t i = 0; i < w->n; i++) {
-        role r = wanted ? wanted : (role)(1 + draw(w) % (ROLES - 1));
+        role r = wanted->role ? wanted->role : (role)(1 + draw(w) % (ROLES - 1));
         w->m[i].speed = draw(w) % 3 ? 1 : 0.1 + 0.9 * part(w);
         w->m[i].role = i < liars && !truthful ? r : HONEST;
         w->m[i].speed = i < liars ? 1 : w->m[i].speed; /* a slow liar has less to give away */
@@ -273,14 +280,14 @@ static void run(world *w)
 }
 
 /* The same seed with honest members in the places of the liars says what there is to lose. */
-static void look(world *w, uint64_t seed, role wanted, bool clipped)
+static void look(world *w, uint64_t seed, const wish *wanted)
 {
     static world truth;
-    world_open(w, seed, wanted, false, clipped);
+    world_open(w, seed, wanted, false);
     run(w);
     if (w->invariant[0])
         return;
-    world_open(&truth, seed, wanted, true, clipped);
+    world_open(&truth, seed, wanted, true);
     run(&truth);
     for (uint32_t i = 0; i < w->n; i++)
         if (w->m[i].role == HONEST && truth.m[i].did >= 2 * (STEPS - WARM) &&
@@ -305,8 +312,7 @@ int main(int argc, char **argv)
     uint64_t first = 1, seeds = 300, failed = 0, done = 0;
     double box_s = 1e9;
     const char *expect = NULL;
-    role wanted = HONEST;
-    bool clipped = false;
+    wish wanted = {.role = HONEST};
     for (int k = 1; k < argc; k += 2) {
         const char *value = k + 1 < argc ? argv[k + 1] : "";
         if (strcmp(argv[k], "--first") == 0)
@@ -318,16 +324,18 @@ int main(int argc, char **argv)
         else if (strcmp(argv[k], "--expect") == 0)
             expect = value;
         else if (strcmp(argv[k], "--role") == 0 && role_of(value))
-            wanted = role_of(value);
+            wanted.role = role_of(value);
         else if (strcmp(argv[k], "--clipped") == 0)
-            clipped = atoi(value);
+            wanted.clipped = atoi(value);
+        else if (strcmp(argv[k], "--before") == 0)
+            wanted.before = atoi(value);
         else
             return fprintf(stderr, "sim_speeds: unknown option %s\n", argv[k]), 2;
     }
     for (clock_t began = clock(); done < seeds; done++) {
         if ((double)(clock() - began) > box_s * CLOCKS_PER_SEC)
             break;
-        look(&w, first + done, wanted, clipped);
+        look(&w, first + done, &wanted);
         if (!w.invariant[0])
             continue;
         failed++;
