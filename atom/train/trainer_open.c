@@ -64,14 +64,14 @@ static atom_status open_data(trainer *t)
     ATOM_TRY(text_sampler_make(t->train, T, (uint64_t)c->seed, &t->sampler));
     if (c->eval_steps > 0) {
         if (!text_shards_exist(c->data, TEXT_VAL)) {
-            trainer_note(t, "%s has no validation split; eval_steps is ignored", c->data);
+            trainer_note(t, "note: %s has no validation split; eval_steps is ignored", c->data);
             return ATOM_OK;
         }
         ATOM_TRY(text_shards_open(c->data, TEXT_VAL, vocab, &t->val));
         if (text_shards_windows(t->val, T) == 0) {
             trainer_note(
                 t,
-                "the validation split is shorter than one window of %u tokens; eval_steps is "
+                "note: the validation split is shorter than one window of %u tokens; eval_steps is "
                 "ignored",
                 T);
             text_shards_close(&t->val);
@@ -234,12 +234,14 @@ static atom_status load_weights(trainer *t)
     ATOM_TRY_CLEAN(trainer_resume_check(t, resume));
     bool on_disk = trainer_disk_resume(t, resume), fresh = !on_disk && !resume;
     if (on_disk) {
+        ATOM_TRY_CLEAN(trainer_resume_epochs(t, trainer_store_dir(t)));
         trainer_resume_note(t);
         trainer_note(t, "resumed from the optimizer's state on disk (step %" PRId64 ")",
                      t->state.step);
     } else {
         ATOM_TRY_CLEAN(fill_weights(t, resume));
         if (resume) {
+            ATOM_TRY_CLEAN(trainer_resume_epochs(t, resume));
             trainer_resume_note(t);
             trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
             ATOM_TRY_CLEAN(trainer_seam_resume(t, resume));
