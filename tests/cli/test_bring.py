@@ -156,6 +156,42 @@ class Bring(tool.Case):
             self.ok(*prepare, run + "-back/tokenizer.json")
             self.assertEqual(self.read("data", "train_000000.bin"), want, (prepend, begins))
 
+    def test_what_ends_a_text_survives_gguf(self):
+        """Through a GGUF file and back, or on to another, a model keeps its tokenizer and still knows where a text ends."""
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0)
+        how = ["--data", "data", "--micro-batch-size", 1, "--sequence-len", 16, "--gradient-accumulation-steps", 1,
+               "--eval-steps", 0, "--max-steps", 1, "--dtype", "fp32", "-o"]
+        llama = dict(model_type="llama", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+                     max_position_embeddings=32, vocab_size=320)
+        window = dict(llama, model_type="mistral", num_key_value_heads=2, sliding_window=8)
+        gpt2 = dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=320)
+        for name, config in ("gpt2", gpt2), ("llama", llama), ("mistral", window):
+            self.write("c.json", json.dumps(config))
+            self.ok("train", "--model", "c.json", *how, name)
+            first = name + "/checkpoint-1"
+            for file in "config.json", "generation_config.json":
+                self.write(f"{first}/{file}", json.dumps(dict(json.loads(self.read(first, file)), bos_token_id=7)))
+            settings = first + "/tokenizer_config.json"  # which goes first, but does not know the start token here
+            self.write(settings, json.dumps({k: v for k, v in json.loads(self.read(settings)).items() if k != "bos_token"}))
+            self.ok("export", "--model", first, "--type", "f32", "-o", name + "-1.gguf")
+            on = self.ok("export", "--model", name + "-1.gguf", "--type", "f32", "-o", name + "-2.gguf")
+            self.assertNotIn("no tokenizer", on.err)
+            self.ok("export", "--model", name + "-2.gguf", "--type", "f32", "-o", name + "-3.gguf")
+            self.assertEqual(len(self.read(name + "-1.gguf")), len(self.read(name + "-2.gguf")))  # the order may differ
+            self.assertEqual(self.read(name + "-2.gguf"), self.read(name + "-3.gguf"))
+            self.ok("export", "--model", name + "-2.gguf", "--to", "hf", "-o", name + "-back")
+            self.ok("train", "--model", name + "-back", *how, name + "-on")
+            self.ok("train", "--model", name + "-2.gguf", *how, name + "-gguf")
+            for out in "-back", "-on/checkpoint-1", "-gguf/checkpoint-1":
+                for file in "config.json", "generation_config.json":
+                    made = json.loads(self.read(name + out, file))
+                    self.assertEqual(made["eos_token_id"], 256, (name, out, file))
+                    if name != "gpt2":  # whose texts begin with the token that ends them
+                        self.assertEqual(made["bos_token_id"], 7, (name, out, file))
+                self.assertEqual(json.loads(self.read(name + out, "config.json")).get("sliding_window"),
+                                 config.get("sliding_window"), (name, out))
+
     def test_keys_of_messages(self):
         """What a template cannot show is refused where it was said, and told where it is beside it."""
         thought = {"messages": [user("q"), says("a", reasoning_content="hm")]}
