@@ -1,6 +1,7 @@
 """What every command line program owes its caller: help, exit codes, clean streams."""
 import json
 import os
+import re
 import subprocess
 
 import tool
@@ -54,6 +55,28 @@ class Basics(tool.Case):
         self.fails(2, says="no command")
         self.fails(2, "")
         self.fails(2, "help", "nothing", says="unknown command")
+
+    def test_variables_that_nobody_reads(self):
+        def said(**env):
+            return [line for line in self.ok("version", env=env).err.splitlines() if "environment variable" in line]
+
+        self.assertEqual(said(), [])
+        self.assertEqual(said(ATOM_TEST_SEED="1", ATOMS="1", MY_ATOM_ISA="x"), [])
+        for wrong, right in ("ATOM_IAS", "ATOM_ISA"), ("ATOM_CUDA_GRAPH", "ATOM_CUDA_GRAPHS"), ("ATOM_PYHTON", "ATOM_PYTHON"):
+            self.assertEqual(said(**{wrong: "avx2"}), [f"atom: warning: the environment variable {wrong} has no effect, because "
+                                                       f"atom does not read it (did you mean {right}?)"])
+        self.assertEqual(said(ATOM_SEED="1"), ["atom: warning: the environment variable ATOM_SEED has no effect, because atom "
+                                               "does not read it"])
+        # Whatever the sources do read is in the list.
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+        read = set()
+        for folder in "atom", "codegen", "gossip", "kernels", "partition", "swap", "tools":
+            for at, _, names in os.walk(os.path.join(root, folder)):
+                for name in (n for n in names if n.endswith((".c", ".h", ".cpp", ".cu", ".cuh"))):
+                    with open(os.path.join(at, name), encoding="utf-8") as f:
+                        read.update(re.findall(r'getenv\("(ATOM_\w+)"\)', f.read()))
+        self.assertGreaterEqual(len(read), 5)
+        self.assertEqual(said(**{name: "" for name in read}), [])
 
     def test_what_nothing_reads_is_refused(self):
         for words, says in ((("pool", "status", "--seconds", 3), "--seconds works only with --watch"),
