@@ -78,6 +78,21 @@ class Basics(tool.Case):
         self.assertGreaterEqual(len(read), 5)
         self.assertEqual(said(**{name: "" for name in read}), [])
 
+    def test_options_that_are_given_twice(self):
+        self.write("a.txt", "some words")
+        self.write("b.txt", "other words")
+        def prepare(*words):
+            return self.ok("data", "prepare", "--force", "-o", "data", "--json", *words)
+
+        told = "note: --val-fraction is given twice; the last one counts: '0.5', not '0'\n"
+        twice = prepare("-i", "a.txt", "b.txt", "--val-fraction", "0", "--val_fraction=0.5")
+        self.assertEqual(twice.err, told)
+        self.assertGreater(json.loads(self.read("data", "dataset.json"))["val"]["tokens"], 0)
+        # The same again says nothing new, and files to read add up.
+        once = prepare("-i", "a.txt", "-i", "b.txt", "--val-fraction", 0, "--val-fraction", 0)
+        self.assertEqual(once.err, "")
+        self.assertEqual(json.loads(self.read("data", "dataset.json"))["text_bytes"], 21)
+
     def test_what_nothing_reads_is_refused(self):
         for words, says in ((("pool", "status", "--seconds", 3), "--seconds works only with --watch"),
                             (("pool", "selftest", "--bytes", "1MiB"), "--bytes works only with --via"),
