@@ -61,6 +61,7 @@ static atom_status open_data(trainer *t)
     uint32_t vocab = (uint32_t)t->bench->model.config.vocab_size;
     uint32_t T = (uint32_t)t->bench->g->sequence;
     ATOM_TRY(text_shards_open(c->data, TEXT_TRAIN, vocab, &t->train));
+    text_shards_warn(t->train);
     ATOM_TRY(text_sampler_make(t->train, T, (uint64_t)c->seed, &t->sampler));
     if (c->eval_steps > 0) {
         if (!text_shards_exist(c->data, TEXT_VAL)) {
@@ -68,6 +69,7 @@ static atom_status open_data(trainer *t)
             return ATOM_OK;
         }
         ATOM_TRY(text_shards_open(c->data, TEXT_VAL, vocab, &t->val));
+        text_shards_warn(t->val);
         if (text_shards_windows(t->val, T) == 0) {
             trainer_note(
                 t,

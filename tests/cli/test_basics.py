@@ -168,6 +168,7 @@ class Data(tool.Case):
         self.write("bad.txt", b"good so far \xff\xfe not any more")
         self.write("lines.jsonl", json.dumps({"text": "hello"}) + "\n{\"no\": 1}\n")
         self.fails(3, "data", "prepare", "--input", "none.txt", "--output", "d", says="none.txt")
+        self.fails(2, "data", "prepare", "--input", self.dir, "--output", "d", says="is a directory; name the files in it")
         self.fails(3, "data", "prepare", "--input", "bad.txt", "--output", "d", says=["bad.txt", "12"])
         self.fails(3, "data", "prepare", "--input", "lines.jsonl", "--output", "d", says="lines.jsonl:2")
         self.fails(2, "data", "prepare", "--input", "book.txt", "--tokenizer", "bpe:3", "--output", "d",

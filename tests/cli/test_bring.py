@@ -338,6 +338,25 @@ class Bring(tool.Case):
         os.unlink(self.path("a", "dataset.json"))
         self.assertEqual(self.ok("data", "inspect", "a", "--json").json()["train"]["tokens"], both)
 
+    def test_shards_that_are_missing(self):
+        """A copy that was interrupted is trained on, but not without a word."""
+        self.write("t.txt", tool.english(4000))
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data")
+        self.assertNotIn("are here", self.ok("data", "inspect", "data").err)
+        whole = json.loads(self.read("data", "dataset.json"))
+        for split in "train", "val":
+            whole[split]["tokens"] += 5000  # as if it were the first of two
+        self.write("data/dataset.json", json.dumps(whole))
+        said = {split: f"only {whole[split]['tokens'] - 5000} are here" for split in ("train", "val")}
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))
+        shape = ["--data", "data", "--sequence-len", 16, "--micro-batch-size", 1]
+        train = self.ok("train", "--model", "c.json", *shape, "-o", "run", "--max-steps", 1, "--quiet", "--num-train-epochs", 0,
+                        "--gradient-accumulation-steps", 1)
+        for told in train, self.ok("data", "inspect", "data"):
+            for split in said:
+                self.assertEqual(told.err.count(said[split]), 1, told.err)
+        self.assertIn(said["val"], self.ok("eval", "--model", "run/checkpoint-1", *shape).err)
+
     def test_a_file_that_is_named_twice(self):
         self.write("a.txt", "once\n")
         os.symlink("a.txt", self.path("b.txt"))
