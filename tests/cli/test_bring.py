@@ -192,6 +192,37 @@ class Bring(tool.Case):
                 self.assertEqual(json.loads(self.read(name + out, "config.json")).get("sliding_window"),
                                  config.get("sliding_window"), (name, out))
 
+    def test_where_a_text_ends(self):
+        """generation_config.json of a model for chats lists several tokens; any of them ends a text."""
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0)
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))
+        self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
+                "--gradient-accumulation-steps", 1, "--eval-steps", 0, "-o", "run", "--max-steps", 1)
+        model = "run/checkpoint-1"
+        config, settings = (json.loads(self.read(model, f"{name}.json")) for name in ("config", "generation_config"))
+
+        def made(in_config, in_settings, *more, says=""):
+            self.write(model + "/config.json", json.dumps(dict(config, eos_token_id=in_config)))
+            self.write(model + "/generation_config.json", json.dumps(dict(settings, eos_token_id=in_settings)))
+            told = self.ok("generate", "--model", model, "--prompt", "so", "--max-tokens", 20, "--temperature", 0, "--json", *more)
+            self.assertEqual(told.err, says)
+            return told.json()["tokens"], told.json()["text"]
+
+        n, text = made(256, 256)
+        self.assertEqual(n, 20)
+        last = ord(text[0])
+        self.assertEqual(made(256, [256, last]), (1, ""))
+        self.assertEqual(made([last], None), (1, ""))
+        self.assertEqual(made(last, 256), (20, text))  # as in transformers, config.json counts only without the other
+        self.assertEqual(made(256, last, "--ignore-end"), (20, text))
+        self.assertEqual(made(256, [-1, 9999, "x", None]), (20, text))
+        told = "note: the model sees only 32 tokens at a time; whenever the text fills them, the model forgets the older half of"
+        self.assertEqual(made(256, 256, "--max-tokens", 31, says="note: --max-tokens is given twice; the last one counts: '31', "
+                              "not '20'\n")[0], 31)
+        longer = self.ok("generate", "--model", model, "--prompt", "so", "--max-tokens", 32, "--temperature", 0)
+        self.assertIn(told, longer.err)
+
     def test_keys_of_messages(self):
         """What a template cannot show is refused where it was said, and told where it is beside it."""
         thought = {"messages": [user("q"), says("a", reasoning_content="hm")]}
