@@ -127,6 +127,31 @@ class Chat(tool.Case):
         told = self.ok("eval", "--model", model, "--data", "everything", "--json").json()
         self.assertGreater(told["loss"], 1.5)
 
+    def test_eval_gives_the_loss_of_training(self):
+        """Whether chats of a sequence see each other or not: the loss that the run printed, to the last bit."""
+        self.prepare("answers")
+        losses = {}
+        for packing in "apart", "across":
+            made = self.train("answers", packing, "--max-steps", 4, "--eval-steps", 4, "--eval-batches", 1000, "--packing", packing)
+            model = self.path(packing, "checkpoint-4")
+            how = ["eval", "--model", model, "--data", "answers", "--sequence-len", 32, "--dtype", "fp32", "--json"]
+            told = self.ok(*how).json()
+            self.assertEqual((told["loss"], told["packing"]), (made["validation_loss"], packing))
+            other = {"apart": "across", "across": "apart"}[packing]
+            self.assertNotEqual(self.ok(*how, "--packing", other).json()["loss"], told["loss"])
+            losses[packing] = told["loss"]
+        # A model that does not say how it was trained is measured across, like one that was trained so.
+        self.ok("export", "--model", self.path("apart", "checkpoint-4"), "--to", "hf", "-o", "plain")
+        how[2] = "plain"
+        self.assertEqual(self.ok(*how).json()["packing"], "across")
+        self.assertEqual(self.ok(*how, "--packing", "apart").json()["loss"], losses["apart"])
+        os.unlink(self.path("answers", "tokenizer.json"))
+        how[2] = self.path("apart", "checkpoint-4")
+        told = self.ok(*how)
+        self.assertEqual(told.json()["packing"], "across")
+        self.assertIn("packing is 'across', although", told.err)
+        self.fails(2, *how, "--packing", "apart", says=["packing", "no tokenizer.json"])
+
     def test_swapped_is_the_same(self):
         self.prepare("answers")
         self.write("tiny.json", json.dumps(dict(CONFIG, n_layer=4)))
