@@ -106,6 +106,11 @@ atom_status plan_device_open(const plan_workbench *bench, uint32_t number, uint6
         bench->threads, out);
 }
 
+uint64_t plan_host_bytes(void)
+{
+    return atom_host_available_bytes() + dev_cuda_kept_bytes();
+}
+
 uint64_t plan_device_bytes(const plan_workbench *bench)
 {
     dev_cuda_info info;

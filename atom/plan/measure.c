@@ -304,7 +304,7 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     d->unified = true;
     snprintf(d->isa, sizeof d->isa, "%s", bench->table->isa);
     d->cores = atom_threads_count(bench->threads);
-    d->host_bytes = atom_host_available_bytes() + dev_cuda_kept_bytes();
+    d->host_bytes = plan_host_bytes();
     say(w, "memory and copies");
     ATOM_TRY(dev_bench_triad(bench->threads, sizes.triad_bytes, BENCH_ROUNDS, &triad));
     ATOM_TRY(measure_copies(bench, &copies));

@@ -7,11 +7,10 @@
 #include "atom/train/trainer_inner.h"
 
 #include "atom/base/files.h"
-#include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
+#include "atom/plan/device.h"
 #include "atom/plan/share.h"
-#include "kernels/cuda_load.h"
 
 #include <stdio.h>
 
@@ -20,7 +19,7 @@ enum { PLANS_MAX = 8 }; /* of others, that are looked at; each may have 64 KiB *
 /* What is free now, less a margin and what the CPU device takes of it. */
 static uint64_t free_host_bytes(const trainer *t)
 {
-    uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
+    uint64_t available = plan_host_bytes();
     uint64_t margin = available / 16;
     uint64_t each = t->bench->card < 0 ? t->config->device_memory : 0;
     uint64_t device = each * (uint64_t)t->config->devices;
