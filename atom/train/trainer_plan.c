@@ -239,6 +239,19 @@ static void offer(trainer *t, const char *device_class)
     atom_free(text);
 }
 
+/* A file that the user names may come from anywhere: the result is the same, the times are not. */
+static void note_device(const trainer *t, const char *what, const char *device)
+{
+    char name[64];
+    plan_device_name(t->bench, name, sizeof name);
+    if (device[0] && strcmp(device, name) != 0)
+        trainer_note(
+            t,
+            "note: the %s is for '%s', but this is '%s': the run may be slower than it could "
+            "be, and what is predicted for it may be wrong",
+            what, device, name);
+}
+
 /* Finds the profile too. Others are asked before this host measures, which may take a minute in
  * which it answers nobody; what they have is judged afterwards. */
 static atom_status find_plan(trainer *t, plan_request *request)
@@ -257,6 +270,8 @@ static atom_status find_plan(trainer *t, plan_request *request)
                                     &t->profile, &cached));
     if (cached)
         trainer_note(t, "profile: from the cache");
+    if (c->profile)
+        note_device(t, "profile", t->profile->device.name);
     ATOM_TRY_CLEAN(search_plan(t, request));
     t->plan_origin = c->profile ? "file" : cached ? "cache" : "measured";
     if (plans) {
@@ -290,5 +305,7 @@ atom_status trainer_open_plan(trainer *t)
                               &cached));
     if (cached)
         trainer_note(t, "profile: from the cache");
-    return read_plan(t);
+    ATOM_TRY(read_plan(t));
+    note_device(t, "plan", t->plan->device);
+    return ATOM_OK;
 }
