@@ -121,6 +121,42 @@ static atom_status choose_packing(trainer *t)
     return ATOM_OK;
 }
 
+/* Sequences are cut from the data as it lies. Of some of them: how many documents begin there, and how
+ * many were cut by their beginnings? */
+static atom_status note_cuts(const trainer *t)
+{
+    enum { LOOKED_AT = 256 };
+    const uint32_t T = (uint32_t)t->bench->g->sequence, start = (uint32_t)t->vocab.start;
+    const uint64_t windows = text_shards_windows(t->train, T);
+    const uint64_t n = windows < LOOKED_AT ? windows : LOOKED_AT;
+    uint64_t begun = 0, cut = 0;
+    int32_t *tokens = atom_alloc(T, sizeof *tokens);
+    uint8_t *begins = atom_alloc(T, 1);
+    atom_status st = ATOM_OK;
+    if (!tokens || !begins)
+        ATOM_TRY_CLEAN(atom_fail_memory("a sequence", T * sizeof *tokens));
+    for (uint64_t i = 0; t->apart && i < n; i++) {
+        uint64_t first = windows / n * i * T;
+        ATOM_TRY_CLEAN(text_shards_read(t->train, first, T, tokens));
+        text_shards_begins(t->train, first, T, tokens, start, begins);
+        cut += !begins[0];
+        for (uint32_t k = 0; k < T; k++)
+            begun += begins[k];
+    }
+    double share = begun > cut ? 100 * (double)cut / (double)begun : 100;
+    if (cut && share >= 1)
+        trainer_note(
+            t,
+            "about %.0f %% of the documents are cut by the end of a sequence of %u tokens, "
+            "and what is behind the cut is learned without what stands before it; a larger "
+            "sequence_len cuts fewer",
+            share, T);
+cleanup:
+    atom_free(tokens);
+    atom_free(begins);
+    return st;
+}
+
 /* One run at a time writes output_dir. A directory that is not there yet is locked once it is. */
 static atom_status lock_output(trainer *t)
 {
@@ -354,6 +390,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     }
     ATOM_TRY_CLEAN(open_data(t));
     ATOM_TRY_CLEAN(choose_packing(t));
+    ATOM_TRY_CLEAN(note_cuts(t));
     if (!t->plan)
         ATOM_TRY_CLEAN(trainer_open_plan(t));
     note_idle(t);
