@@ -75,6 +75,7 @@ static atom_status source_open(const char *dir, const char *adapter, export_sour
         source->model.adapter = atom_strdup(adapter);
         if (!source->model.adapter)
             return atom_fail_memory("a path", strlen(adapter));
+        ATOM_TRY(file_adapter_warn(adapter, source->model.dir));
     }
     ATOM_TRY(file_adapter_untie(source->model.adapter, &source->model.config));
     ATOM_TRY(graph_model_build(&source->model.config, ATOM_F32, 1, 1, &source->g));
