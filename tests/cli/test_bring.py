@@ -388,6 +388,22 @@ class Bring(tool.Case):
                 self.assertEqual(told.err.count(said[split]), 1, told.err)
         self.assertIn(said["val"], self.ok("eval", "--model", "run/checkpoint-1", *shape).err)
 
+    def test_a_validation_split_of_another_size(self):
+        """Whole documents are set aside: where one is most of the text, that may be all of it, or nothing."""
+        told = {}
+        for at in range(21):
+            texts = ["a few words"] * 20
+            texts.insert(at, "many words " * 2000)
+            self.write("in.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in texts))
+            made = self.ok("data", "prepare", "-i", "in.jsonl", "-o", "data", "--force", "--json", "--val-fraction", 0.1)
+            counts = made.json()
+            share = counts["val"]["tokens"] / (counts["val"]["tokens"] + counts["train"]["tokens"])
+            self.assertIn(f"{100 * share:.3g} % of the tokens are for validation, not 10 %", made.err)
+            told[share > 0.5] = True
+        self.assertEqual(set(told), {True, False})
+        self.write("in.jsonl", "".join(json.dumps({"text": "some words"}) + "\n" for _ in range(50)))
+        self.assertNotIn("for validation", self.ok("data", "prepare", "-i", "in.jsonl", "-o", "data", "--force").err)
+
     def test_a_file_that_is_named_twice(self):
         self.write("a.txt", "once\n")
         os.symlink("a.txt", self.path("b.txt"))
