@@ -1,7 +1,7 @@
 /*
  * Owns the tokenizer of a GGUF file that is exported to another one. One idea: nothing in it depends on
- * the numbers of the tensors, so it is copied as it stands. Refuses kinds of values that llama.cpp
- * gives no tokenizer.
+ * the numbers of the tensors, so it is copied as it stands. Refuses kinds of values that no
+ * tokenizer which atom reads has.
  */
 #include "atom/export/export.h"
 
@@ -13,7 +13,9 @@ static const char PREFIX[] = "tokenizer.";
 
 static atom_status refuse(const file_gguf_in *f, const file_gguf_value *v)
 {
-    return atom_fail(ATOM_E_UNSUPPORTED, "%s: '%s' has a kind of value that a tokenizer has not",
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s: '%s' has a kind of value that is not copied; export from the "
+                     "directory that the file was made of",
                      f->path, v->key);
 }
 

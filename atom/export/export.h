@@ -15,9 +15,9 @@
 #include "atom/file/peft.h"
 #include "atom/text/tokenizer.h"
 
-/* dir, with the LoRA adapter of a directory merged in (NULL: none) -> path. Without tokenizer.json, or in
- * a GGUF file without a tokenizer, the file has no tokenizer, and a note says so. ATOM_E_USAGE where path is there, unless it is to
- * be replaced. */
+/* dir, with the LoRA adapter of a directory merged in (NULL: none) -> path. If there is no tokenizer.json,
+ * or dir is a GGUF file without a tokenizer, the file has no tokenizer, and a note says so. ATOM_E_USAGE
+ * where path is there, unless it is to be replaced. */
 ATOM_MUST atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type type,
                                   const char *path, bool replace);
 

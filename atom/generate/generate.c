@@ -7,6 +7,7 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/export/export.h"
@@ -153,22 +154,22 @@ cleanup:
     return st == ATOM_OK ? st : atom_fail_in(st, "prompt: ");
 }
 
-/* One id or a list of them, as transformers reads it. */
-static bool mark_ends(generate_writer *w, const char *text)
+/* One id or a list of them, as transformers reads it. *any: there is one. */
+static atom_status mark_ends(generate_writer *w, const char *path, const char *text, bool *any)
 {
-    json_t *root = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *root = NULL;
+    ATOM_TRY(atom_json_parse(path, text, strlen(text), 0, &root));
     const json_t *ids = json_object_get(root, "eos_token_id");
     size_t n = json_is_array(ids) ? json_array_size(ids) : 1;
-    bool any = false;
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_is_array(ids) ? json_array_get(ids, i) : ids;
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= w->V)
             continue;
         w->ends[json_integer_value(id)] = w->may[json_integer_value(id)] = 1;
-        any = true;
+        *any = true;
     }
     json_decref(root);
-    return any;
+    return ATOM_OK;
 }
 
 /* generation_config.json goes before config.json. Models for chats name several tokens there, of which
@@ -176,15 +177,16 @@ static bool mark_ends(generate_writer *w, const char *text)
 static atom_status read_ends(generate_writer *w)
 {
     const file_model *m = &w->bench->model;
-    char *path =
-        m->kind == FILE_MODEL_DIR ? atom_path_join(m->dir, "generation_config.json") : NULL;
-    char *text = NULL;
+    char *path = atom_path_join(m->dir, "generation_config.json"), *text = NULL;
     uint64_t bytes;
-    atom_status st = ATOM_OK;
-    if (path && atom_path_exists(path))
+    bool any = false;
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(m->dir));
+    if (path && m->kind == FILE_MODEL_DIR && atom_path_exists(path))
         st = atom_file_read(path, SETTINGS_BYTES_MAX, &text, &bytes);
-    if (st == ATOM_OK && !mark_ends(w, text))
-        (void)mark_ends(w, m->source);
+    if (st == ATOM_OK && text)
+        st = mark_ends(w, path, text, &any);
+    if (st == ATOM_OK && !any && m->source)
+        st = mark_ends(w, m->dir, m->source, &any);
     atom_free(text);
     atom_free(path);
     return st;

@@ -217,6 +217,8 @@ class Bring(tool.Case):
         self.assertEqual(made(last, 256), (20, text))  # as in transformers, config.json counts only without the other
         self.assertEqual(made(256, last, "--ignore-end"), (20, text))
         self.assertEqual(made(256, [-1, 9999, "x", None]), (20, text))
+        self.write(model + "/generation_config.json", "{")
+        self.fails(3, "generate", "--model", model, "--prompt", "so", says="generation_config.json")
         told = "note: the model sees only 32 tokens at a time; whenever the text fills them, the model forgets the older half of"
         self.assertEqual(made(256, 256, "--max-tokens", 31, says="note: --max-tokens is given twice; the last one counts: '31', "
                               "not '20'\n")[0], 31)
