@@ -28,6 +28,7 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/entropy.h"
+#include "atom/base/environment.h"
 #include "atom/base/files.h"
 #include "atom/base/hex.h"
 #include "atom/base/log.h"

@@ -99,8 +99,10 @@ static atom_status dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    extern char **environ;
     signal(SIGPIPE, SIG_IGN); /* a reader that went away is a failed write, not a death */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow */
+    atom_environment_check(environ);
     atom_status st = dispatch(argc - 1, argv + 1);
     bool told = st == ATOM_OK || st == ATOM_E_INTERRUPTED;
     if (!told)

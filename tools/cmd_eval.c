@@ -9,12 +9,17 @@
 
 static const opt_choice splits[] = {{"val", TEXT_VAL}, {"train", TEXT_TRAIN}, {0}};
 
+static const opt_choice packings[] = {{"auto", TRAIN_PACKING_AUTO},
+                                      {"across", TRAIN_PACKING_ACROSS},
+                                      {"apart", TRAIN_PACKING_APART},
+                                      {0}};
+
 typedef struct eval_values {
     char *model, *adapter;
     char *data, *choices;
     int64_t limit;
     int64_t sequence_len;
-    int32_t split;
+    int32_t split, packing;
     int64_t micro_batch_size;
     int64_t batches;
     int32_t dtype;
@@ -49,6 +54,10 @@ static const opt_spec specs[] = {
                 "beginning of its context is cut off."),
     {.name = "split", .type = OPT_CHOICE, AT(split), .fallback = "val", .choices = splits,
      .help = "With --data: which part of it."},
+    {.name = "packing", .type = OPT_CHOICE, AT(packing), .fallback = "auto", .choices = packings,
+     .help = "With --data: whether documents that share a sequence see each other (across) or not "
+             "(apart). auto: as the run that made the checkpoint had it, and across for any other "
+             "model."},
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences at a time."),
     {.name = "batches", .type = OPT_INT, AT(batches), .fallback = "0", .min = 0, .max = 1e9,
      .help = "With --data: how many micro-batches to use. 0: the whole split."},
@@ -77,7 +86,7 @@ static bool is_given(const opt_parsed *parsed, const char *name)
 /* One measure, and only options that it has. */
 static atom_status check(const eval_values *v, const opt_parsed *parsed)
 {
-    static const char *const data_only[] = {"split", "batches"};
+    static const char *const data_only[] = {"split", "batches", "packing"};
     if (v->data && v->choices)
         return atom_fail(ATOM_E_USAGE,
                          "--data measures the loss and --choices the accuracy; give only one of "
@@ -91,10 +100,9 @@ static atom_status check(const eval_values *v, const opt_parsed *parsed)
                                        "--batches");
     for (size_t i = 0; v->choices && i < sizeof data_only / sizeof *data_only; i++)
         if (is_given(parsed, data_only[i]))
-            return atom_fail(ATOM_E_USAGE,
-                             "--%s works only with --data; with --choices use "
-                             "--limit",
-                             data_only[i]);
+            return atom_fail(ATOM_E_USAGE, "--%s works only with --data%s", data_only[i],
+                             strcmp(data_only[i], "batches") == 0 ? "; with --choices use --limit"
+                                                                  : "");
     return ATOM_OK;
 }
 
@@ -201,6 +209,7 @@ static atom_status run_data(const eval_values *v)
         .device = v->device,
         .device_memory = v->device_memory,
         .threads = v->threads,
+        .packing = (train_packing)v->packing,
         .progress = cli_progress,
     };
     atom_status st = eval_loss(&request, &result);
@@ -208,12 +217,14 @@ static atom_status run_data(const eval_values *v)
     if (st != ATOM_OK)
         return st;
     if (v->json)
-        return cli_print_json(json_pack(
-            "{s:o, s:I, s:s, s:o, s:o}", "loss", cli_real(result.loss), "tokens",
-            (json_int_t)result.tokens, "split", opt_choice_name(splits, v->split), "perplexity",
-            cli_real(exp(result.loss)), "seconds", cli_real(result.seconds)));
-    cli_print("loss %.4f over %lld tokens (perplexity %.2f), %s\n", result.loss,
-              (long long)result.tokens, exp(result.loss), cli_seconds(result.seconds));
+        return cli_print_json(
+            json_pack("{s:o, s:I, s:s, s:s, s:o, s:o}", "loss", cli_real(result.loss), "tokens",
+                      (json_int_t)result.tokens, "split", opt_choice_name(splits, v->split),
+                      "packing", result.apart ? "apart" : "across", "perplexity",
+                      cli_real(exp(result.loss)), "seconds", cli_real(result.seconds)));
+    cli_print("loss %.4f over %lld tokens (perplexity %.2f%s), %s\n", result.loss,
+              (long long)result.tokens, exp(result.loss),
+              result.apart ? ", each document sees only itself" : "", cli_seconds(result.seconds));
     return ATOM_OK;
 }
 

@@ -371,8 +371,10 @@ atom_status atom_cache_dir(char **path)
         dir = atom_format("/tmp/atom-cache-%u", (unsigned)geteuid());
     if (!dir)
         return atom_fail_memory("a path", 256);
-    atom_status st = ATOM_OK;
-    ATOM_TRY_CLEAN(atom_dir_make(dir));
+    atom_status st = atom_dir_make(dir);
+    if (st != ATOM_OK)
+        ATOM_TRY_CLEAN(atom_fail_in(st, "the cache for profiles and generated code (set "
+                                        "XDG_CACHE_HOME to have it elsewhere): "));
     ATOM_TRY_CLEAN(own_dir(dir));
     *path = dir;
     return ATOM_OK;

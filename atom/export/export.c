@@ -75,6 +75,7 @@ static atom_status source_open(const char *dir, const char *adapter, export_sour
         source->model.adapter = atom_strdup(adapter);
         if (!source->model.adapter)
             return atom_fail_memory("a path", strlen(adapter));
+        ATOM_TRY(file_adapter_warn(adapter, source->model.dir));
     }
     ATOM_TRY(file_adapter_untie(source->model.adapter, &source->model.config));
     ATOM_TRY(graph_model_build(&source->model.config, ATOM_F32, 1, 1, &source->g));
@@ -117,6 +118,19 @@ static atom_status check_output(const char *path, bool replace)
 
 /* --- gguf ------------------------------------------------------------------------------------ */
 
+/* An adapter's own tokenizer goes first. */
+static atom_status put_tokenizer(file_gguf *w, const file_model *model)
+{
+    const char *dir = file_lora_tokenizer_dir(model);
+    bool any;
+    if (model->kind != FILE_MODEL_GGUF || dir != model->dir)
+        return export_tokens(w, dir, model->source, model->config.vocab_size);
+    ATOM_TRY(export_tokens_copy(w, dir, &any));
+    if (!any)
+        atom_log(ATOM_LOG_WARN, "%s has no tokenizer, so the file will contain none", dir);
+    return ATOM_OK;
+}
+
 atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type type, const char *path,
                         bool replace)
 {
@@ -128,8 +142,7 @@ atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type typ
     const file_model *model = &s.model;
     ATOM_TRY_CLEAN(file_gguf_create(path, &s.to, &w));
     ATOM_TRY_CLEAN(file_gguf_put_model(w, &model->config, type));
-    ATOM_TRY_CLEAN(
-        export_tokens(w, file_lora_tokenizer_dir(model), model->source, model->config.vocab_size));
+    ATOM_TRY_CLEAN(put_tokenizer(w, model));
     ATOM_TRY_CLEAN(file_gguf_put_tensors(w, &model->config, s.g, type, source_vector(&s)));
     ATOM_TRY_CLEAN(file_gguf_finish(w));
 cleanup:

@@ -15,9 +15,9 @@
 #include "atom/file/peft.h"
 #include "atom/text/tokenizer.h"
 
-/* dir, with the LoRA adapter of a directory merged in (NULL: none) -> path. Without tokenizer.json
- * the file has no tokenizer, and a note says so. ATOM_E_USAGE where path is there, unless it is to
- * be replaced. */
+/* dir, with the LoRA adapter of a directory merged in (NULL: none) -> path. If there is no tokenizer.json,
+ * or dir is a GGUF file without a tokenizer, the file has no tokenizer, and a note says so. ATOM_E_USAGE
+ * where path is there, unless it is to be replaced. */
 ATOM_MUST atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type type,
                                   const char *path, bool replace);
 
@@ -42,6 +42,9 @@ ATOM_MUST atom_status export_llmc(const char *dir, const char *adapter, atom_dty
 /* export_tokens.c: the tokenizer of dir as metadata, for a vocabulary of V; `config` is the text of
  * config.json. */
 ATOM_MUST atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V);
+
+/* copy_tokens.c: the tokenizer of another GGUF file, as it stands there. *any: it has one. */
+ATOM_MUST atom_status export_tokens_copy(file_gguf *w, const char *path, bool *any);
 
 /* import_tokens.c: the other way: a tokenizer.json of what a GGUF file says, atom_free it; NULL
  * where it says nothing. The same as a tokenizer. */

@@ -5,10 +5,13 @@
  */
 #include "atom/file/ggufmodel.h"
 
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufrope.h"
+#include "atom/file/hfdir.h"
 #include "atom/file/hfweights.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -333,12 +336,37 @@ cleanup:
     return st;
 }
 
-atom_status file_gguf_read_model(const char *path, graph_config *config)
+/* Which tokens begin and end a text, as a config.json says it, so that it is not lost on the way to one. */
+static atom_status make_source(const file_gguf_in *f, const graph_config *config, char **source)
+{
+    static const char *const keys[][2] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
+                                          {"eos_token_id", "tokenizer.ggml.eos_token_id"}};
+    char *text = NULL;
+    json_t *root = NULL;
+    atom_status st;
+    ATOM_TRY_CLEAN(file_config_text(config, NULL, NULL, &text));
+    ATOM_TRY_CLEAN(atom_json_parse(f->path, text, strlen(text), 0, &root));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int64_t id = file_gguf_int(f, keys[i][1], -1);
+        if (id >= 0 && id < config->vocab_size &&
+            json_object_set_new(root, keys[i][0], json_integer(id)) < 0)
+            ATOM_TRY_CLEAN(atom_fail_memory("config.json", strlen(text)));
+    }
+    st = atom_json_text(json_incref(root), JSON_INDENT(2), "", source);
+cleanup:
+    json_decref(root);
+    atom_free(text);
+    return st;
+}
+
+atom_status file_gguf_read_model(const char *path, graph_config *config, char **source)
 {
     file_gguf_in *f = NULL;
     atom_status st = file_gguf_open(path, &f);
     if (st == ATOM_OK)
         st = file_gguf_take_model(f, config);
+    if (st == ATOM_OK && source)
+        st = make_source(f, config, source);
     file_gguf_in_close(&f);
     return st;
 }

@@ -33,8 +33,9 @@ ATOM_MUST atom_status file_gguf_put_tensors(file_gguf *w, const graph_config *co
 ATOM_MUST atom_status file_gguf_take_model(const file_gguf_in *f, graph_config *config);
 ATOM_MUST atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_config *config,
                                              const graph *g, file_vector vector);
-/* Both from a path. */
-ATOM_MUST atom_status file_gguf_read_model(const char *path, graph_config *config);
+/* Both from a path. *source (NULL: not wanted; atom_free it): the model as a config.json, with the tokens
+ * that begin and end a text. */
+ATOM_MUST atom_status file_gguf_read_model(const char *path, graph_config *config, char **source);
 ATOM_MUST atom_status file_gguf_read_weights(const char *path, const graph *g, file_vector vector);
 
 /* "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight", for FILE_GGUF_NAME_MAX

@@ -153,7 +153,7 @@ static atom_status resolve_gguf(const char *path, file_model *model)
     model->kind = FILE_MODEL_GGUF;
     model->has_weights = true;
     model->dir = atom_strdup(path);
-    return model->dir ? file_gguf_read_model(path, &model->config)
+    return model->dir ? file_gguf_read_model(path, &model->config, &model->source)
                       : atom_fail_memory("a path", strlen(path));
 }
 

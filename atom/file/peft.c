@@ -7,6 +7,7 @@
 
 #include "atom/base/files.h"
 #include "atom/base/json.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <math.h>
@@ -471,4 +472,27 @@ bool file_lora_saves_alike(const file_lora *a, const file_lora *b)
     for (size_t i = 0; i < json_array_size(y); i++)
         alike = alike && has_name(x, json_array_get(y, i));
     return alike;
+}
+
+atom_status file_adapter_warn(const char *dir, const char *model)
+{
+    file_lora lora = {0};
+    char *beside = NULL, *made_for = NULL, *used_with = realpath(model, NULL);
+    atom_status st;
+    ATOM_TRY_CLEAN(file_lora_read(dir, &lora));
+    beside = lora.base ? atom_path_join(dir, lora.base) : NULL;
+    made_for = lora.base ? realpath(lora.base, NULL) : NULL;
+    if (!made_for && beside)
+        made_for = realpath(beside, NULL);
+    if (made_for && used_with && strcmp(made_for, used_with) != 0)
+        atom_log(ATOM_LOG_WARN,
+                 "the adapter %s was trained for the model %s; with %s it means something else, "
+                 "unless that is a copy",
+                 dir, made_for, used_with);
+cleanup:
+    free(made_for);
+    free(used_with);
+    atom_free(beside);
+    file_lora_free(&lora);
+    return st;
 }

@@ -72,6 +72,9 @@ ATOM_MUST atom_status file_lora_read(const char *dir, file_lora *out);
 ATOM_MUST atom_status file_lora_untie(const file_lora *lora, graph_config *config);
 /* By the adapter_config.json of a directory; NULL: there is no adapter. */
 ATOM_MUST atom_status file_adapter_untie(const char *dir, graph_config *config);
+/* Warns if the adapter in `dir` was made for a model that is here, too, and is another one than `model`: a
+ * directory or a file that the user has named. */
+ATOM_MUST atom_status file_adapter_warn(const char *dir, const char *model);
 /* The targets of a model without adapters, ascending, with their ranks and scales. ATOM_E_USAGE: a
  * name that no module ends in, with those that there are. Free with atom_free. */
 ATOM_MUST atom_status file_lora_targets(const graph *base, const file_lora *lora,

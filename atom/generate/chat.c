@@ -165,7 +165,6 @@ static atom_status answer(generate_chat *c, bool (*stop)(void *ctx), generate_ch
     const generate_request *r = &c->request;
     const generate_sampling how = {
         .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
-    uint32_t end = text_tokenizer_end(w->tokenizer);
     int64_t made = 0;
     atom_status st = feed_prompt(c);
     while (st == ATOM_OK && made < r->max_tokens) {
@@ -177,7 +176,7 @@ static atom_status answer(generate_chat *c, bool (*stop)(void *ctx), generate_ch
         ATOM_TRY(generate_sample(&how, generate_decoder_logits(w->decoder), w->may, w->V,
                                  w->candidates, u, &token));
         made++;
-        if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
+        if (generate_writer_ends(w, (uint32_t)token))
             break;
         ATOM_TRY(generate_writer_put(w, (uint32_t)token));
         result->full = (int64_t)w->seen.n == c->positions;

@@ -7,7 +7,11 @@
 #include "atom/generate/evaluator.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
+#include "atom/base/mem.h"
 #include "atom/text/dataset.h"
+#include "atom/train/checkpoint.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,6 +21,8 @@ typedef struct evaluation {
     eval_model e;
     text_shards *shards;
     uint64_t windows; /* to read */
+    plan_vocab vocab;
+    bool apart;
 } evaluation;
 
 static atom_status open_model(evaluation *v, int64_t micro_batch)
@@ -48,6 +54,7 @@ static atom_status open_data(evaluation *v)
         ATOM_TRY(plan_vocab_check(v->e.bench->model.dir, r->data));
     ATOM_TRY(text_shards_open(r->data, split, (uint32_t)v->e.bench->model.config.vocab_size,
                               &v->shards));
+    text_shards_warn(v->shards);
     v->windows = text_shards_windows(v->shards, (uint32_t)g->sequence);
     if (v->windows == 0)
         return atom_fail(
@@ -58,6 +65,41 @@ static atom_status open_data(evaluation *v)
             (long long)g->sequence);
     if (r->batches > 0 && (uint64_t)r->batches * (uint64_t)g->micro_batch < v->windows)
         v->windows = (uint64_t)r->batches * (uint64_t)g->micro_batch;
+    return ATOM_OK;
+}
+
+/* A checkpoint says how it was trained; another directory does not. */
+static atom_status trained_apart(const eval_request *r, bool *apart)
+{
+    train_state state = {0};
+    char *path = atom_path_join(r->adapter ? r->adapter : r->model, "atom_state.json");
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", 256);
+    if (path && atom_path_exists(path))
+        st = train_state_read(path, &state);
+    *apart = strcmp(state.packing, "apart") == 0;
+    atom_free(path);
+    return st;
+}
+
+static atom_status choose_packing(evaluation *v)
+{
+    const eval_request *r = v->request;
+    bool can = v->e.bench->table->can & KRN_CAN_APART;
+    v->apart = r->packing == TRAIN_PACKING_APART;
+    if (r->packing == TRAIN_PACKING_AUTO)
+        ATOM_TRY(trained_apart(r, &v->apart));
+    if (!v->apart)
+        return ATOM_OK;
+    ATOM_TRY(plan_vocab_read(r->data, &v->vocab));
+    if (v->vocab.start >= 0 && can)
+        return ATOM_OK;
+    const char *why = can ? "the data has no tokenizer.json, which says how documents begin"
+                          : "this device does not support 'apart' yet";
+    if (r->packing == TRAIN_PACKING_APART)
+        return atom_fail(ATOM_E_USAGE, "packing: 'apart' is not possible, because %s", why);
+    atom_log(ATOM_LOG_INFO,
+             "packing is 'across', although the model was trained 'apart', because %s", why);
+    v->apart = false;
     return ATOM_OK;
 }
 
@@ -72,7 +114,14 @@ static atom_status fill_batch(evaluation *v, uint64_t first, uint32_t count)
         tokens[i] = 0;
         targets[i] = -1;
     }
-    return text_windows_read(v->shards, (uint32_t)T, first, count, tokens, targets);
+    ATOM_TRY(text_windows_read(v->shards, (uint32_t)T, first, count, tokens, targets));
+    if (!v->apart)
+        return ATOM_OK;
+    int32_t *starts = train_engine_starts(v->e.engine, 0);
+    memset(starts, 0, all * sizeof *starts);
+    text_windows_starts(v->shards, (uint32_t)T, first, count, (uint32_t)v->vocab.start, tokens,
+                        starts);
+    return ATOM_OK;
 }
 
 /* Sequences that are not there are not computed. */
@@ -126,11 +175,12 @@ atom_status eval_loss(const eval_request *request, eval_result *result)
     ATOM_TRY_CLEAN(open_model(&v, request->micro_batch));
     ATOM_TRY_CLEAN(open_data(&v));
     ATOM_TRY_CLEAN(shrink_batch(&v));
-    ATOM_TRY_CLEAN(eval_model_load(&v.e, request->device_memory, false));
+    ATOM_TRY_CLEAN(choose_packing(&v));
+    ATOM_TRY_CLEAN(eval_model_load(&v.e, request->device_memory, v.apart));
     begin = atom_clock_seconds();
     ATOM_TRY_CLEAN(run(&v, &loss, &tokens));
-    *result =
-        (eval_result){.loss = loss, .tokens = tokens, .seconds = atom_clock_seconds() - begin};
+    *result = (eval_result){
+        .loss = loss, .tokens = tokens, .seconds = atom_clock_seconds() - begin, .apart = v.apart};
 cleanup:
     text_shards_close(&v.shards);
     eval_model_close(&v.e);

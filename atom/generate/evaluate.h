@@ -6,8 +6,9 @@
 #ifndef ATOM_GENERATE_EVALUATE_H
 #define ATOM_GENERATE_EVALUATE_H
 
-#include "atom/base/status.h"
+#include "atom/train/config.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct eval_request {
@@ -15,6 +16,7 @@ typedef struct eval_request {
     const char *adapter;                    /* of the model, to merge into it, or NULL */
     const char *split;                      /* "val" (default), "train" */
     int64_t micro_batch, sequence, batches; /* batches 0: all */
+    train_packing packing;                  /* auto: as the model's last run had it, else across */
     int32_t dtype;
     const char *device;
     uint64_t device_memory;
@@ -27,6 +29,7 @@ typedef struct eval_result {
     double loss;
     int64_t tokens;
     double seconds;
+    bool apart; /* documents of a sequence did not see each other */
 } eval_result;
 ATOM_MUST atom_status eval_loss(const eval_request *request, eval_result *result);
 

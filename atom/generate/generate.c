@@ -6,6 +6,8 @@
 #include "atom/generate/writer.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/export/export.h"
@@ -13,7 +15,10 @@
 #include "atom/text/template.h"
 #include "atom/text/utf8.h"
 
+#include <jansson.h>
 #include <string.h>
+
+enum { SETTINGS_BYTES_MAX = 1 << 20 }; /* of generation_config.json */
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
@@ -149,13 +154,58 @@ cleanup:
     return st == ATOM_OK ? st : atom_fail_in(st, "prompt: ");
 }
 
+/* One id or a list of them, as transformers reads it. *any: there is one. */
+static atom_status mark_ends(generate_writer *w, const char *path, const char *text, bool *any)
+{
+    json_t *root = NULL;
+    ATOM_TRY(atom_json_parse(path, text, strlen(text), 0, &root));
+    const json_t *ids = json_object_get(root, "eos_token_id");
+    size_t n = json_is_array(ids) ? json_array_size(ids) : 1;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_is_array(ids) ? json_array_get(ids, i) : ids;
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= w->V)
+            continue;
+        w->ends[json_integer_value(id)] = w->may[json_integer_value(id)] = 1;
+        *any = true;
+    }
+    json_decref(root);
+    return ATOM_OK;
+}
+
+/* generation_config.json goes before config.json. Models for chats name several tokens there, of which
+ * tokenizer_config.json knows one. */
+static atom_status read_ends(generate_writer *w)
+{
+    const file_model *m = &w->bench->model;
+    char *path = atom_path_join(m->dir, "generation_config.json"), *text = NULL;
+    uint64_t bytes;
+    bool any = false;
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(m->dir));
+    if (path && m->kind == FILE_MODEL_DIR && atom_path_exists(path))
+        st = atom_file_read(path, SETTINGS_BYTES_MAX, &text, &bytes);
+    if (st == ATOM_OK && text)
+        st = mark_ends(w, path, text, &any);
+    if (st == ATOM_OK && !any && m->source)
+        st = mark_ends(w, m->dir, m->source, &any);
+    atom_free(text);
+    atom_free(path);
+    return st;
+}
+
+bool generate_writer_ends(const generate_writer *w, uint32_t token)
+{
+    bool is_end = token == text_tokenizer_end(w->tokenizer) || token == w->stop || w->ends[token];
+    return is_end && w->request->stop_at_end;
+}
+
 /* Ids that the tokenizer has no bytes for can never be chosen: padding of the vocabulary. */
 static atom_status open_scratch(generate_writer *w)
 {
     w->feed = atom_alloc((size_t)w->positions, sizeof *w->feed);
     w->may = atom_alloc((size_t)w->V, 1);
+    w->ends = atom_alloc((size_t)w->V, 1);
     w->candidates = atom_alloc((size_t)w->V, sizeof *w->candidates);
-    if (!w->feed || !w->may || !w->candidates)
+    if (!w->feed || !w->may || !w->ends || !w->candidates)
         return atom_fail_memory("sampling", (uint64_t)w->V * sizeof *w->candidates);
     for (int64_t i = 0; i < w->V; i++) {
         size_t bytes = 0;
@@ -163,7 +213,7 @@ static atom_status open_scratch(generate_writer *w)
         w->may[i] = bytes > 0;
     }
     w->may[text_tokenizer_end(w->tokenizer)] = w->may[w->stop] = 1;
-    return ATOM_OK;
+    return read_ends(w);
 }
 
 /* room: how much it holds at most; 0: the prompt and what is asked for. */
@@ -205,6 +255,7 @@ void generate_writer_close(generate_writer *w)
     text_ids_fini(&w->seen);
     atom_free(w->feed);
     atom_free(w->may);
+    atom_free(w->ends);
     atom_free(w->candidates);
     atom_free(w->text);
 }
@@ -291,20 +342,21 @@ static atom_status feed_prompt(generate_writer *w)
                  n, most, most);
         n = most;
     }
+    if ((int64_t)n + w->request->max_tokens - 1 > w->positions)
+        atom_log(
+            ATOM_LOG_INFO,
+            "note: the model sees only %zu tokens at a time; whenever the text fills them, the "
+            "model forgets the older half of what it sees",
+            most);
     return feed_last(w, n);
 }
 
-/* Feeds the newest token; *slides counts how often the model had to forget. */
-static atom_status feed_next(generate_writer *w, uint32_t *slides)
+/* Feeds the newest token; a full decoder forgets first. */
+static atom_status feed_next(generate_writer *w)
 {
     int64_t half = w->positions / 2;
     if (generate_decoder_past(w->decoder) < w->positions)
         return feed_last(w, 1);
-    if ((*slides)++ == 0)
-        atom_log(ATOM_LOG_DEBUG,
-                 "all %lld positions are used; from now on, whenever they are full, the model "
-                 "forgets the older half of what it sees",
-                 (long long)w->positions);
     generate_decoder_reset(w->decoder);
     return feed_last(w, half > 0 ? (size_t)half : 1);
 }
@@ -314,7 +366,6 @@ static atom_status write_text(generate_writer *w, int64_t *made)
     const generate_request *r = w->request;
     const generate_sampling how = {
         .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
-    uint32_t end = text_tokenizer_end(w->tokenizer), slides = 0;
     ATOM_TRY(feed_prompt(w));
     for (*made = 0; *made < r->max_tokens;) {
         int32_t token;
@@ -322,12 +373,12 @@ static atom_status write_text(generate_writer *w, int64_t *made)
         ATOM_TRY(generate_sample(&how, generate_decoder_logits(w->decoder), w->may, w->V,
                                  w->candidates, u, &token));
         (*made)++;
-        if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
+        if (generate_writer_ends(w, (uint32_t)token))
             break;
         ATOM_TRY(generate_writer_put(w, (uint32_t)token));
         ATOM_TRY(generate_writer_remember(w, (uint32_t)token));
         if (*made < r->max_tokens)
-            ATOM_TRY(feed_next(w, &slides));
+            ATOM_TRY(feed_next(w));
     }
     return ATOM_OK;
 }

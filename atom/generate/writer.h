@@ -26,6 +26,7 @@ typedef struct generate_writer {
     uint32_t stop; /* ends an answer; else the end-of-text token */
     int32_t *feed; /* i32[positions] */
     uint8_t *may;  /* u8[V]: ids that the tokenizer knows */
+    uint8_t *ends; /* u8[V]: ids after which the model's own settings say that nothing follows */
     generate_candidate *candidates;
     int64_t V, positions;
     char *text; /* what was made; bytes [0, whole) were emitted */
@@ -44,6 +45,8 @@ ATOM_MUST atom_status generate_writer_encode_chat(generate_writer *w, text_encod
                                                   const text_message *messages, size_t n);
 ATOM_MUST atom_status generate_writer_remember(generate_writer *w,
                                                uint32_t token); /* appends to seen */
+/* Is a text over with this token? Not if the request says that it should go on. */
+bool generate_writer_ends(const generate_writer *w, uint32_t token);
 /* Appends a token's text, and emits what is whole characters. */
 ATOM_MUST atom_status generate_writer_put(generate_writer *w, uint32_t token);
 /* There is room for that many bytes more, and a 0. */

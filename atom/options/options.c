@@ -5,6 +5,7 @@
  */
 #include "atom/options/options_internal.h"
 
+#include "atom/base/log.h"
 #include "atom/base/nearest.h"
 
 #include <string.h>
@@ -19,6 +20,7 @@ typedef struct walk {
     bool set;
     void *values;
     opt_parsed *parsed;
+    const char *words[OPT_SPECS_MAX]; /* the value that each row has from this command line */
 } walk;
 
 static atom_status unknown_option(const walk *w, const char *word, size_t bytes)
@@ -33,6 +35,18 @@ static atom_status unknown_option(const walk *w, const char *word, size_t bytes)
                      w->command->name);
 }
 
+/* Lists grow; of anything else the last value counts, as where an alias of a shell gives the first. */
+static void note_repeated(walk *w, int32_t row, const char *text)
+{
+    const opt_spec *spec = &w->command->specs[row];
+    const char *before = w->words[row];
+    char dashed[64];
+    if (spec->type != OPT_LIST && before && strcmp(before, text) != 0)
+        atom_log(ATOM_LOG_INFO, "note: %s is given twice; the last one counts: '%s', not '%s'",
+                 opt_dashed(spec->name, dashed), text, before);
+    w->words[row] = text;
+}
+
 static atom_status walk_set(walk *w, int32_t row, const char *text)
 {
     const opt_spec *spec = &w->command->specs[row];
@@ -45,6 +59,7 @@ static atom_status walk_set(walk *w, int32_t row, const char *text)
     if (st != ATOM_OK)
         return atom_fail_in(st, "%s: ", opt_dashed(spec->name, dashed));
     w->parsed->origin[row] = OPT_FROM_COMMAND_LINE;
+    note_repeated(w, row, text);
     return ATOM_OK;
 }
 

@@ -34,7 +34,10 @@ atom_status opt_yaml_begin(yaml_parser_t *parser, const char *text, size_t bytes
 {
     if (!yaml_parser_initialize(parser))
         return atom_fail_memory("a YAML parser", sizeof *parser);
-    yaml_parser_set_input_string(parser, (const unsigned char *)text, bytes);
+    /* Editors of Windows begin files with a byte order mark, and libyaml skips it only where it may guess
+     * the encoding. */
+    size_t mark = bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    yaml_parser_set_input_string(parser, (const unsigned char *)text + mark, bytes - mark);
     yaml_parser_set_encoding(parser, YAML_UTF8_ENCODING);
     return ATOM_OK;
 }

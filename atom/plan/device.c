@@ -106,6 +106,36 @@ atom_status plan_device_open(const plan_workbench *bench, uint32_t number, uint6
         bench->threads, out);
 }
 
+static void cpu_name(char *out, size_t bytes, uint32_t threads)
+{
+    char line[256], name[48] = "unknown";
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+        break;
+    }
+    if (f)
+        fclose(f);
+    snprintf(out, bytes, "cpu: %.40s, %u threads", name, threads);
+}
+
+void plan_device_name(const plan_workbench *bench, char *out, size_t bytes)
+{
+    dev_cuda_info info;
+    if (bench->card >= 0 && dev_cuda_describe(bench->card, &info) == ATOM_OK)
+        snprintf(out, bytes, "%.63s", info.name);
+    else
+        cpu_name(out, bytes, atom_threads_count(bench->threads));
+}
+
+uint64_t plan_host_bytes(void)
+{
+    return atom_host_available_bytes() + dev_cuda_kept_bytes();
+}
+
 uint64_t plan_device_bytes(const plan_workbench *bench)
 {
     dev_cuda_info info;

@@ -28,6 +28,10 @@ ATOM_MUST atom_status plan_device_table(int card, atom_dtype dtype, const krn_ta
 ATOM_MUST atom_status plan_device_open(const plan_workbench *bench, uint32_t number,
                                        uint64_t budget_bytes, dev **out);
 
+/* "cpu: AMD EPYC, 2 threads", or the card's name: what a profile is measured on. */
+void plan_device_name(const plan_workbench *bench, char *out, size_t bytes);
+/* Host memory that is free now, counting what the CUDA module has and would give back. */
+uint64_t plan_host_bytes(void);
 /* Memory of the card that a plan may use; 0 on the CPU. */
 uint64_t plan_device_bytes(const plan_workbench *bench);
 

@@ -223,22 +223,6 @@ static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_
 
 /* --- the device ------------------------------------------------------------------------------ */
 
-static void cpu_name(char *out, size_t bytes, uint32_t threads)
-{
-    char line[256], name[48] = "unknown";
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon)
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
-        break;
-    }
-    if (f)
-        fclose(f);
-    snprintf(out, bytes, "cpu: %.40s, %u threads", name, threads);
-}
-
 enum { BENCH_ROUNDS = 3 };
 static const uint64_t CARD_COPY_BYTES = 512u << 20;
 static const uint64_t COPY_BYTES = (64u << 20) / LESS;
@@ -272,9 +256,6 @@ static atom_status measure_copies(const plan_workbench *bench, dev_copy_bench *c
 /* The numbers that differ on a card from this CPU's. */
 static atom_status describe_card(stopwatch *w, part_device *d)
 {
-    dev_cuda_info info;
-    ATOM_TRY(dev_cuda_describe(w->bench->card, &info));
-    snprintf(d->name, sizeof d->name, "%.63s", info.name);
     d->unified = false;
     d->device_bytes = plan_device_bytes(w->bench);
     d->launch_seconds = 2e-6;
@@ -300,11 +281,11 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     dev_copy_bench copies;
     const plan_bench_sizes sizes = bench_sizes(bench);
     memset(d, 0, sizeof *d);
-    cpu_name(d->name, sizeof d->name, atom_threads_count(bench->threads));
+    plan_device_name(bench, d->name, sizeof d->name);
     d->unified = true;
     snprintf(d->isa, sizeof d->isa, "%s", bench->table->isa);
     d->cores = atom_threads_count(bench->threads);
-    d->host_bytes = atom_host_available_bytes() + dev_cuda_kept_bytes();
+    d->host_bytes = plan_host_bytes();
     say(w, "memory and copies");
     ATOM_TRY(dev_bench_triad(bench->threads, sizes.triad_bytes, BENCH_ROUNDS, &triad));
     ATOM_TRY(measure_copies(bench, &copies));

@@ -72,6 +72,8 @@ bool plan_profile_cached(const plan_workbench *bench, part_profile **out)
     char *path = NULL;
     bool found = cache_path(bench, &path) == ATOM_OK && atom_path_exists(path) &&
                  read_matching(bench, path, out) == ATOM_OK;
+    if (found) /* the rates stay; what is free changes from hour to hour */
+        (*out)->device.host_bytes = plan_host_bytes();
     atom_free(path);
     return found;
 }

@@ -172,6 +172,8 @@ static atom_status choose_lora(plan_workbench *bench)
 static atom_status untie(plan_workbench *bench)
 {
     graph_config *config = &bench->model.config;
+    if (bench->config.adapter && bench->model.dir)
+        ATOM_TRY(file_adapter_warn(bench->config.adapter, bench->model.dir));
     return bench->lora.rank ? file_lora_untie(&bench->lora, config)
                             : file_adapter_untie(bench->model.adapter, config);
 }

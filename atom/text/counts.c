@@ -84,3 +84,16 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
                  "names of special tokens in the texts became %llu tokens (the first is %s)",
                  (unsigned long long)r->named.n, r->named.first);
 }
+
+void text_counts_say_split(const text_prepare_report *r, const text_prepare_options *o)
+{
+    double share = (double)r->val.tokens / (double)(r->val.tokens + r->train.tokens);
+    if (r->val_split == TEXT_VAL_DOCUMENTS &&
+        (share > 2 * o->val_fraction || share < o->val_fraction / 3))
+        atom_log(
+            ATOM_LOG_WARN,
+            "%.3g %% of the tokens are for validation, not %.3g %%, because whole documents are "
+            "set aside and their sizes differ; change --val-fraction, or bring the largest "
+            "documents in parts",
+            100 * share, 100 * o->val_fraction);
+}

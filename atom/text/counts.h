@@ -11,5 +11,7 @@ ATOM_MUST atom_status text_counts_write(const text_prepare_report *r, const text
                                         const text_tokenizer *t, const char *dir);
 /* What somebody should know who did not ask for it. */
 void text_counts_say(const text_prepare_report *r, const text_prepare_options *o);
+/* The same of how it was split, once that is known. */
+void text_counts_say_split(const text_prepare_report *r, const text_prepare_options *o);
 
 #endif

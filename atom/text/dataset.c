@@ -10,6 +10,7 @@
 #include "atom/base/bytes.h"
 #include "atom/base/files.h"
 #include "atom/base/hash.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
 #include "atom/text/mask.h"
@@ -49,6 +50,8 @@ struct text_shards {
     uint32_t n;
     uint32_t vocab, token_bytes;
     uint64_t tokens;
+    uint64_t said; /* by dataset.json; 0: it is not there, or does not say */
+    text_split split;
     bool masked;
 };
 
@@ -169,7 +172,7 @@ static atom_status open_files(text_shards *s)
 
 /* More than what was prepared here are shards of another data set, whose tokens may be those of another
  * tokenizer. Fewer are a part of it. */
-static atom_status check_counts(const text_shards *s, text_split split)
+static atom_status check_counts(text_shards *s, text_split split)
 {
     char *path = atom_path_join(s->dir, "dataset.json"), *text = NULL;
     uint64_t bytes = 0;
@@ -186,10 +189,23 @@ static atom_status check_counts(const text_shards *s, text_split split)
                        "them away, or remove dataset.json if they belong together",
                        s->dir, (unsigned long long)s->tokens,
                        split == TEXT_TRAIN ? "train on" : "validate", (long long)said);
+    s->said = said > 0 ? (uint64_t)said : 0;
+    s->split = split;
     json_decref(root);
     atom_free(text);
     atom_free(path);
     return st;
+}
+
+void text_shards_warn(const text_shards *s)
+{
+    if (s->tokens < s->said)
+        atom_log(
+            ATOM_LOG_WARN,
+            "%s: of the %llu tokens to %s that dataset.json counts, only %llu are here; unless "
+            "you left out shards on purpose, copy the data again",
+            s->dir, (unsigned long long)s->said, s->split == TEXT_TRAIN ? "train on" : "validate",
+            (unsigned long long)s->tokens);
 }
 
 /* Tokens of another vocabulary show at once, before anything large is opened. */

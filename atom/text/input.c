@@ -75,6 +75,8 @@ static atom_status check_file(const char *path, uint64_t *bytes)
         return errno == ENOENT || errno == ENOTDIR
                    ? atom_fail(ATOM_E_FORMAT, "%s: no such file", path)
                    : atom_fail_errno(errno, "cannot read %s", path);
+    if (S_ISDIR(info.st_mode))
+        return atom_fail(ATOM_E_USAGE, "%s is a directory; name the files in it", path);
     if (!text_input_is_lines(path) && !ends_with(path, ".txt") && !ends_with(path, ".json") &&
         !ends_with(path, ".csv"))
         return atom_fail(
@@ -83,8 +85,6 @@ static atom_status check_file(const char *path, uint64_t *bytes)
             "(an array of them) or .csv (with a header), each also as .gz or .zst, or .parquet; "
             "rename or convert it",
             path);
-    if (S_ISDIR(info.st_mode))
-        return atom_fail(ATOM_E_USAGE, "%s is a directory; name the files in it", path);
     if (!S_ISREG(info.st_mode))
         return atom_fail(ATOM_E_USAGE, "%s is not an ordinary file; save it to one first", path);
     if (is_parquet(path) && path[text_unpack_stem(path)])

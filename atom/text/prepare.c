@@ -497,6 +497,7 @@ static atom_status split_val(preparation *p)
         return atom_fail(ATOM_E_FORMAT, "there is no text in the input (%s%s)",
                          p->options->inputs[0], p->options->inputs_n > 1 ? ", ..." : "");
     r->val_split = r->val.tokens ? TEXT_VAL_DOCUMENTS : TEXT_VAL_NONE;
+    text_counts_say_split(r, p->options);
     if (r->val.tokens || p->options->val_fraction == 0 || r->train.tokens < 2)
         return ATOM_OK;
     r->val_split = TEXT_VAL_TAIL;

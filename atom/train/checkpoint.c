@@ -23,17 +23,17 @@ enum { BAND_ELEMENTS = 1 << 18 };
 
 /* --- names ----------------------------------------------------------------------------------- */
 
-/* Step of "checkpoint-STEP", or -1. */
+/* Step of "checkpoint-STEP", or -1. Only the name that a save gives counts: checkpoint-08 is a copy
+ * that somebody made, and is neither continued nor deleted. */
 static int64_t step_of(const char *name)
 {
-    char *end;
+    enum { DIGITS_MAX = 18 }; /* more might not fit an int64_t */
     if (strncmp(name, PREFIX, sizeof PREFIX - 1) != 0)
         return -1;
     const char *digits = name + sizeof PREFIX - 1;
-    if (*digits < '0' || *digits > '9')
-        return -1;
-    long long step = strtoll(digits, &end, 10);
-    return *end ? -1 : step;
+    size_t n = strspn(digits, "0123456789");
+    bool written_so = n && n <= DIGITS_MAX && !digits[n] && (digits[0] != '0' || n == 1);
+    return written_so ? strtoll(digits, NULL, 10) : -1;
 }
 
 static bool is_whole(const char *dir, const char *name)
@@ -44,31 +44,35 @@ static bool is_whole(const char *dir, const char *name)
     return whole;
 }
 
-/* Lowest or highest step of the whole checkpoints in dir; -1 if there is none. */
-static int64_t find_step(const char *dir, bool newest, uint32_t *count)
+/* The whole checkpoints of dir: how many there are, the newest, and the oldest that is newer than
+ * `after`; -1 for either where there is none. */
+typedef struct steps {
+    uint32_t n;
+    int64_t oldest, newest;
+} steps;
+
+static steps find_steps(const char *dir, int64_t after)
 {
-    int64_t found = -1;
+    steps found = {.oldest = -1, .newest = -1};
     DIR *d = opendir(dir);
-    if (count)
-        *count = 0;
-    if (!d)
-        return -1;
-    for (struct dirent *entry; (entry = readdir(d));) {
+    for (struct dirent *entry; d && (entry = readdir(d));) {
         int64_t step = step_of(entry->d_name);
         if (step < 0 || !is_whole(dir, entry->d_name))
             continue;
-        if (count)
-            ++*count;
-        if (found < 0 || (newest ? step > found : step < found))
-            found = step;
+        found.n++;
+        if (step > found.newest)
+            found.newest = step;
+        if (step > after && (found.oldest < 0 || step < found.oldest))
+            found.oldest = step;
     }
-    closedir(d);
+    if (d)
+        closedir(d);
     return found;
 }
 
 atom_status train_checkpoint_newest(const char *output_dir, char **path)
 {
-    int64_t step = find_step(output_dir, true, NULL);
+    int64_t step = find_steps(output_dir, -1).newest;
     *path = NULL;
     if (step < 0)
         return ATOM_OK;
@@ -90,23 +94,25 @@ char *train_checkpoint_foreign(const char *output_dir)
 
 uint32_t train_checkpoint_count(const char *output_dir)
 {
-    uint32_t count;
-    (void)find_step(output_dir, true, &count);
-    return count;
+    return find_steps(output_dir, -1).n;
 }
 
-/* All but the newest `limit`, and never the one of step `saved`. */
-static atom_status remove_old(const char *output_dir, int64_t limit, int64_t saved)
+/* All but the newest `limit`, and never the one of step `saved`. The new one is safe by now, so that an
+ * old one stays (a link, or not ours to delete) is no reason to end a run. */
+static void remove_old(const char *output_dir, int64_t limit, int64_t saved)
 {
-    atom_status st = ATOM_OK;
-    uint32_t count;
-    for (;;) {
-        int64_t oldest = find_step(output_dir, false, &count);
-        if (st != ATOM_OK || limit <= 0 || count <= (uint64_t)limit || oldest == saved)
-            return st;
-        char *path = atom_format("%s/%s%" PRId64, output_dir, PREFIX, oldest);
-        st = path ? atom_dir_remove(path) : atom_fail_memory("a path", 256);
+    steps there = find_steps(output_dir, -1);
+    for (int64_t left = there.n; limit > 0 && left > limit && there.oldest >= 0; left--) {
+        int64_t step = there.oldest;
+        if (step == saved)
+            return;
+        char *path = atom_format("%s/%s%" PRId64, output_dir, PREFIX, step);
+        atom_status st = path ? atom_dir_remove(path) : atom_fail_memory("a path", 256);
+        if (st != ATOM_OK)
+            atom_log(ATOM_LOG_WARN, "an old checkpoint (save_total_limit %" PRId64 ") stays: %s",
+                     limit, atom_fail_message());
         atom_free(path);
+        there = find_steps(output_dir, step);
     }
 }
 
@@ -407,7 +413,7 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
     if (rename(temporary, final) < 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot rename %s", temporary));
     ATOM_TRY_CLEAN(atom_dir_sync(output_dir));
-    ATOM_TRY_CLEAN(remove_old(output_dir, limit, c->state.step));
+    remove_old(output_dir, limit, c->state.step);
     *path = final;
     atom_free(temporary);
     return ATOM_OK;

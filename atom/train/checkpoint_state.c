@@ -27,7 +27,10 @@ static const struct {
                {"adam_beta1", offsetof(train_state, adam_beta1)},
                {"adam_beta2", offsetof(train_state, adam_beta2)},
                {"adam_epsilon", offsetof(train_state, adam_epsilon)},
-               {"muon_momentum", offsetof(train_state, muon_momentum)}};
+               {"muon_momentum", offsetof(train_state, muon_momentum)},
+               {"warmup_steps", offsetof(train_state, warmup_steps)},
+               {"min_lr_ratio", offsetof(train_state, min_lr_ratio)},
+               {"decay_ratio", offsetof(train_state, decay_ratio)}};
 enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
 static atom_status write_json(const char *dir, const char *name, json_t *root)

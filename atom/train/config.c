@@ -316,6 +316,13 @@ int64_t train_config_warmup(const train_config *config)
     return config->warmup_steps >= 0 ? config->warmup_steps : config->max_steps * percent / 100;
 }
 
+double train_config_min_lr_ratio(const train_config *config)
+{
+    if (config->min_lr_ratio >= 0)
+        return config->min_lr_ratio;
+    return config->lr_scheduler == TRAIN_COSINE ? 0.1 : 0;
+}
+
 typedef struct idle_key {
     bool idle; /* nothing reads it, with the others as they are */
     bool set;  /* and it is not at its default */

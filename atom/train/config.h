@@ -129,5 +129,7 @@ const char *train_config_optimizer(const train_config *config);
 const char *train_config_scheduler(const train_config *config);
 /* warmup_steps with "auto" resolved. */
 int64_t train_config_warmup(const train_config *config);
+/* min_lr_ratio, with "auto" resolved. */
+double train_config_min_lr_ratio(const train_config *config);
 
 #endif

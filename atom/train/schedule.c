@@ -8,9 +8,7 @@
 
 train_schedule train_schedule_make(const train_config *config)
 {
-    double ratio = config->min_lr_ratio;
-    if (ratio < 0)
-        ratio = config->lr_scheduler == TRAIN_COSINE ? 0.1 : 0;
+    double ratio = train_config_min_lr_ratio(config);
     return (train_schedule){.kind = (train_scheduler)config->lr_scheduler,
                             .peak = config->learning_rate,
                             .end = config->learning_rate * ratio,

@@ -56,6 +56,9 @@ void trainer_fill_state(const trainer *t, train_state *state)
     state->adam_beta2 = c->adam_beta2;
     state->adam_epsilon = c->adam_epsilon;
     state->muon_momentum = c->muon_momentum;
+    state->warmup_steps = (double)train_config_warmup(c);
+    state->min_lr_ratio = train_config_min_lr_ratio(c);
+    state->decay_ratio = c->decay_ratio;
     snprintf(state->lr_scheduler, sizeof state->lr_scheduler, "%s", train_config_scheduler(c));
     snprintf(state->optimizer, sizeof state->optimizer, "%s", train_config_optimizer(c));
     snprintf(state->dtype, sizeof state->dtype, "%s", atom_dtype_name(g->dtype));

@@ -76,6 +76,9 @@ bool trainer_replaces_run(const train_config *c);
 ATOM_MUST atom_status trainer_resume_find(const trainer *t, char **path);
 /* Refuses a checkpoint of another model or of adapters that count otherwise. path may be NULL. */
 ATOM_MUST atom_status trainer_resume_check(const trainer *t, const char *path);
+/* After the state is read: refuses num_train_epochs if the run would make another number of passes than
+ * that, because its batch or its data was another before. `path` is what it goes on from. */
+ATOM_MUST atom_status trainer_resume_epochs(const trainer *t, const char *path);
 /* Says what changed since the checkpoint was made. */
 void trainer_resume_note(const trainer *t);
 

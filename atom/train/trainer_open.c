@@ -61,17 +61,19 @@ static atom_status open_data(trainer *t)
     uint32_t vocab = (uint32_t)t->bench->model.config.vocab_size;
     uint32_t T = (uint32_t)t->bench->g->sequence;
     ATOM_TRY(text_shards_open(c->data, TEXT_TRAIN, vocab, &t->train));
+    text_shards_warn(t->train);
     ATOM_TRY(text_sampler_make(t->train, T, (uint64_t)c->seed, &t->sampler));
     if (c->eval_steps > 0) {
         if (!text_shards_exist(c->data, TEXT_VAL)) {
-            trainer_note(t, "%s has no validation split; eval_steps is ignored", c->data);
+            trainer_note(t, "note: %s has no validation split; eval_steps is ignored", c->data);
             return ATOM_OK;
         }
         ATOM_TRY(text_shards_open(c->data, TEXT_VAL, vocab, &t->val));
+        text_shards_warn(t->val);
         if (text_shards_windows(t->val, T) == 0) {
             trainer_note(
                 t,
-                "the validation split is shorter than one window of %u tokens; eval_steps is "
+                "note: the validation split is shorter than one window of %u tokens; eval_steps is "
                 "ignored",
                 T);
             text_shards_close(&t->val);
@@ -117,6 +119,42 @@ static atom_status choose_packing(trainer *t)
                      can ? "the data has no tokenizer.json"
                          : "this device does not support 'apart' yet");
     return ATOM_OK;
+}
+
+/* Sequences are cut from the data as it lies. Of some of them: how many documents begin there, and how
+ * many were cut by their beginnings? */
+static atom_status note_cuts(const trainer *t)
+{
+    enum { LOOKED_AT = 256 };
+    const uint32_t T = (uint32_t)t->bench->g->sequence, start = (uint32_t)t->vocab.start;
+    const uint64_t windows = text_shards_windows(t->train, T);
+    const uint64_t n = windows < LOOKED_AT ? windows : LOOKED_AT;
+    uint64_t begun = 0, cut = 0;
+    int32_t *tokens = atom_alloc(T, sizeof *tokens);
+    uint8_t *begins = atom_alloc(T, 1);
+    atom_status st = ATOM_OK;
+    if (!tokens || !begins)
+        ATOM_TRY_CLEAN(atom_fail_memory("a sequence", T * sizeof *tokens));
+    for (uint64_t i = 0; t->apart && i < n; i++) {
+        uint64_t first = windows / n * i * T;
+        ATOM_TRY_CLEAN(text_shards_read(t->train, first, T, tokens));
+        text_shards_begins(t->train, first, T, tokens, start, begins);
+        cut += !begins[0];
+        for (uint32_t k = 0; k < T; k++)
+            begun += begins[k];
+    }
+    double share = begun > cut ? 100 * (double)cut / (double)begun : 100;
+    if (cut && share >= 1)
+        trainer_note(
+            t,
+            "about %.0f %% of the documents are cut by the end of a sequence of %u tokens, "
+            "and what is behind the cut is learned without what stands before it; a larger "
+            "sequence_len cuts fewer",
+            share, T);
+cleanup:
+    atom_free(tokens);
+    atom_free(begins);
+    return st;
 }
 
 /* One run at a time writes output_dir. A directory that is not there yet is locked once it is. */
@@ -234,12 +272,14 @@ static atom_status load_weights(trainer *t)
     ATOM_TRY_CLEAN(trainer_resume_check(t, resume));
     bool on_disk = trainer_disk_resume(t, resume), fresh = !on_disk && !resume;
     if (on_disk) {
+        ATOM_TRY_CLEAN(trainer_resume_epochs(t, trainer_store_dir(t)));
         trainer_resume_note(t);
         trainer_note(t, "resumed from the optimizer's state on disk (step %" PRId64 ")",
                      t->state.step);
     } else {
         ATOM_TRY_CLEAN(fill_weights(t, resume));
         if (resume) {
+            ATOM_TRY_CLEAN(trainer_resume_epochs(t, resume));
             trainer_resume_note(t);
             trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
             ATOM_TRY_CLEAN(trainer_seam_resume(t, resume));
@@ -347,6 +387,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     }
     ATOM_TRY_CLEAN(open_data(t));
     ATOM_TRY_CLEAN(choose_packing(t));
+    ATOM_TRY_CLEAN(note_cuts(t));
     if (!t->plan)
         ATOM_TRY_CLEAN(trainer_open_plan(t));
     note_idle(t);

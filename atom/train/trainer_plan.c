@@ -7,11 +7,10 @@
 #include "atom/train/trainer_inner.h"
 
 #include "atom/base/files.h"
-#include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
+#include "atom/plan/device.h"
 #include "atom/plan/share.h"
-#include "kernels/cuda_load.h"
 
 #include <stdio.h>
 
@@ -20,7 +19,7 @@ enum { PLANS_MAX = 8 }; /* of others, that are looked at; each may have 64 KiB *
 /* What is free now, less a margin and what the CPU device takes of it. */
 static uint64_t free_host_bytes(const trainer *t)
 {
-    uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
+    uint64_t available = plan_host_bytes();
     uint64_t margin = available / 16;
     uint64_t each = t->bench->card < 0 ? t->config->device_memory : 0;
     uint64_t device = each * (uint64_t)t->config->devices;
@@ -240,6 +239,19 @@ static void offer(trainer *t, const char *device_class)
     atom_free(text);
 }
 
+/* A file that the user names may come from anywhere: the result is the same, the times are not. */
+static void note_device(const trainer *t, const char *what, const char *device)
+{
+    char name[64];
+    plan_device_name(t->bench, name, sizeof name);
+    if (device[0] && strcmp(device, name) != 0)
+        trainer_note(
+            t,
+            "note: the %s is for '%s', but this is '%s': the run may be slower than it could "
+            "be, and what is predicted for it may be wrong",
+            what, device, name);
+}
+
 /* Finds the profile too. Others are asked before this host measures, which may take a minute in
  * which it answers nobody; what they have is judged afterwards. */
 static atom_status find_plan(trainer *t, plan_request *request)
@@ -258,6 +270,8 @@ static atom_status find_plan(trainer *t, plan_request *request)
                                     &t->profile, &cached));
     if (cached)
         trainer_note(t, "profile: from the cache");
+    if (c->profile)
+        note_device(t, "profile", t->profile->device.name);
     ATOM_TRY_CLEAN(search_plan(t, request));
     t->plan_origin = c->profile ? "file" : cached ? "cache" : "measured";
     if (plans) {
@@ -291,5 +305,7 @@ atom_status trainer_open_plan(trainer *t)
                               &cached));
     if (cached)
         trainer_note(t, "profile: from the cache");
-    return read_plan(t);
+    ATOM_TRY(read_plan(t));
+    note_device(t, "plan", t->plan->device);
+    return ATOM_OK;
 }

@@ -296,6 +296,12 @@ atom_status trainer_resume_check(const trainer *t, const char *path)
     ATOM_TRY(plan_vocab_check(path, t->config->data));
     if (file_lora_is_dir(path))
         return t->bench->base ? check_lora(t, path) : ATOM_OK;
+    if (t->bench->base && file_weights_exist(path))
+        return atom_fail(ATOM_E_USAGE,
+                         "%s was trained whole, but this run trains adapters, which cannot "
+                         "continue it; leave lora_r out, or start a new run of adapters for it "
+                         "with --model %s in another output_dir",
+                         path, path);
     return check_model(t, path);
 }
 
@@ -321,6 +327,85 @@ static void note_data(const trainer *t, const train_state *was, const train_stat
                                : "they were made by an older atom or by another program");
 }
 
+/* The schedule of a state; false: the checkpoint is of an older atom, which did not write it. */
+static bool schedule_of(const train_state *s, train_config *c)
+{
+    static const struct {
+        const char *name;
+        train_scheduler kind;
+    } kinds[] = {{"constant", TRAIN_CONSTANT},
+                 {"linear", TRAIN_LINEAR},
+                 {"cosine", TRAIN_COSINE},
+                 {"wsd", TRAIN_WSD}};
+    bool known = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(s->lr_scheduler, kinds[i].name) != 0)
+            continue;
+        c->lr_scheduler = kinds[i].kind;
+        known = true;
+    }
+    c->learning_rate = s->learning_rate;
+    c->min_lr_ratio = s->min_lr_ratio;
+    c->decay_ratio = s->decay_ratio;
+    c->max_steps = s->max_steps;
+    c->num_train_epochs = 0;
+    if (!known || !isfinite(s->learning_rate + s->min_lr_ratio + s->decay_ratio + s->warmup_steps))
+        return false;
+    c->warmup_steps = (int64_t)s->warmup_steps;
+    return true;
+}
+
+/* A run that is made longer or shorter moves along another curve, often with a jump. */
+static void note_schedule(const trainer *t, const train_state *now)
+{
+    const train_state *was = &t->state;
+    train_config before = *t->config;
+    if (t->config->warmup_steps >= 0)
+        note_number(t, "warmup_steps", was->warmup_steps, now->warmup_steps);
+    if (t->config->min_lr_ratio >= 0)
+        note_number(t, "min_lr_ratio", was->min_lr_ratio, now->min_lr_ratio);
+    if (t->config->lr_scheduler == TRAIN_WSD)
+        note_number(t, "decay_ratio", was->decay_ratio, now->decay_ratio);
+    if (t->hooks.seam || was->max_steps == now->max_steps || !schedule_of(was, &before))
+        return;
+    const train_schedule old = train_schedule_make(&before);
+    const train_schedule new = train_schedule_make(t->config);
+    double rate = train_schedule_rate(&new, was->step + 1);
+    double expected = train_schedule_rate(&old, was->step + 1);
+    if (fabs(rate - expected) > 1e-9 * expected)
+        trainer_note(t,
+                     "resume: max_steps is %" PRId64 " now and was %" PRId64 ", so step %" PRId64
+                     " has the learning rate %.3g instead of %.3g",
+                     now->max_steps, was->max_steps, was->step + 1, rate, expected);
+}
+
+/* Passes over the data up to the checkpoint, and what this run would add to them. */
+atom_status trainer_resume_epochs(const trainer *t, const char *path)
+{
+    const train_config *c = t->config;
+    const train_state *s = &t->state;
+    if (!path || t->hooks.seam || !(c->num_train_epochs > 0) || s->sequence <= 0)
+        return ATOM_OK;
+    double before = (double)text_shards_windows(t->train, (uint32_t)s->sequence);
+    double windows = (double)text_shards_windows(t->train, (uint32_t)t->bench->g->sequence);
+    double batch = (double)c->micro_batch_size * (double)c->gradient_accumulation_steps;
+    double done = before > 0 ? (double)s->samples / before : 0;
+    double rest = floor((c->num_train_epochs - done) * windows / batch + 1e-6);
+    double would = done + (double)(c->max_steps - s->step) * batch / windows;
+    if (rest < 1)
+        return atom_fail(ATOM_E_USAGE,
+                         "num_train_epochs: the %" PRId64 " steps up to %s are already %.3g passes "
+                         "over this data; raise num_train_epochs to continue training",
+                         s->step, path, done);
+    if (fabs(rest - (double)(c->max_steps - s->step)) <= 1)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "num_train_epochs: up to %s the batch or the data was another, so the run "
+                     "would end after %.3g passes over the data instead of %g; give --max-steps "
+                     "%.0f instead of num_train_epochs",
+                     path, would, c->num_train_epochs, (double)s->step + rest);
+}
+
 void trainer_resume_note(const trainer *t)
 {
     train_state now = t->state;
@@ -333,6 +418,7 @@ void trainer_resume_note(const trainer *t)
     note_number(t, "adam_epsilon", t->state.adam_epsilon, now.adam_epsilon);
     note_number(t, "muon_momentum", t->state.muon_momentum, now.muon_momentum);
     note_word(t, "lr_scheduler", t->state.lr_scheduler, now.lr_scheduler);
+    note_schedule(t, &now);
     note_word(t, "dtype", t->state.dtype, now.dtype);
     note_word(t, "packing", t->state.packing, now.packing);
     trainer_boundaries_changed(t, &now);

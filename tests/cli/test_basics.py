@@ -1,6 +1,7 @@
 """What every command line program owes its caller: help, exit codes, clean streams."""
 import json
 import os
+import re
 import subprocess
 
 import tool
@@ -54,6 +55,43 @@ class Basics(tool.Case):
         self.fails(2, says="no command")
         self.fails(2, "")
         self.fails(2, "help", "nothing", says="unknown command")
+
+    def test_variables_that_nobody_reads(self):
+        def said(**env):
+            return [line for line in self.ok("version", env=env).err.splitlines() if "environment variable" in line]
+
+        self.assertEqual(said(), [])
+        self.assertEqual(said(ATOM_TEST_SEED="1", ATOMS="1", MY_ATOM_ISA="x"), [])
+        for wrong, right in ("ATOM_IAS", "ATOM_ISA"), ("ATOM_CUDA_GRAPH", "ATOM_CUDA_GRAPHS"), ("ATOM_PYHTON", "ATOM_PYTHON"):
+            self.assertEqual(said(**{wrong: "avx2"}), [f"atom: warning: the environment variable {wrong} has no effect, because "
+                                                       f"atom does not read it (did you mean {right}?)"])
+        self.assertEqual(said(ATOM_SEED="1"), ["atom: warning: the environment variable ATOM_SEED has no effect, because atom "
+                                               "does not read it"])
+        # Whatever the sources do read is in the list.
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+        read = set()
+        for folder in "atom", "codegen", "gossip", "kernels", "partition", "swap", "tools":
+            for at, _, names in os.walk(os.path.join(root, folder)):
+                for name in (n for n in names if n.endswith((".c", ".h", ".cpp", ".cu", ".cuh"))):
+                    with open(os.path.join(at, name), encoding="utf-8") as f:
+                        read.update(re.findall(r'getenv\("(ATOM_\w+)"\)', f.read()))
+        self.assertGreaterEqual(len(read), 5)
+        self.assertEqual(said(**{name: "" for name in read}), [])
+
+    def test_options_that_are_given_twice(self):
+        self.write("a.txt", "some words")
+        self.write("b.txt", "other words")
+        def prepare(*words):
+            return self.ok("data", "prepare", "--force", "-o", "data", "--json", *words)
+
+        told = "note: --val-fraction is given twice; the last one counts: '0.5', not '0'\n"
+        twice = prepare("-i", "a.txt", "b.txt", "--val-fraction", "0", "--val_fraction=0.5")
+        self.assertEqual(twice.err, told)
+        self.assertGreater(json.loads(self.read("data", "dataset.json"))["val"]["tokens"], 0)
+        # The same again says nothing new, and files to read add up.
+        once = prepare("-i", "a.txt", "-i", "b.txt", "--val-fraction", 0, "--val-fraction", 0)
+        self.assertEqual(once.err, "")
+        self.assertEqual(json.loads(self.read("data", "dataset.json"))["text_bytes"], 21)
 
     def test_what_nothing_reads_is_refused(self):
         for words, says in ((("pool", "status", "--seconds", 3), "--seconds works only with --watch"),
@@ -130,6 +168,7 @@ class Data(tool.Case):
         self.write("bad.txt", b"good so far \xff\xfe not any more")
         self.write("lines.jsonl", json.dumps({"text": "hello"}) + "\n{\"no\": 1}\n")
         self.fails(3, "data", "prepare", "--input", "none.txt", "--output", "d", says="none.txt")
+        self.fails(2, "data", "prepare", "--input", self.dir, "--output", "d", says="is a directory; name the files in it")
         self.fails(3, "data", "prepare", "--input", "bad.txt", "--output", "d", says=["bad.txt", "12"])
         self.fails(3, "data", "prepare", "--input", "lines.jsonl", "--output", "d", says="lines.jsonl:2")
         self.fails(2, "data", "prepare", "--input", "book.txt", "--tokenizer", "bpe:3", "--output", "d",

@@ -156,6 +156,75 @@ class Bring(tool.Case):
             self.ok(*prepare, run + "-back/tokenizer.json")
             self.assertEqual(self.read("data", "train_000000.bin"), want, (prepend, begins))
 
+    def test_what_ends_a_text_survives_gguf(self):
+        """Through a GGUF file and back, or on to another, a model keeps its tokenizer and still knows where a text ends."""
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0)
+        how = ["--data", "data", "--micro-batch-size", 1, "--sequence-len", 16, "--gradient-accumulation-steps", 1,
+               "--eval-steps", 0, "--max-steps", 1, "--dtype", "fp32", "-o"]
+        llama = dict(model_type="llama", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+                     max_position_embeddings=32, vocab_size=320)
+        window = dict(llama, model_type="mistral", num_key_value_heads=2, sliding_window=8)
+        gpt2 = dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=320)
+        for name, config in ("gpt2", gpt2), ("llama", llama), ("mistral", window):
+            self.write("c.json", json.dumps(config))
+            self.ok("train", "--model", "c.json", *how, name)
+            first = name + "/checkpoint-1"
+            for file in "config.json", "generation_config.json":
+                self.write(f"{first}/{file}", json.dumps(dict(json.loads(self.read(first, file)), bos_token_id=7)))
+            settings = first + "/tokenizer_config.json"  # which goes first, but does not know the start token here
+            self.write(settings, json.dumps({k: v for k, v in json.loads(self.read(settings)).items() if k != "bos_token"}))
+            self.ok("export", "--model", first, "--type", "f32", "-o", name + "-1.gguf")
+            on = self.ok("export", "--model", name + "-1.gguf", "--type", "f32", "-o", name + "-2.gguf")
+            self.assertNotIn("no tokenizer", on.err)
+            self.ok("export", "--model", name + "-2.gguf", "--type", "f32", "-o", name + "-3.gguf")
+            self.assertEqual(len(self.read(name + "-1.gguf")), len(self.read(name + "-2.gguf")))  # the order may differ
+            self.assertEqual(self.read(name + "-2.gguf"), self.read(name + "-3.gguf"))
+            self.ok("export", "--model", name + "-2.gguf", "--to", "hf", "-o", name + "-back")
+            self.ok("train", "--model", name + "-back", *how, name + "-on")
+            self.ok("train", "--model", name + "-2.gguf", *how, name + "-gguf")
+            for out in "-back", "-on/checkpoint-1", "-gguf/checkpoint-1":
+                for file in "config.json", "generation_config.json":
+                    made = json.loads(self.read(name + out, file))
+                    self.assertEqual(made["eos_token_id"], 256, (name, out, file))
+                    if name != "gpt2":  # whose texts begin with the token that ends them
+                        self.assertEqual(made["bos_token_id"], 7, (name, out, file))
+                self.assertEqual(json.loads(self.read(name + out, "config.json")).get("sliding_window"),
+                                 config.get("sliding_window"), (name, out))
+
+    def test_where_a_text_ends(self):
+        """generation_config.json of a model for chats lists several tokens; any of them ends a text."""
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0)
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))
+        self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
+                "--gradient-accumulation-steps", 1, "--eval-steps", 0, "-o", "run", "--max-steps", 1)
+        model = "run/checkpoint-1"
+        config, settings = (json.loads(self.read(model, f"{name}.json")) for name in ("config", "generation_config"))
+
+        def made(in_config, in_settings, *more, says=""):
+            self.write(model + "/config.json", json.dumps(dict(config, eos_token_id=in_config)))
+            self.write(model + "/generation_config.json", json.dumps(dict(settings, eos_token_id=in_settings)))
+            told = self.ok("generate", "--model", model, "--prompt", "so", "--max-tokens", 20, "--temperature", 0, "--json", *more)
+            self.assertEqual(told.err, says)
+            return told.json()["tokens"], told.json()["text"]
+
+        n, text = made(256, 256)
+        self.assertEqual(n, 20)
+        last = ord(text[0])
+        self.assertEqual(made(256, [256, last]), (1, ""))
+        self.assertEqual(made([last], None), (1, ""))
+        self.assertEqual(made(last, 256), (20, text))  # as in transformers, config.json counts only without the other
+        self.assertEqual(made(256, last, "--ignore-end"), (20, text))
+        self.assertEqual(made(256, [-1, 9999, "x", None]), (20, text))
+        self.write(model + "/generation_config.json", "{")
+        self.fails(3, "generate", "--model", model, "--prompt", "so", says="generation_config.json")
+        told = "note: the model sees only 32 tokens at a time; whenever the text fills them, the model forgets the older half of"
+        self.assertEqual(made(256, 256, "--max-tokens", 31, says="note: --max-tokens is given twice; the last one counts: '31', "
+                              "not '20'\n")[0], 31)
+        longer = self.ok("generate", "--model", model, "--prompt", "so", "--max-tokens", 32, "--temperature", 0)
+        self.assertIn(told, longer.err)
+
     def test_keys_of_messages(self):
         """What a template cannot show is refused where it was said, and told where it is beside it."""
         thought = {"messages": [user("q"), says("a", reasoning_content="hm")]}
@@ -301,6 +370,41 @@ class Bring(tool.Case):
         self.fails(3, "data", "inspect", "a", says=[f"{both} tokens to train on, but dataset.json says {before}", "another data set"])
         os.unlink(self.path("a", "dataset.json"))
         self.assertEqual(self.ok("data", "inspect", "a", "--json").json()["train"]["tokens"], both)
+
+    def test_shards_that_are_missing(self):
+        """A copy that was interrupted is trained on, but not without a word."""
+        self.write("t.txt", tool.english(4000))
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data")
+        self.assertNotIn("are here", self.ok("data", "inspect", "data").err)
+        whole = json.loads(self.read("data", "dataset.json"))
+        for split in "train", "val":
+            whole[split]["tokens"] += 5000  # as if it were the first of two
+        self.write("data/dataset.json", json.dumps(whole))
+        said = {split: f"only {whole[split]['tokens'] - 5000} are here" for split in ("train", "val")}
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))
+        shape = ["--data", "data", "--sequence-len", 16, "--micro-batch-size", 1]
+        train = self.ok("train", "--model", "c.json", *shape, "-o", "run", "--max-steps", 1, "--quiet", "--num-train-epochs", 0,
+                        "--gradient-accumulation-steps", 1)
+        for told in train, self.ok("data", "inspect", "data"):
+            for split in said:
+                self.assertEqual(told.err.count(said[split]), 1, told.err)
+        self.assertIn(said["val"], self.ok("eval", "--model", "run/checkpoint-1", *shape).err)
+
+    def test_a_validation_split_of_another_size(self):
+        """Whole documents are set aside: where one is most of the text, that may be all of it, or nothing."""
+        told = {}
+        for at in range(21):
+            texts = ["a few words"] * 20
+            texts.insert(at, "many words " * 2000)
+            self.write("in.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in texts))
+            made = self.ok("data", "prepare", "-i", "in.jsonl", "-o", "data", "--force", "--json", "--val-fraction", 0.1)
+            counts = made.json()
+            share = counts["val"]["tokens"] / (counts["val"]["tokens"] + counts["train"]["tokens"])
+            self.assertIn(f"{100 * share:.3g} % of the tokens are for validation, not 10 %", made.err)
+            told[share > 0.5] = True
+        self.assertEqual(set(told), {True, False})
+        self.write("in.jsonl", "".join(json.dumps({"text": "some words"}) + "\n" for _ in range(50)))
+        self.assertNotIn("for validation", self.ok("data", "prepare", "-i", "in.jsonl", "-o", "data", "--force").err)
 
     def test_a_file_that_is_named_twice(self):
         self.write("a.txt", "once\n")

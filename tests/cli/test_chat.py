@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import random
+import re
 import select
 import signal
 import string
@@ -126,6 +127,45 @@ class Chat(tool.Case):
         self.assertLess(told["loss"], 0.2)
         told = self.ok("eval", "--model", model, "--data", "everything", "--json").json()
         self.assertGreater(told["loss"], 1.5)
+
+    def test_chats_that_are_cut_are_told(self):
+        """A chat has 22 tokens or more; sequences are cut from all of them as they lie."""
+        self.prepare("answers")
+        tokens = json.loads(self.read("answers", "dataset.json"))["train"]
+        for packing, length in ("apart", 32), ("apart", 48), ("across", 32):
+            said = self.ok("train", "--model", self.config, "--data", "answers", "-o", "run", "--dry-run", "--packing", packing,
+                           "--sequence-len", length, "--micro-batch-size", 1, "--dtype", "fp32").err
+            told = re.search(r"about (\d+) % of the documents are cut by the end of a sequence of (\d+) tokens", said)
+            self.assertEqual(told is not None, packing == "apart", said)
+            if told:  # each cut ends a chat, but for those that fall between two
+                expected = 100 * tokens["tokens"] / length / tokens["documents"]
+                self.assertLess(abs(int(told.group(1)) - expected), 0.2 * expected)
+                self.assertEqual(int(told.group(2)), length)
+
+    def test_eval_gives_the_loss_of_training(self):
+        """Whether chats of a sequence see each other or not: the loss that the run printed, to the last bit."""
+        self.prepare("answers")
+        losses = {}
+        for packing in "apart", "across":
+            made = self.train("answers", packing, "--max-steps", 4, "--eval-steps", 4, "--eval-batches", 1000, "--packing", packing)
+            model = self.path(packing, "checkpoint-4")
+            how = ["eval", "--model", model, "--data", "answers", "--sequence-len", 32, "--dtype", "fp32", "--json"]
+            told = self.ok(*how).json()
+            self.assertEqual((told["loss"], told["packing"]), (made["validation_loss"], packing))
+            other = {"apart": "across", "across": "apart"}[packing]
+            self.assertNotEqual(self.ok(*how, "--packing", other).json()["loss"], told["loss"])
+            losses[packing] = told["loss"]
+        # A model that does not say how it was trained is measured across, like one that was trained so.
+        self.ok("export", "--model", self.path("apart", "checkpoint-4"), "--to", "hf", "-o", "plain")
+        how[2] = "plain"
+        self.assertEqual(self.ok(*how).json()["packing"], "across")
+        self.assertEqual(self.ok(*how, "--packing", "apart").json()["loss"], losses["apart"])
+        os.unlink(self.path("answers", "tokenizer.json"))
+        how[2] = self.path("apart", "checkpoint-4")
+        told = self.ok(*how)
+        self.assertEqual(told.json()["packing"], "across")
+        self.assertIn("packing is 'across', although", told.err)
+        self.fails(2, *how, "--packing", "apart", says=["packing", "no tokenizer.json"])
 
     def test_swapped_is_the_same(self):
         self.prepare("answers")

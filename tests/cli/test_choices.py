@@ -188,6 +188,7 @@ class Choices(tool.Case):
         self.fails(2, *args, "--data", data, "--choices", file, says=["--data", "--choices"])
         self.fails(2, *args, "--choices", file, "--batches", 3, says=["--batches", "--limit"])
         self.fails(2, *args, "--choices", file, "--split", "train", says="--split")
+        self.fails(2, *args, "--choices", file, "--packing", "apart", says="--packing works only with --data")
         self.fails(2, *args, "--data", data, "--limit", 3, says=["--limit", "--batches"])
         self.fails(2, *args, "--choices", file, "--sequence-len", 97, says=["97", "96"])
         self.fails(2, *args, "--choices", self.write("q.txt", "x"), says=["q.txt", ".jsonl"])

@@ -438,6 +438,13 @@ class Lora(tool.Case):
         done = subprocess.run([os.path.abspath(tool.ATOM), "eval", "--model", made, "--data", self.data],
                               cwd=self.path("else"), env=self.env, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done)
+        # used with another model than it was made for, it is said
+        other = self.path("other")
+        shutil.copytree(self.base, other)
+        for args in (["eval", "--data", self.data], ["generate", "--max-tokens", 1], ["export", "--to", "hf", "-o", self.path("x")]):
+            told = self.ok(*args, "--model", other, "--adapter", made).err
+            self.assertEqual(told.count(f"was trained for the model {os.path.realpath(self.base)}; with "), 1, told)
+        self.assertNotIn("was trained for", self.ok("generate", "--max-tokens", 1, "--model", self.base, "--adapter", made).err)
         said = self.ok("inspect", made).out
         self.assertIn("LoRA adapter, rank 2", said)
         self.assertIn(self.base, said)

@@ -1,4 +1,6 @@
 """What `atom plan` suggests where a plan does not fit: every suggestion can be typed, and helps."""
+import json
+import os
 import re
 
 import tool
@@ -47,10 +49,44 @@ class Refusals(tool.Case):
             self.fails(2, *store, self.path(place), says=[place, "no such directory"])
         self.fails(2, *store, self.dir, "--optimizer-state", "memory", says="would have no effect")
 
+    def test_files_of_another_machine_are_said(self):
+        model = self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=48, n_layer=2, n_head=2, n_positions=32, vocab_size=257)))
+        self.write("t.txt", tool.english(3000))
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data")
+        shape = ["--model", model, "--sequence-len", 16, "--micro-batch-size", 1, "--dtype", "fp32"]
+        train = ["train", *shape, "--data", "data", "-o", "run", "--gradient-accumulation-steps", 2, "--dry-run", "--quiet"]
+        profile = self.ok("profile", *shape, "-o", "here.json", "--json").json()
+        profile["device"]["name"] = "cpu: of a friend, 9 threads"
+        self.write("there.json", json.dumps(profile))
+        for place in "here", "there":
+            self.ok("plan", "--profile", place + ".json", "--gradient-accumulation-steps", 2, "-o", f"plan-{place}.json")
+            for key, file in ("profile", place + ".json"), ("plan", f"plan-{place}.json"):
+                said = f"note: the {key} is for 'cpu: of a friend, 9 threads', but this is '"
+                self.assertEqual(said in self.ok(*train, "--" + key, file).err, place == "there", (key, place))
+
     def test_a_limit_that_limits_nothing_is_said(self):
         args = ["plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--device-memory"]
         self.assertIn("more than the 23.2 GiB of NVIDIA GeForce RTX 4090", self.ok(*args, "48GiB").err)
         self.assertEqual(self.ok(*args, "20GiB").err, "")
+
+    def test_a_kept_profile_does_not_keep_what_was_free(self):
+        """Profiled while memory was scarce: an hour later the plan is made for what is free then, as training does."""
+        model = self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=48, n_layer=2, n_head=2, n_positions=32, vocab_size=257)))
+        args = ["plan", "--model", model, "--sequence-len", 16, "--micro-batch-size", 1, "--dtype", "fp32", "--json"]
+        before, kept = self.ok(*args).json(), []
+        for at, _, names in os.walk(self.shared_cache()):
+            for name in (n for n in names if n.endswith(".json")):
+                with open(os.path.join(at, name), encoding="utf-8") as f:
+                    profile = json.load(f)
+                if profile.get("graph_hash") != before["graph_hash"]:
+                    continue
+                profile["device"]["host_bytes"] = before["host_peak_bytes"] * 3 // 4
+                kept.append(os.path.join(at, name))
+                with open(kept[-1], "w", encoding="utf-8") as f:
+                    json.dump(profile, f)
+        self.assertFalse(self.ok(*args).json()["disk"])
+        if kept:  # it may have been too busy to keep one
+            self.assertTrue(self.ok("plan", "--profile", kept[0], "--json").json()["disk"])
 
 
 if __name__ == "__main__":

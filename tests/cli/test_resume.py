@@ -1,9 +1,10 @@
 """One directory holds one run: what resuming and replacing refuse, and that nothing is lost when they do."""
 import json
 import os
+import shutil
 
 import tool
-from test_train import CONFIG, SHAPE, TrainCase
+from test_train import BATCH, CONFIG, SHAPE, TrainCase
 
 
 class OneRunOneDirectory(TrainCase):
@@ -68,6 +69,39 @@ class OneRunOneDirectory(TrainCase):
         self.assertIn("only the names and lengths", told)
         self.assertIn("they were made by an older atom", told)
         self.assertIn("the checkpoint was made by an older atom", train(6, self.data, *again))
+
+    def test_the_learning_rate_of_a_longer_run(self):
+        def more(out, steps, *words):
+            return self.ok(*self.args(out, "--resume-from-checkpoint", "auto", "--quiet", *words, steps=steps)).err
+
+        self.train("run", steps=3)
+        self.assertNotIn("resume:", more("run", 4))  # past the end of the old curve, at the end of the new one
+        self.assertIn("resume: max_steps is 400 now and was 4, so step 5 has the learning rate 0.0003 instead of 3e-05",
+                      more("run", 400, "--dry-run"))
+        self.assertIn("min_lr_ratio is 0.5 from here; it was 0.1", more("run", 5, "--min-lr-ratio", 0.5))
+        flat = ["--lr-scheduler", "constant", "--warmup-steps"]
+        self.train("flat", *flat, 1, steps=3)
+        self.assertNotIn("resume:", more("flat", 400, *flat, 1, "--dry-run"))
+        self.assertIn("warmup_steps is 2 from here; it was 1", more("flat", 4, *flat, 2))
+
+    def test_passes_with_another_batch(self):
+        def args(*more, epochs=0.05):
+            words = self.args("run", *more, memory=None)
+            at = words.index("--max-steps")
+            return words[:at] + ["--num-train-epochs", epochs] + words[at + 2:]
+
+        self.ok(*args("--save-steps", 2, "--save-total-limit", 0))
+        last = max(self.steps_in("run"))
+        self.assertGreater(last, 6)
+        for step in self.steps_in("run"):
+            if step > 4:
+                shutil.rmtree(self.path("run", f"checkpoint-{step}"))
+        again = ["--resume-from-checkpoint", "auto"]
+        half = ["--gradient-accumulation-steps", BATCH[BATCH.index("--gradient-accumulation-steps") + 1] * 2]
+        self.refused(*args(*again, *half), says=["num_train_epochs", "passes over the data instead of 0.05", "--max-steps"])
+        self.refused(*args(*again, epochs=0.005), says=["already", "raise num_train_epochs"])
+        self.ok(*args(*again))
+        self.assertEqual(max(self.steps_in("run")), last)
 
     def test_two_runs_do_not_mix(self):
         self.train("a", steps=2)

@@ -178,7 +178,11 @@ static void the_cache_is_ours(void **state)
 {
     (void)state;
     char *path = NULL;
-    char *xdg = atom_path_join(root, "cache/");
+    char *xdg = atom_path_join(root, "cache/"), *file = atom_path_join(root, "not-a-directory");
+    assert_int_equal(atom_file_write("not-a-directory", "", 0), ATOM_OK);
+    assert_int_equal(setenv("XDG_CACHE_HOME", file, 1), 0);
+    assert_int_not_equal(atom_cache_dir(&path), ATOM_OK);
+    assert_non_null(strstr(atom_fail_message(), "XDG_CACHE_HOME"));
     assert_int_equal(setenv("XDG_CACHE_HOME", xdg, 1), 0);
     assert_int_equal(atom_cache_dir(&path), ATOM_OK);
     assert_true(atom_path_is_dir(path));
@@ -187,6 +191,7 @@ static void the_cache_is_ours(void **state)
     assert_int_not_equal(atom_cache_dir(&again), ATOM_OK);
     assert_null(again);
     atom_free(path);
+    atom_free(file);
     atom_free(xdg);
 }
 

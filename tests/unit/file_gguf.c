@@ -125,7 +125,7 @@ static void round_trip(void **state)
         fixture_open(&f, seed);
         const char *path = scratch_path(&s, "x.gguf");
         write_model(&f, FILE_GGUF_F32, path);
-        if (file_gguf_read_model(path, &c) != ATOM_OK)
+        if (file_gguf_read_model(path, &c, NULL) != ATOM_OK)
             fail_msg("seed %d: %s", (int)seed, atom_fail_message());
         /* A window of all layers is what tells Mistral from Llama there. */
         int64_t window = f.config.window_layers ? 0 : f.config.window;
@@ -219,7 +219,7 @@ static void wrong_models_are_refused(void **state)
     assert_int_equal(file_gguf_write(w, x, 12), ATOM_OK);
     assert_int_equal(file_gguf_finish(w), ATOM_OK);
     file_gguf_close(&w);
-    assert_int_equal(file_gguf_read_model(path, &c), ATOM_E_UNSUPPORTED);
+    assert_int_equal(file_gguf_read_model(path, &c, NULL), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "'mamba' is not supported; gpt2, llama, qwen2"));
     /* a model that llama.cpp has not */
     c = (graph_config){.family = GRAPH_OWN};
@@ -251,7 +251,7 @@ static void wrong_models_are_refused(void **state)
         ATOM_OK);
     assert_int_equal(file_gguf_finish(w), ATOM_OK);
     file_gguf_close(&w);
-    assert_int_equal(file_gguf_read_model(path, &c), ATOM_E_UNSUPPORTED);
+    assert_int_equal(file_gguf_read_model(path, &c, NULL), ATOM_E_UNSUPPORTED);
     assert_non_null(
         strstr(atom_fail_message(), "head_count_kv_of is a list with a value for each layer"));
     /* a tensor that the model has not, in place of one that it has */

@@ -209,6 +209,11 @@ static void yaml(void **state)
     assert_string_equal(v.input.items[1], "b c");
     assert_int_equal(v.memory, 512u << 20);
     opt_free(&command, &v);
+    assert_int_equal(read_yaml(&v, "\xef\xbb\xbf"
+                                   "count: 5\r\nrate: 2\r\n"),
+                     ATOM_OK);
+    assert_int_equal(v.count, 5);
+    opt_free(&command, &v);
     assert_int_equal(read_yaml(&v, "{\"count\": 3, \"lr\": 0.5, \"input\": \"one\"}"), ATOM_OK);
     assert_int_equal(v.count, 3);
     assert_true(v.rate == 0.5);

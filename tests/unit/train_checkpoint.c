@@ -155,6 +155,53 @@ static void newest_whole_one_wins(void **state)
     fixture_close(&f);
 }
 
+static void make_state(const char *dir, const char *name)
+{
+    char *path = atom_path_join(dir, name), *file = atom_path_join(path, "atom_state.json");
+    assert_int_equal(atom_dir_make(path), ATOM_OK);
+    assert_int_equal(atom_file_write(file, "{}", 2), ATOM_OK);
+    atom_free(file);
+    atom_free(path);
+}
+
+static bool has_state(const char *dir, const char *name)
+{
+    char *path = atom_path_join(dir, name), *file = atom_path_join(path, "atom_state.json");
+    bool has = atom_path_exists(file);
+    atom_free(file);
+    atom_free(path);
+    return has;
+}
+
+/* Copies under other names, and a checkpoint that was moved to another disk and linked. */
+static void only_its_own_make_room(void **state)
+{
+    (void)state;
+    static const char *const stay[] = {"checkpoint-08", "checkpoint-99999999999999999999",
+                                       "checkpoint-3.old", "moved", "checkpoint-3"};
+    fixture f;
+    char *path = NULL;
+    fixture_open(&f);
+    for (int i = 0; i < 4; i++)
+        make_state(f.dir, stay[i]);
+    char *link = atom_path_join(f.dir, "checkpoint-3");
+    assert_int_equal(symlink("moved", link), 0);
+    for (int64_t step = 8; step <= 11; step++)
+        atom_free(save(&f, step, 2));
+    for (int i = 0; i < 5; i++)
+        assert_true(has_state(f.dir, stay[i]));
+    assert_false(has_state(f.dir, "checkpoint-8"));
+    assert_false(has_state(f.dir, "checkpoint-9"));
+    assert_true(has_state(f.dir, "checkpoint-10"));
+    assert_int_equal(train_checkpoint_count(f.dir), 3);
+    assert_int_equal(train_checkpoint_newest(f.dir, &path), ATOM_OK);
+    assert_non_null(strstr(path, "checkpoint-11"));
+    assert_int_equal(unlink(link), 0);
+    atom_free(link);
+    atom_free(path);
+    fixture_close(&f);
+}
+
 static void full_disk_loses_nothing(void **state)
 {
     (void)state;
@@ -203,6 +250,7 @@ int main(void)
         cmocka_unit_test(round_trip),
         cmocka_unit_test(rounded_weights_resume_exactly),
         cmocka_unit_test(newest_whole_one_wins),
+        cmocka_unit_test(only_its_own_make_room),
         cmocka_unit_test(full_disk_loses_nothing),
         cmocka_unit_test(survives_want_of_memory),
     };
