@@ -124,6 +124,7 @@ static void cuda_host_free(dev *d, void *ptr, uint64_t bytes)
 {
     if (!ptr)
         return;
+    (void)cudaSetDevice(of(d)->card);
     settle_all(of(d));
     cuda_slab_give(of(d), ptr);
     dev_host_give(d, bytes);
@@ -184,6 +185,7 @@ static atom_status free_mark(cuda_dev *d, dev_event *e, cuda_mark **out)
     cuda_mark *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory("an event", sizeof *m);
+    (void)cudaSetDevice(d->card); /* a thread that drives several has another one current */
     cudaError_t error = cudaEventCreateWithFlags(&m->event, cudaEventBlockingSync);
     if (!cuda_dev_ok(d, error, "an event")) {
         atom_free(m);

@@ -36,10 +36,12 @@ struct fake_graph {
 };
 struct fake_stream {
     fake_graph *recording;
+    int card;
 };
 struct fake_event {
     std::atomic<bool> recorded;
     std::chrono::steady_clock::time_point when;
+    int card;
 };
 
 namespace
@@ -152,9 +154,14 @@ cudaError_t cudaInitDevice(int, unsigned, unsigned)
 {
     return cudaSuccess;
 }
+/* Of the calling thread: what is made belongs to it. */
 static thread_local int the_card;
 cudaError_t cudaSetDevice(int card)
 {
+    int cards = 0;
+    (void)cudaGetDeviceCount(&cards);
+    if (card < 0 || card >= cards)
+        return refuse(cudaErrorInvalidDevice);
     the_card = card;
     return cudaSuccess;
 }
@@ -237,7 +244,7 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
-    *stream = new fake_stream{nullptr};
+    *stream = new fake_stream{nullptr, the_card};
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
@@ -260,6 +267,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
     *event = new fake_event{};
+    (*event)->card = the_card;
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event)
@@ -267,8 +275,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     delete event;
     return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+/* Waits may cross from one card to another; records and times may not. */
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    if (event->card != stream->card)
+        return refuse(cudaErrorInvalidResourceHandle);
     event->when = std::chrono::steady_clock::now();
     event->recorded = true;
     return cudaSuccess;
@@ -281,6 +292,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
+    if (begin->card != end->card)
+        return refuse(cudaErrorInvalidResourceHandle);
     if (!begin->recorded || !end->recorded)
         return refuse(cudaErrorNotReady);
     *ms = std::chrono::duration<float, std::milli>(end->when - begin->when).count();

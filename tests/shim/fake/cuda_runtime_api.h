@@ -2,8 +2,8 @@
  * The CUDA runtime as far as kernels/cuda/device.c and its kin use it, over host memory: what is
  * enqueued runs at once on the calling thread, recordings are kept and replayed. So the module's
  * own logic (threads, events, budgets, recordings) meets the tests without a card. Wrong use is
- * refused: a wait for an event that was never recorded, a copy across two registrations, kernels of
- * a closed stream.
+ * refused: a wait for an event that was never recorded, a copy across two registrations, an event
+ * that is recorded on a stream of another card than the one it was made on.
  */
 #ifndef TESTS_SHIM_FAKE_CUDA_RUNTIME_API_H
 #define TESTS_SHIM_FAKE_CUDA_RUNTIME_API_H
@@ -22,6 +22,8 @@ typedef enum cudaError {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719
 } cudaError_t;
