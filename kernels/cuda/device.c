@@ -14,6 +14,7 @@
 #include "kernels/cuda/blas_lt.h"
 #include "kernels/cuda/entry.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/plain.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/clock.h"
@@ -442,6 +443,11 @@ atom_status krn_cuda_open(const dev_cuda_config *config, atom_threads *threads, 
     if (error != cudaSuccess)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "CUDA: card %d (%s) cannot be started: %s",
                                  d->card, info.name, cudaGetErrorString(error)));
+    if (!krn_cuda_code_there())
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_UNSUPPORTED,
+                                 "CUDA is not used: this build has no code for %s (compute "
+                                 "capability %d.%d); configure it with -DATOM_CUDA_ARCHS=%d%d-real",
+                                 info.name, info.major, info.minor, info.major, info.minor));
     snprintf(identity, sizeof identity, "%s sm_%d%d %d multiprocessors", info.name, info.major,
              info.minor, info.multiprocessors);
     ATOM_TRY_CLEAN(krn_cuda_blas_open(identity));
