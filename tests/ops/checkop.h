@@ -104,7 +104,7 @@ typedef struct report {
     bool no_pool; /* the table uses no threads: skip the runs that differ in them alone */
     bool brief;   /* large shapes with one variant each, and not on 2 threads: where it is slow */
     bool card;    /* limits of a card */
-    bool real; /* op_shapes_real, one variant each; ops without any are skipped */
+    bool real;    /* op_shapes_real, one variant each; ops without any are skipped */
     size_t shapes_max; /* per op; 0: all */
     int64_t work_max;  /* skip shapes whose dimensions multiply to more; 0: none */
     uint32_t checked, failed, missing;
