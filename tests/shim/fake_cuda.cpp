@@ -22,12 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern "C" {
-#include "kernels/cuda/blas_lt.h"
-unsigned shim_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace);
-unsigned shim_matmul_left(const krn_matmul *mm);
-}
-
 void shim_launch_now(dim3 grid, unsigned threads, size_t shared_bytes,
                      const std::function<void()> &thread);
 
@@ -100,35 +94,29 @@ void shim_launch(dim3 grid, unsigned threads, size_t shared_bytes,
     run_or_keep([=] { shim_launch_now(grid, threads, shared_bytes, thread); });
 }
 
-extern "C" {
+/* For the fake cuBLASLt. */
+void fake_enqueue(const std::function<void()> &work);
+int fake_card_of(cudaStream_t stream);
+void fake_closed(void);
 
-unsigned krn_cuda_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace)
+void fake_enqueue(const std::function<void()> &work)
 {
-    krn_matmul kept = *mm;
-    krn_ctx context = *cx;
-    run_or_keep([=] {
-        krn_ctx again = context;
-        (void)shim_matmul(&again, &kept, workspace);
-    });
-    return shim_matmul_left(mm);
+    run_or_keep(work);
 }
-
-atom_status krn_cuda_blas_open(const char *)
+int fake_card_of(cudaStream_t stream)
 {
-    return ATOM_OK;
+    return stream->card;
 }
-/* The last that a device does when it closes: nothing recorded may be left. */
-void krn_cuda_blas_close(void)
+/* A device has closed: nothing recorded may be left. */
+void fake_closed(void)
 {
     if (live_graphs != 0) {
         fprintf(stderr, "fake CUDA: %ld recorded graphs were not freed\n", live_graphs.load());
         abort();
     }
 }
-bool krn_cuda_blas_failed(char *, size_t)
-{
-    return false;
-}
+
+extern "C" {
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
@@ -163,6 +151,17 @@ cudaError_t cudaSetDevice(int card)
     if (card < 0 || card >= cards)
         return refuse(cudaErrorInvalidDevice);
     the_card = card;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *card)
+{
+    *card = the_card;
+    return cudaSuccess;
+}
+/* Memory of 1 TB/s. */
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
+{
+    *value = what == cudaDevAttrMemoryClockRate ? 1000000 : 4000;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void)
@@ -270,6 +269,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
     (*event)->card = the_card;
     return cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, 0);
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     delete event;
@@ -304,6 +307,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
 {
     stream->recording = recording = new fake_graph;
     live_graphs++;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
+{
+    *status = stream->recording ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
