@@ -55,6 +55,12 @@ def first_line(command):
         return ""
 
 
+def card_arch():
+    """Of the first card, as nvcc writes it; an H100's where that is not known."""
+    said = first_line(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]).split("\n")[0]
+    return said.replace(".", "") if re.fullmatch(r"\d+\.\d", said) else "90"
+
+
 def read_number(path, pattern=r"(\d+)", scale=1):
     """None where the file does not say."""
     try:

@@ -47,6 +47,26 @@ def build(torch, layers, width, heads, positions, vocab):
     return Model()
 
 
+def ceilings(torch):
+    """What the card does at best, in words: a large product, and a copy within its memory."""
+    def seconds(work, times=10):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for i in range(times + 3):
+            if i == 3:
+                begin.record()
+            work()
+        end.record()
+        torch.cuda.synchronize()
+        return begin.elapsed_time(end) / 1e3 / times
+
+    n, bytes_copied = 8192, 1 << 31
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    x, y = (torch.randint(0, 256, (bytes_copied,), device="cuda", dtype=torch.uint8) for _ in range(2))
+    rate = 2 * n ** 3 / seconds(lambda: a @ b)
+    return (f"product of {n} x {n} x {n} in bf16: {rate / 1e12:.0f} TFLOP/s; copy within the card: "
+            f"{2 * bytes_copied / seconds(lambda: y.copy_(x)) / 1e9:.0f} GB/s, read and written")
+
+
 def attentions(torch, batch, heads, sequence, width):
     """The names of its attentions with the context that chooses each, the fastest first; the last: PyTorch's own choice."""
     plain = ("PyTorch's choice of attention", contextlib.nullcontext)
@@ -82,6 +102,7 @@ def main():
     parser.add_argument("--gradient-accumulation-steps", type=int, default=4)
     parser.add_argument("--vocab-size", type=int, default=50304, help="as its users pad it")
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--ceilings", action="store_true", help="only what the card does at best")
     a = parser.parse_args()
     try:
         import torch
@@ -91,6 +112,9 @@ def main():
     if not torch.cuda.is_available() or a.model not in SIZES:
         print("skipped: torch sees no card, or does not know the model")
         return 77
+    if a.ceilings:
+        print(ceilings(torch))
+        return 0
     torch.set_float32_matmul_precision("high")
     model = build(torch, *SIZES[a.model], a.sequence_len, a.vocab_size).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
