@@ -137,6 +137,11 @@ atom_status dev_cuda_open(const dev_cuda_config *config, atom_threads *threads, 
     return st == ATOM_OK ? module->open(config, threads, out) : st;
 }
 
+bool dev_cuda_driver_there(void)
+{
+    return atom_path_exists("/dev/nvidiactl") || atom_path_exists("/proc/driver/nvidia/version");
+}
+
 uint64_t dev_cuda_kept_bytes(void)
 {
     return loaded.module ? loaded.module->kept_bytes() : 0;

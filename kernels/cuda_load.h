@@ -30,6 +30,9 @@ typedef struct dev_cuda_info {
 
 ATOM_MUST atom_status dev_cuda_describe(int card, dev_cuda_info *out);
 
+/* This machine has a driver for NVIDIA cards, whether or not anything here can use them. */
+bool dev_cuda_driver_there(void);
+
 /* The card's kernels. bf16 needs compute capability 8.0. */
 ATOM_MUST atom_status krn_cuda_table(int card, atom_dtype dtype, const krn_table **out);
 

@@ -5,6 +5,7 @@
  */
 #include "atom/plan/device.h"
 
+#include "atom/base/log.h"
 #include "atom/base/machine.h"
 #include "kernels/cuda_load.h"
 
@@ -26,6 +27,13 @@ static bool card_of(const char *text, int *card)
     return true;
 }
 
+/* Where somebody would expect a card, the CPU is not taken without a word: it is much slower. */
+static void tell_cpu(const char *why)
+{
+    if (dev_cuda_driver_there() || getenv("ATOM_CUDA_MODULE"))
+        atom_log(ATOM_LOG_WARN, "the CPU is used instead of a card. %s", why);
+}
+
 atom_status plan_device_choose(const char *device, int *card)
 {
     dev_cuda_info info;
@@ -35,6 +43,8 @@ atom_status plan_device_choose(const char *device, int *card)
     if (strcmp(device, "auto") == 0) {
         if (dev_cuda_describe(0, &info) == ATOM_OK)
             *card = 0;
+        else
+            tell_cpu(atom_fail_message());
         return ATOM_OK;
     }
     if (!card_of(device, card))
