@@ -146,3 +146,9 @@ uint64_t dev_cuda_kept_bytes(void)
 {
     return loaded.module ? loaded.module->kept_bytes() : 0;
 }
+
+uint64_t dev_cuda_free_bytes(int card)
+{
+    const krn_cuda_module *module;
+    return krn_cuda_module_get(&module) == ATOM_OK ? module->free_bytes(card) : 0;
+}

@@ -43,6 +43,10 @@ ATOM_MUST atom_status dev_cuda_open(const dev_cuda_config *config, atom_threads 
 /* Host memory that this process has pinned and that no device uses: the next one will. */
 uint64_t dev_cuda_kept_bytes(void);
 
+/* Memory of the card that nobody uses, together with what this process has taken; 0: not known.
+ * Starts the card. */
+uint64_t dev_cuda_free_bytes(int card);
+
 /* For tests and tools: everything the module offers. */
 typedef struct krn_cuda_module krn_cuda_module;
 ATOM_MUST atom_status krn_cuda_module_get(const krn_cuda_module **out);

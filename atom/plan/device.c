@@ -127,6 +127,22 @@ uint64_t plan_device_bytes(const plan_workbench *bench)
     return info.memory_bytes > 2 * kept ? info.memory_bytes - kept : info.memory_bytes / 2;
 }
 
+uint64_t plan_device_left(const plan_workbench *bench, uint32_t n, uint64_t has)
+{
+    /* the libraries' code and recorded call lists, which come later; whole parts, so that plans do
+     * not follow every window that opens */
+    const uint64_t room = (uint64_t)512 << 20, part = (uint64_t)256 << 20;
+    uint64_t least = has;
+    for (uint32_t i = 0; i < n && bench->card >= 0; i++) {
+        uint64_t left = dev_cuda_free_bytes(bench->card + (int)i);
+        if (left == 0)
+            continue;
+        left = left > room + part ? (left - room) / part * part : part;
+        least = left < least ? left : least;
+    }
+    return least < has ? least : 0;
+}
+
 part_device plan_device_guess(const plan_workbench *bench)
 {
     part_device d = {.name = "cpu",

@@ -7,9 +7,11 @@
 #include "atom/train/trainer_inner.h"
 
 #include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
+#include "atom/plan/device.h"
 #include "atom/plan/share.h"
 #include "kernels/cuda_load.h"
 
@@ -99,6 +101,21 @@ static atom_status search_plan(trainer *t, plan_request *request)
         return st;
     ATOM_TRY(leave_seam(t, all, spare, request));
     return search_on_disk(t, dir, request);
+}
+
+/* Without a limit by the user: what other programs leave of the card. */
+static void leave_others(const trainer *t, plan_request *request)
+{
+    char has[24], all[24];
+    const uint64_t most = t->profile->device.device_bytes;
+    uint64_t left = request->device_memory ? 0 : plan_device_left(t->bench, request->devices, most);
+    if (left == 0)
+        return;
+    request->device_memory = left;
+    atom_log(ATOM_LOG_WARN,
+             "other programs use the card: training takes %s instead of %s of its "
+             "memory; close them, or set --device-memory",
+             atom_size_text(left, has), atom_size_text(most, all));
 }
 
 /* Gradients that are brought elsewhere stay where they are until the whole backward is done, as
@@ -258,6 +275,7 @@ static atom_status find_plan(trainer *t, plan_request *request)
                                     &t->profile, &cached));
     if (cached)
         trainer_note(t, "profile: from the cache");
+    leave_others(t, request);
     ATOM_TRY_CLEAN(search_plan(t, request));
     t->plan_origin = c->profile ? "file" : cached ? "cache" : "measured";
     if (plans) {

@@ -25,6 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CARDS_MAX = 16 };
+/* Of each card: what devices of this process have. */
+static _Atomic uint64_t taken[CARDS_MAX];
+
 /* How long a zero of the clock is good: event times are floats. */
 static const uint64_t CLOCK_NS = 1000000000;
 
@@ -98,6 +102,8 @@ static atom_status cuda_alloc(dev *d, uint64_t bytes, void **ptr)
         return check(of(d));
     }
     *ptr = at;
+    if (of(d)->card < CARDS_MAX)
+        atomic_fetch_add(&taken[of(d)->card], bytes);
     return ATOM_OK;
 }
 
@@ -109,6 +115,8 @@ static void cuda_free(dev *d, void *ptr, uint64_t bytes)
     settle_all(of(d));
     cuda_graphs_forget(of(d)); /* they may point there */
     (void)cudaFree(ptr);
+    if (of(d)->card < CARDS_MAX)
+        atomic_fetch_sub(&taken[of(d)->card], bytes);
     dev_budget_give(d, bytes);
 }
 
@@ -404,13 +412,30 @@ static const dev_ops OPS = {
     .has_failed = has_failed,
 };
 
-static cudaError_t start_card(cuda_dev *d)
+/* The calling thread's from here on. The host's cores belong to the optimizer: nobody spins while
+ * the card works. */
+static cudaError_t make_current(int card)
 {
-    /* The host's cores belong to the optimizer: nobody spins while the card works. */
-    if (cudaInitDevice(d->card, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid) !=
+    if (cudaInitDevice(card, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid) !=
         cudaSuccess)
         (void)cudaGetLastError(); /* the card was started before, with other flags */
-    cudaError_t error = cudaSetDevice(d->card);
+    return cudaSetDevice(card);
+}
+
+uint64_t krn_cuda_free_bytes(int card)
+{
+    size_t has = 0, all = 0;
+    if (card < 0 || card >= CARDS_MAX || make_current(card) != cudaSuccess ||
+        cudaMemGetInfo(&has, &all) != cudaSuccess) {
+        (void)cudaGetLastError(); /* who opens the card says what is wrong with it */
+        return 0;
+    }
+    return has + atomic_load(&taken[card]);
+}
+
+static cudaError_t start_card(cuda_dev *d)
+{
+    cudaError_t error = make_current(d->card);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&d->clock, cudaStreamNonBlocking);
     if (error == cudaSuccess)

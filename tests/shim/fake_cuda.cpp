@@ -6,7 +6,7 @@
  * instead of run.
  *
  * ATOM_FAKE_FAULT=N: copy N and everything after it fails, as after a fault of a card.
- * ATOM_FAKE_CARDS=N: so many cards.
+ * ATOM_FAKE_CARDS=N: so many cards. ATOM_FAKE_USED=N: bytes of a card that others use.
  */
 #include <cuda_runtime_api.h>
 #include <cuda_shim.h>
@@ -189,7 +189,9 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaMemGetInfo(size_t *has, size_t *all)
 {
+    const char *others = getenv("ATOM_FAKE_USED");
     *has = *all = (size_t)4 << 30;
+    *has -= others ? (size_t)atoll(others) : 0;
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void **at, size_t bytes)
