@@ -56,6 +56,17 @@ static char *beside_program(void)
     return NULL;
 }
 
+/* The loader names what it lacks; where that is CUDA's, what to do is known. */
+static void tell_refused(const char *said)
+{
+    said = said ? said : "the module cannot be loaded";
+    snprintf(loaded.why, sizeof loaded.why, "CUDA is not used: %s%s", said,
+             strstr(said, "libcublas")
+                 ? "; install the CUDA toolkit's cuBLAS, or name the folder that has this file in "
+                   "LD_LIBRARY_PATH (PyTorch brings it in nvidia/*/lib)"
+                 : "");
+}
+
 static void open_module(const char *path)
 {
     static const krn_cuda_host host = {.fail = host_fail,
@@ -64,7 +75,7 @@ static void open_module(const char *path)
                                        .parallel = atom_parallel};
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-        snprintf(loaded.why, sizeof loaded.why, "CUDA is not used: %s", dlerror());
+        tell_refused(dlerror());
         return;
     }
     krn_cuda_entry entry;
@@ -126,7 +137,18 @@ atom_status dev_cuda_open(const dev_cuda_config *config, atom_threads *threads, 
     return st == ATOM_OK ? module->open(config, threads, out) : st;
 }
 
+bool dev_cuda_driver_there(void)
+{
+    return atom_path_exists("/dev/nvidiactl") || atom_path_exists("/proc/driver/nvidia/version");
+}
+
 uint64_t dev_cuda_kept_bytes(void)
 {
     return loaded.module ? loaded.module->kept_bytes() : 0;
+}
+
+uint64_t dev_cuda_free_bytes(int card)
+{
+    const krn_cuda_module *module;
+    return krn_cuda_module_get(&module) == ATOM_OK ? module->free_bytes(card) : 0;
 }

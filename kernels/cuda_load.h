@@ -30,6 +30,9 @@ typedef struct dev_cuda_info {
 
 ATOM_MUST atom_status dev_cuda_describe(int card, dev_cuda_info *out);
 
+/* This machine has a driver for NVIDIA cards, whether or not anything here can use them. */
+bool dev_cuda_driver_there(void);
+
 /* The card's kernels. bf16 needs compute capability 8.0. */
 ATOM_MUST atom_status krn_cuda_table(int card, atom_dtype dtype, const krn_table **out);
 
@@ -39,6 +42,10 @@ ATOM_MUST atom_status dev_cuda_open(const dev_cuda_config *config, atom_threads 
 
 /* Host memory that this process has pinned and that no device uses: the next one will. */
 uint64_t dev_cuda_kept_bytes(void);
+
+/* Memory of the card that nobody uses, together with what this process has taken; 0: not known.
+ * Starts the card. */
+uint64_t dev_cuda_free_bytes(int card);
 
 /* For tests and tools: everything the module offers. */
 typedef struct krn_cuda_module krn_cuda_module;

@@ -37,7 +37,8 @@ struct krn_cuda_module {
     /* For tests: pinned host memory, which the card reads and writes where it lies. */
     void *(*shared_take)(uint64_t bytes);
     void (*shared_give)(void *at);
-    uint64_t (*kept_bytes)(void); /* dev_cuda_kept_bytes */
+    uint64_t (*kept_bytes)(void);     /* dev_cuda_kept_bytes */
+    uint64_t (*free_bytes)(int card); /* dev_cuda_free_bytes */
 };
 
 typedef const krn_cuda_module *(*krn_cuda_entry)(const krn_cuda_host *host);

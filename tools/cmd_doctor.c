@@ -126,18 +126,12 @@ static json_t *store_report(void)
     return all;
 }
 
-/* Does this machine have a driver for NVIDIA GPUs? */
-static bool nvidia_present(void)
-{
-    return atom_path_exists("/dev/nvidiactl") || atom_path_exists("/proc/driver/nvidia/version");
-}
-
 static json_t *cuda_report(void)
 {
     dev_cuda_info info;
     if (dev_cuda_describe(0, &info) != ATOM_OK)
-        return json_pack("{s:b, s:b, s:s}", "used", 0, "driver", (int)nvidia_present(), "reason",
-                         atom_fail_message());
+        return json_pack("{s:b, s:b, s:s}", "used", 0, "driver", (int)dev_cuda_driver_there(),
+                         "reason", atom_fail_message());
     char line[256], size[24], bf16[64] = "";
     const krn_table *table;
     if (krn_cuda_table(0, ATOM_BF16, &table) != ATOM_OK)

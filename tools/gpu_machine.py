@@ -12,6 +12,7 @@ from gpu_table import GIB
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KIB = 1024
+RUNNING = set()  # process groups of run_logged
 TOUCHERS, TOUCH_BYTES, TOUCH_SECONDS, SPARE_BYTES = 16, 128 << 20, 60, 4 * GIB
 
 
@@ -23,11 +24,13 @@ def run_logged(command, log, env, limit):
         except OSError as error:
             f.write(str(error))
             return 127
+        RUNNING.add(child.pid)
         try:
             return child.wait(limit)
         except subprocess.TimeoutExpired:
             return 124
         finally:
+            RUNNING.discard(child.pid)
             if child.returncode is None:
                 os.killpg(child.pid, signal.SIGKILL)
                 try:
@@ -36,11 +39,26 @@ def run_logged(command, log, env, limit):
                     f.write("\nkilled, and still not gone: the driver holds it")
 
 
+def end_all():
+    """What run_logged has started on other threads ends."""
+    for pid in list(RUNNING):
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 def first_line(command):
     try:
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout.strip()
     except OSError:
         return ""
+
+
+def card_arch():
+    """Of the first card, as nvcc writes it; an H100's where that is not known."""
+    said = first_line(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]).split("\n")[0]
+    return said.replace(".", "") if re.fullmatch(r"\d+\.\d", said) else "90"
 
 
 def read_number(path, pattern=r"(\d+)", scale=1):

@@ -1,7 +1,7 @@
 """What tools/gpu-check measures, and the table of it: one line an entry, each with the card that it is of."""
 import json
 
-STAGES = ["start", "build", "ops", "equal", "oracle", "bench-resident", "bench-retention", "bench-7b", "sanitize"]
+STAGES = ["start", "build", "ops", "equal", "bench-resident", "bench-retention", "oracle", "bench-7b", "sanitize"]
 GIB = 1 << 30
 # (model, micro-batch, sequence, micro-batches)
 RESIDENT = [("gpt2-124m", 16, 1024, 4), ("gpt2-1558m", 4, 1024, 16)]
@@ -67,7 +67,7 @@ class Table:
 
     def line(self, stage, name, r, cards):
         got, card = r.get("result") or {}, r.get("card", "")
-        state = {0: "good", 77: "skipped", None: "not yet", 124: "cut off" if got else "out of time"}
+        state = {0: "good", 4: "does not fit", 77: "skipped", None: "not yet", 124: "cut off" if got else "out of time"}
         line = f"{stage:16} {name:22} " + state.get(r.get("exit"), f"FAILED ({r.get('exit')})") + (f" [{card}]" if cards > 1 else "")
         for which in ("resident", "capped"):
             if got.get(which):

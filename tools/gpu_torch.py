@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""GPT-2 in PyTorch on a card, as fast as it goes there: compiled, flash attention, fused AdamW, bf16. For tools/gpu-check.
+"""GPT-2 in PyTorch on a card, as fast as it goes there: compiled, the fastest of its attentions, fused AdamW, bf16. For
+tools/gpu-check.
 
 Weights and gradients are bf16 under fp32 masters by autocast, as in nanoGPT. Prints one line of JSON. Exit 77: no torch or card.
 """
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -45,6 +47,53 @@ def build(torch, layers, width, heads, positions, vocab):
     return Model()
 
 
+def ceilings(torch):
+    """What the card does at best, in words: a large product, and a copy within its memory."""
+    def seconds(work, times=10):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for i in range(times + 3):
+            if i == 3:
+                begin.record()
+            work()
+        end.record()
+        torch.cuda.synchronize()
+        return begin.elapsed_time(end) / 1e3 / times
+
+    n, bytes_copied = 8192, 1 << 31
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    x, y = (torch.randint(0, 256, (bytes_copied,), device="cuda", dtype=torch.uint8) for _ in range(2))
+    rate = 2 * n ** 3 / seconds(lambda: a @ b)
+    return (f"product of {n} x {n} x {n} in bf16: {rate / 1e12:.0f} TFLOP/s; copy within the card: "
+            f"{2 * bytes_copied / seconds(lambda: y.copy_(x)) / 1e9:.0f} GB/s, read and written")
+
+
+def attentions(torch, batch, heads, sequence, width):
+    """The names of its attentions with the context that chooses each, the fastest first; the last: PyTorch's own choice."""
+    plain = ("PyTorch's choice of attention", contextlib.nullcontext)
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        known = {"flash attention": SDPBackend.FLASH_ATTENTION, "cuDNN's attention": SDPBackend.CUDNN_ATTENTION}
+    except (ImportError, AttributeError):
+        return [plain]
+    q, k, v = (torch.randn(batch, heads, sequence, width, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    dy, seconds = torch.randn_like(q), {}
+    for name, backend in known.items():
+        try:
+            with sdpa_kernel(backend):
+                for i in range(13):
+                    if i == 3:
+                        torch.cuda.synchronize()
+                        start = time.time()
+                    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).backward(dy)
+                torch.cuda.synchronize()
+            seconds[name] = time.time() - start
+        except RuntimeError as error:  # not for this card
+            print(f"{name}: {error}", file=sys.stderr)
+    print("attention, seconds of ten:", seconds, file=sys.stderr)
+    fast = sorted(seconds, key=seconds.get)
+    return [(name, lambda b=known[name]: sdpa_kernel(b)) for name in fast] + [plain]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="gpt2-124m")
@@ -53,6 +102,7 @@ def main():
     parser.add_argument("--gradient-accumulation-steps", type=int, default=4)
     parser.add_argument("--vocab-size", type=int, default=50304, help="as its users pad it")
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--ceilings", action="store_true", help="only what the card does at best")
     a = parser.parse_args()
     try:
         import torch
@@ -62,6 +112,9 @@ def main():
     if not torch.cuda.is_available() or a.model not in SIZES:
         print("skipped: torch sees no card, or does not know the model")
         return 77
+    if a.ceilings:
+        print(ceilings(torch))
+        return 0
     torch.set_float32_matmul_precision("high")
     model = build(torch, *SIZES[a.model], a.sequence_len, a.vocab_size).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
@@ -72,19 +125,32 @@ def main():
             loss = of(tokens[:, :-1], tokens[:, 1:]) / a.gradient_accumulation_steps
         loss.backward()
 
-    run, how = torch.compile(model), "compile"
-    try:
-        micro_batch(run)
-    except Exception as error:  # it needs a C compiler and Python's headers; a slower number is better than none
-        run, how = model, f"NOT COMPILED ({type(error).__name__})"
-        print(error, file=sys.stderr)
+    layers, width, heads = SIZES[a.model]
+    run, how, choose = model, "NOT COMPILED", contextlib.nullcontext
+    for attention, choose in attentions(torch, a.micro_batch_size, heads, a.sequence_len, width // heads):
+        torch.compiler.reset()
+        try:
+            with choose():
+                run, how = torch.compile(model), f"compile, {attention}"
+                micro_batch(run)
+            break
+        except Exception as error:  # it needs a C compiler and Python's headers; a slower number is better than none
+            run, how = model, f"NOT COMPILED ({type(error).__name__}), {attention}"
+            print(error, file=sys.stderr)
     optimizer.zero_grad(set_to_none=True)
+    measure(torch, a, model, optimizer, lambda: micro_batch(run), how, choose)
+    return 0
+
+
+def measure(torch, a, model, optimizer, micro_batch, how, choose):
+    """Makes the steps and prints what they took."""
     times = []
     for _ in range(a.steps + 2):
         torch.cuda.synchronize()
         start = time.time()
-        for _ in range(a.gradient_accumulation_steps):
-            micro_batch(run)
+        with choose():
+            for _ in range(a.gradient_accumulation_steps):
+                micro_batch()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -94,9 +160,8 @@ def main():
     rate = a.gradient_accumulation_steps * a.micro_batch_size * a.sequence_len / median
     print(json.dumps({"torch_tokens_per_second": rate, "median_step_seconds": median, "model": a.model, "torch": torch.__version__,
                       "vocab_size": a.vocab_size,
-                      "how": f"{how}, flash attention, autocast bf16, fused AdamW on the card, vocabulary {a.vocab_size}",
+                      "how": f"{how}, autocast bf16, fused AdamW on the card, vocabulary {a.vocab_size}",
                       "peak_bytes": torch.cuda.max_memory_allocated()}))
-    return 0
 
 
 if __name__ == "__main__":

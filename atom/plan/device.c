@@ -5,6 +5,7 @@
  */
 #include "atom/plan/device.h"
 
+#include "atom/base/log.h"
 #include "atom/base/machine.h"
 #include "kernels/cuda_load.h"
 
@@ -26,6 +27,13 @@ static bool card_of(const char *text, int *card)
     return true;
 }
 
+/* Where somebody would expect a card, the CPU is not taken without a word: it is much slower. */
+static void tell_cpu(const char *why)
+{
+    if (dev_cuda_driver_there() || getenv("ATOM_CUDA_MODULE"))
+        atom_log(ATOM_LOG_WARN, "the CPU is used instead of a card. %s", why);
+}
+
 atom_status plan_device_choose(const char *device, int *card)
 {
     dev_cuda_info info;
@@ -35,6 +43,8 @@ atom_status plan_device_choose(const char *device, int *card)
     if (strcmp(device, "auto") == 0) {
         if (dev_cuda_describe(0, &info) == ATOM_OK)
             *card = 0;
+        else
+            tell_cpu(atom_fail_message());
         return ATOM_OK;
     }
     if (!card_of(device, card))
@@ -145,6 +155,22 @@ uint64_t plan_device_bytes(const plan_workbench *bench)
     uint64_t kept = info.memory_bytes / 16;
     kept = kept < (uint64_t)1 << 30 ? (uint64_t)1 << 30 : kept;
     return info.memory_bytes > 2 * kept ? info.memory_bytes - kept : info.memory_bytes / 2;
+}
+
+uint64_t plan_device_left(const plan_workbench *bench, uint32_t n, uint64_t has)
+{
+    /* the libraries' code and recorded call lists, which come later; whole parts, so that plans do
+     * not follow every window that opens */
+    const uint64_t room = (uint64_t)512 << 20, part = (uint64_t)256 << 20;
+    uint64_t least = has;
+    for (uint32_t i = 0; i < n && bench->card >= 0; i++) {
+        uint64_t left = dev_cuda_free_bytes(bench->card + (int)i);
+        if (left == 0)
+            continue;
+        left = left > room + part ? (left - room) / part * part : part;
+        least = left < least ? left : least;
+    }
+    return least < has ? least : 0;
 }
 
 part_device plan_device_guess(const plan_workbench *bench)

@@ -35,6 +35,10 @@ uint64_t plan_host_bytes(void);
 /* Memory of the card that a plan may use; 0 on the CPU. */
 uint64_t plan_device_bytes(const plan_workbench *bench);
 
+/* Where other programs use so much of one of n cards that less than `has` is left: what is left.
+ * 0: there is enough, or it is not known. */
+uint64_t plan_device_left(const plan_workbench *bench, uint32_t n, uint64_t has);
+
 /* What is known of the device without measuring: kind, memory, cores, instructions; its rates are
  * anybody's. Good for laying a plan out, which needs no rates, not for choosing one. */
 part_device plan_device_guess(const plan_workbench *bench);

@@ -7,7 +7,7 @@
  * ATOM_CUDA_BLAS = first (no measuring), bare (no fused gelu and sums), plain (never the library):
  * for comparisons and for doubts. Each has its own file.
  *
- * Compiled and linked, never run on a card so far.
+ * So far this has run on the tests' fake cuBLASLt only (tests/shim/fake_cublaslt.cpp), never on a card.
  */
 #include "kernels/cuda/algos.h"
 #include "kernels/cuda/blas_lt.h"
@@ -37,7 +37,7 @@ enum {
 /* A measurement: at least so long, after the card has left its idle clock, and what is not clearly
  * faster than the library's own first choice is not chosen. */
 static const double MEASURED_MS = 0.2, WARM_MS = 50, CLEARLY = 0.98;
-static const uint64_t SUMS_BYTES = (uint64_t)1 << 20;
+static const uint64_t SUMS_BYTES = KRN_LT_SUMS_BYTES;
 
 /* Cards of one kind; each computes on a thread of its own, open and close are on another. A handle
  * is of one card; algorithms are the same for all of them. */

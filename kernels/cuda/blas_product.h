@@ -13,8 +13,12 @@
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 
-/* Workspace of the library. */
-static const uint64_t KRN_LT_BYTES = (uint64_t)32 << 20;
+#ifndef KRN_LT_WORKSPACE_BYTES /* the tests' shim takes little, to fit into small devices */
+#define KRN_LT_WORKSPACE_BYTES ((uint64_t)32 << 20)
+#define KRN_LT_SUMS_BYTES ((uint64_t)1 << 20)
+#endif
+/* Workspace of the library, and behind it where it writes sums. */
+static const uint64_t KRN_LT_BYTES = KRN_LT_WORKSPACE_BYTES;
 
 /* What makes two products the same one. */
 typedef struct krn_lt_shape {

@@ -14,6 +14,7 @@
 #include "kernels/cuda/blas_lt.h"
 #include "kernels/cuda/entry.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/plain.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/clock.h"
@@ -23,6 +24,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { CARDS_MAX = 16 };
+/* Of each card: what devices of this process have. */
+static _Atomic uint64_t taken[CARDS_MAX];
 
 /* How long a zero of the clock is good: event times are floats. */
 static const uint64_t CLOCK_NS = 1000000000;
@@ -97,6 +102,8 @@ static atom_status cuda_alloc(dev *d, uint64_t bytes, void **ptr)
         return check(of(d));
     }
     *ptr = at;
+    if (of(d)->card < CARDS_MAX)
+        atomic_fetch_add(&taken[of(d)->card], bytes);
     return ATOM_OK;
 }
 
@@ -108,6 +115,8 @@ static void cuda_free(dev *d, void *ptr, uint64_t bytes)
     settle_all(of(d));
     cuda_graphs_forget(of(d)); /* they may point there */
     (void)cudaFree(ptr);
+    if (of(d)->card < CARDS_MAX)
+        atomic_fetch_sub(&taken[of(d)->card], bytes);
     dev_budget_give(d, bytes);
 }
 
@@ -124,6 +133,7 @@ static void cuda_host_free(dev *d, void *ptr, uint64_t bytes)
 {
     if (!ptr)
         return;
+    (void)cudaSetDevice(of(d)->card);
     settle_all(of(d));
     cuda_slab_give(of(d), ptr);
     dev_host_give(d, bytes);
@@ -184,6 +194,7 @@ static atom_status free_mark(cuda_dev *d, dev_event *e, cuda_mark **out)
     cuda_mark *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory("an event", sizeof *m);
+    (void)cudaSetDevice(d->card); /* a thread that drives several has another one current */
     cudaError_t error = cudaEventCreateWithFlags(&m->event, cudaEventBlockingSync);
     if (!cuda_dev_ok(d, error, "an event")) {
         atom_free(m);
@@ -401,13 +412,30 @@ static const dev_ops OPS = {
     .has_failed = has_failed,
 };
 
-static cudaError_t start_card(cuda_dev *d)
+/* The calling thread's from here on. The host's cores belong to the optimizer: nobody spins while
+ * the card works. */
+static cudaError_t make_current(int card)
 {
-    /* The host's cores belong to the optimizer: nobody spins while the card works. */
-    if (cudaInitDevice(d->card, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid) !=
+    if (cudaInitDevice(card, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid) !=
         cudaSuccess)
         (void)cudaGetLastError(); /* the card was started before, with other flags */
-    cudaError_t error = cudaSetDevice(d->card);
+    return cudaSetDevice(card);
+}
+
+uint64_t krn_cuda_free_bytes(int card)
+{
+    size_t has = 0, all = 0;
+    if (card < 0 || card >= CARDS_MAX || make_current(card) != cudaSuccess ||
+        cudaMemGetInfo(&has, &all) != cudaSuccess) {
+        (void)cudaGetLastError(); /* who opens the card says what is wrong with it */
+        return 0;
+    }
+    return has + atomic_load(&taken[card]);
+}
+
+static cudaError_t start_card(cuda_dev *d)
+{
+    cudaError_t error = make_current(d->card);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&d->clock, cudaStreamNonBlocking);
     if (error == cudaSuccess)
@@ -440,6 +468,11 @@ atom_status krn_cuda_open(const dev_cuda_config *config, atom_threads *threads, 
     if (error != cudaSuccess)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "CUDA: card %d (%s) cannot be started: %s",
                                  d->card, info.name, cudaGetErrorString(error)));
+    if (!krn_cuda_code_there())
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_UNSUPPORTED,
+                                 "CUDA is not used: this build has no code for %s (compute "
+                                 "capability %d.%d); configure it with -DATOM_CUDA_ARCHS=%d%d-real",
+                                 info.name, info.major, info.minor, info.major, info.minor));
     snprintf(identity, sizeof identity, "%s sm_%d%d %d multiprocessors", info.name, info.major,
              info.minor, info.multiprocessors);
     ATOM_TRY_CLEAN(krn_cuda_blas_open(identity));

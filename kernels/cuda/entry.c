@@ -69,6 +69,7 @@ const krn_cuda_module *atom_cuda_module(const krn_cuda_host *host)
                                .adamw = krn_cuda_adamw,
                                .shared_take = shared_take,
                                .shared_give = shared_give,
-                               .kept_bytes = krn_cuda_kept_bytes};
+                               .kept_bytes = krn_cuda_kept_bytes,
+                               .free_bytes = krn_cuda_free_bytes};
     return &module;
 }

@@ -12,6 +12,7 @@ ATOM_MUST atom_status krn_cuda_open(const dev_cuda_config *config, atom_threads 
                                     dev **out);
 /* Of host memory that is pinned and free for the next device. */
 uint64_t krn_cuda_kept_bytes(void);
+uint64_t krn_cuda_free_bytes(int card);
 
 /* The one exported symbol. NULL never. */
 __attribute__((visibility("default"))) const krn_cuda_module *

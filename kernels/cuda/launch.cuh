@@ -1,6 +1,7 @@
 /*
- * The one way to start a kernel, to copy and to clear on the device. Included by every .cu; its
- * twin for the CPU is tests/shim/cuda_shim.h, so no .cu has a <<< >>> or calls the CUDA runtime.
+ * The one way to start a kernel, to copy and to clear on the device, and to ask whether there is
+ * code for the card. Included by every .cu; its twin for the CPU is tests/shim/cuda_shim.h, so no
+ * .cu has a <<< >>> or calls the CUDA runtime.
  *
  *   krn_launch(cx, kernel, grid, threads, shared_bytes, args...)
  *
@@ -54,6 +55,20 @@ static inline void krn_launch(krn_ctx *cx, void (*kernel)(Params...), dim3 grid,
 #else
     (void)cx;
     shim_launch(grid, threads, shared_bytes, [=] { kernel(static_cast<Params>(args)...); });
+#endif
+}
+
+/* This build has code of the kernel that the current card can run. Starts the card. */
+template <typename... Params> static inline bool krn_code_there(void (*kernel)(Params...))
+{
+#if defined(__CUDACC__)
+    cudaFuncAttributes found;
+    bool there = cudaFuncGetAttributes(&found, (const void *)kernel) == cudaSuccess;
+    (void)cudaGetLastError(); /* the caller says it in its own words */
+    return there;
+#else
+    (void)kernel;
+    return shim_code_there();
 #endif
 }
 

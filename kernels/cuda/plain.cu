@@ -92,3 +92,8 @@ void krn_cuda_put_step(krn_ctx *cx, krn_step *block, const krn_step *step)
 {
     krn_launch(cx, put_step, krn_grid(1), 32, 0, block, *step);
 }
+
+bool krn_cuda_code_there(void)
+{
+    return krn_code_there(put_step);
+}

@@ -9,6 +9,8 @@
 
 #include "kernels/cuda/blas.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -19,6 +21,9 @@ unsigned krn_cuda_plain_matmul(krn_ctx *cx, const krn_matmul *mm);
 
 /* dst[i] += src[i] */
 void krn_cuda_add_to(krn_ctx *cx, float *dst, const float *src, int64_t n);
+
+/* This build has code for the current card. Starts the card. */
+bool krn_cuda_code_there(void);
 
 /* *block = *step: step is host memory and read at the call. */
 void krn_cuda_put_step(krn_ctx *cx, krn_step *block, const krn_step *step);

@@ -117,6 +117,14 @@ class Basics(tool.Case):
             self.assertEqual(entry["unsupported"], [], entry)
         self.assertIn("CUDA        not used: ", self.ok("doctor").out)
 
+    def test_the_cpu_is_not_taken_without_a_word(self):
+        with open(self.path("tiny.json"), "w", encoding="ascii") as f:
+            json.dump({"model_type": "gpt2", "vocab_size": 64, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 1}, f)
+        words = ["profile", "--model", "tiny.json", "--micro-batch-size", 1, "--sequence-len", 16]
+        self.env["ATOM_CUDA_MODULE"] = "/nowhere.so"  # who names a module expects a card
+        self.assertRegex(self.ok(*words).err, "the CPU is used instead of a card. .*/nowhere.so")
+        self.assertNotIn("instead of a card", self.ok(*words, "--device", "cpu").err)
+
     def test_stdout_that_fails(self):
         with open("/dev/full", "w", encoding="ascii") as full:
             self.fails(4, "help", stdout=full, says="No space left on device")

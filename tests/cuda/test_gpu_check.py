@@ -102,13 +102,47 @@ class Steps(Case):
 
     def test_each_op_has_a_verdict(self):
         check = self.check()
-        self.program("check_cuda", 'case "$*" in *lora*) exit 77;; "host"|*add*|*sums*) exit 0;; esac\n'
-                     '[ -n "$2" ] && [ "$2" != linear ] || exit 1\n')
+        self.program("check_cuda", 'case "$*" in *lora*) exit 77;; "host"|*add*|*sums*|"fp32 real") exit 0;; esac\n'
+                     '[ "$2" = real ] && set -- "$1" "$3"\n[ -n "$2" ] && [ "$2" != linear ] || exit 1\n')
         self.assertFalse(check.stage_ops())
         ops = {name: r["exit"] for name, r in check.result["ops"].items()}
+        self.assertEqual((ops["bf16-real"], ops["bf16-real-linear"], ops["bf16-real-gelu"], ops["bf16-real-lora"]), (1, 1, 0, 77))
+        self.assertEqual((ops["fp32-real"], "fp32-real-linear" in ops), (0, False))
         self.assertEqual((ops["host"], ops["bf16"], ops["bf16-linear"], ops["bf16-linear-log"], ops["bf16-linear-plain"]), (0, 1, 1, 1, 1))
         self.assertEqual((ops["fp32-gelu"], ops["fp32-sums"], ops["fp32-lora"]), (0, 0, 77))
         self.assertNotIn("bf16-gelu-log", ops)
+
+    def test_only_ops_that_are_named_are_tried_again(self):
+        check = self.check()
+        self.program("check_cuda", 'echo "FAIL cuda bf16 linear 2x3x5 v1 bwd: dw is off"\necho "cuda bf16: 9 cases, 1 failures, 0 entries missing"\n'
+                     '[ "$1" = host ]\n')
+        self.assertFalse(check.stage_ops())
+        self.assertEqual(sorted(name for name in check.result["ops"] if name.startswith("bf16-") and "real" not in name),
+                         ["bf16-linear", "bf16-linear-bare", "bf16-linear-log", "bf16-linear-plain"])
+
+    def test_no_room_for_a_resident_run(self):
+        self.program("atom", "echo 'atom: bench: 4 GiB of device memory are missing'\nexit 4\n")
+        check = self.check()
+        self.assertTrue(check.bench("bench-resident", "m", "m", 1, 1, 1, ["--only", "resident"]))
+        self.assertFalse(check.bench("bench-retention", "64k-1/8", "m", 1, 1, 1, ["--only", "capped"]))
+        self.assertRegex("\n".join(check.table()), r"bench-resident +m +does not fit")
+
+    def test_what_is_promised_comes_first(self):
+        check, order = self.check(), []
+        check.bench = lambda stage, name, *_: order.append(name) or True
+        self.assertTrue(check.stage_bench_retention())
+        self.assertEqual(order, ["64k-resident", "64k-1/8", "16k-resident", "16k-1/8", "64k-resident-recompute", "64k-1/4", "64k-1/2",
+                                 "16k-1/4", "16k-1/2"])
+
+    def test_the_architecture_is_the_cards(self):
+        path = os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", path)
+        os.environ["PATH"] = self.dir + ":" + path
+        self.program("nvidia-smi", 'case "$*" in *compute_cap*) echo 8.9; echo 8.9;; esac\n')
+        self.assertIn("-DATOM_CUDA_ARCHS=89-real", self.check().configure())
+        self.assertIn("-DATOM_CUDA_ARCHS=100-real", self.check("--arch", "100").configure())
+        self.program("nvidia-smi", "exit 9\n")
+        self.assertIn("-DATOM_CUDA_ARCHS=90-real", self.check().configure())
 
     def test_sanitizers_that_are_refused(self):
         path = os.environ["PATH"]
@@ -183,6 +217,21 @@ class Results(Case):
 
 
 class Memory(Case):
+    def test_only_what_stages_need(self):
+        goals = []
+        self.addCleanup(setattr, tool, "touch_memory", tool.touch_memory)
+        self.addCleanup(setattr, tool, "host_bytes", tool.host_bytes)
+        tool.touch_memory, tool.host_bytes = lambda goal, seconds: goals.append(goal) or goal, lambda field: 1 << 30
+        check = self.check()
+        for stage, grown in (("equal", []), ("ops", [16]), ("bench-resident", [16, 48]), ("bench-retention", [16, 48]),
+                             ("bench-7b", [16, 48, 112]), ("ops", [16, 48, 112])):
+            check.grow(stage)
+            self.assertEqual([goal >> 30 for goal in goals], grown, stage)
+        tool.host_bytes = lambda field: 1 << 40
+        check.result["start"] = {}
+        check.grow("bench-7b")
+        self.assertEqual(len(goals), 3, "there was enough")
+
     def test_touched(self):
         self.assertEqual(gpu_machine.touch_memory(gpu_machine.TOUCHERS, 0), 0)
         self.assertGreater(gpu_machine.host_bytes("MemTotal"), 0)

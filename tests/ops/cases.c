@@ -185,6 +185,40 @@ static const op_shape shapes[] = {
     {ATOM_OP_dora, {67, 300, 131, 169}},
 };
 
+/* Vocabularies of GPT-2 (as it is and padded) and Qwen, sums of 8192 terms, sequences of 4096, chunks
+ * of the classifier that are crossed. The other dimensions are small, so that ref is quick. */
+static const op_shape real_shapes[] = {
+    {ATOM_OP_embed, {8, 1024, 96, 50257}},
+    {ATOM_OP_layernorm, {8192, 768}},
+    {ATOM_OP_layernorm, {300, 1600}},
+    {ATOM_OP_rmsnorm, {600, 4096}},
+    {ATOM_OP_rmsnorm, {8192, 256}},
+    {ATOM_OP_headnorm, {1024, 16, 128, 8}},
+    {ATOM_OP_rope, {1, 4096, 4, 128, 1}},
+    {ATOM_OP_swiglu, {256, 11008}},
+    {ATOM_OP_linear, {8192, 64, 96}},
+    {ATOM_OP_linear, {96, 8192, 64}},
+    {ATOM_OP_linear, {64, 96, 8192}},
+    {ATOM_OP_linear, {1024, 768, 264}},
+    {ATOM_OP_linear_gelu, {8192, 64, 128}},
+    {ATOM_OP_linear_gelu, {256, 768, 384}},
+    {ATOM_OP_attention, {1, 4096, 1, 64}},
+    {ATOM_OP_attention, {1, 1024, 2, 128, 1}},
+    {ATOM_OP_attention, {1, 2048, 2, 64, 1, 512}},
+    {ATOM_OP_cross_entropy, {32, 50257}},
+    {ATOM_OP_cross_entropy, {16, 152064}},
+    {ATOM_OP_classifier, {300, 32, 50257}},
+    {ATOM_OP_classifier, {280, 32, 50304}},
+    {ATOM_OP_classifier, {4500, 32, 1000}},
+    {ATOM_OP_lora, {8192, 96, 16, 64, 32}},
+};
+
+const op_shape *op_shapes_real(size_t *n)
+{
+    *n = sizeof real_shapes / sizeof real_shapes[0];
+    return real_shapes;
+}
+
 const op_shape *op_shapes(size_t *n)
 {
     *n = sizeof shapes / sizeof shapes[0];

@@ -56,6 +56,8 @@ typedef struct op_shape {
     int64_t dim[KRN_DIM_MAX + 1]; /* the last one: 1 with krn_step.starts */
 } op_shape;
 const op_shape *op_shapes(size_t *n);
+/* Sizes of real models, where a sum, a grid or a chunk is long: for a card, few and not for all ops. */
+const op_shape *op_shapes_real(size_t *n);
 /* The product of a shape's dimensions. */
 int64_t op_work(const int64_t dim[KRN_DIM_MAX]);
 /* Fills KRN_BUF_MAX places in the order of kernels.h. */
@@ -68,6 +70,8 @@ const char *op_case_name(const op_case *c, char *text, size_t bytes);
 
 /* limits.c: largest allowed error of a tensor; < 0 where the table has no row (a failure). */
 double op_limit(atom_op op, place_group group, atom_dtype dtype);
+/* The same on a card, where sums over many terms are the matrix library's. */
+double op_limit_on_card(const op_case *c, place_group group, atom_dtype dtype);
 
 /* run.c: kernels called between guards. All data is bytes of the table's dtypes. */
 typedef struct tensors {
@@ -99,6 +103,8 @@ typedef struct report {
     bool quiet;
     bool no_pool; /* the table uses no threads: skip the runs that differ in them alone */
     bool brief;   /* large shapes with one variant each, and not on 2 threads: where it is slow */
+    bool card;    /* limits of a card */
+    bool real;    /* op_shapes_real, one variant each; ops without any are skipped */
     size_t shapes_max; /* per op; 0: all */
     int64_t work_max;  /* skip shapes whose dimensions multiply to more; 0: none */
     uint32_t checked, failed, missing;

@@ -1,6 +1,7 @@
 /*
- * checkop BACKEND DTYPE [-v]: runs one line of the chain of checkop.h. BACKEND is ref, cpu,
- * host-ref, host-cpu or canary; DTYPE fp32, bf16 or (ref) fp64. -v prints the largest errors seen.
+ * checkop BACKEND DTYPE [real] [-v]: runs one line of the chain of checkop.h. BACKEND is ref, cpu,
+ * host-ref, host-cpu or canary; DTYPE fp32, bf16 or (ref) fp64. real: the sizes of real models, with
+ * the limits of a card. -v prints the largest errors seen.
  * Exit 77: this machine cannot run it.
  */
 #include "tests/lib/sanitized.h"
@@ -38,9 +39,14 @@ static int finish(const report *r)
 }
 
 static int check_table(const char *backend, const krn_table *table, const krn_table *spec,
-                       bool verbose)
+                       bool real, bool verbose)
 {
-    report r = {.backend = backend, .dtype = table->dtype, .brief = SANITIZED};
+    report r = {.backend = backend,
+                .dtype = table->dtype,
+                .brief = SANITIZED,
+                .card = real,
+                .real = real,
+                .no_pool = real};
     if (strcmp(backend, "ref") == 0) { /* it has no blocks to cross, and is slow */
         r.work_max = 300000;
         r.brief = true;
@@ -48,7 +54,8 @@ static int check_table(const char *backend, const krn_table *table, const krn_ta
     printf("%s %s on %s\n", backend, atom_dtype_name(table->dtype), table->isa);
     for (int op = 0; op < ATOM_OP_N; op++)
         check_op(&r, table, spec, (atom_op)op);
-    check_round_sumsq(&r, table);
+    if (!real)
+        check_round_sumsq(&r, table);
     if (verbose)
         print_worst(&r, table);
     return finish(&r);
@@ -62,7 +69,7 @@ static int check_host_table(const char *backend, const krn_host_table *table)
     return finish(&r);
 }
 
-static int check_cpu(atom_dtype dtype, bool verbose)
+static int check_cpu(atom_dtype dtype, bool real, bool verbose)
 {
     const krn_table *table = krn_cpu_table(dtype);
     const char *isa = getenv("ATOM_ISA");
@@ -70,7 +77,7 @@ static int check_cpu(atom_dtype dtype, bool verbose)
         printf("cpu %s: this machine has no %s\n", atom_dtype_name(dtype), isa ? isa : "support");
         return EXIT_SKIP;
     }
-    return check_table("cpu", table, krn_ref_table(dtype), verbose);
+    return check_table("cpu", table, krn_ref_table(dtype), real, verbose);
 }
 
 int main(int argc, char **argv)
@@ -89,11 +96,12 @@ int main(int argc, char **argv)
     }
     if (strcmp(backend, "ref") == 0)
         return check_table("ref", krn_ref_table(dtype),
-                           dtype == ATOM_F64 ? naive_table() : krn_ref_table(ATOM_F64), verbose);
+                           dtype == ATOM_F64 ? naive_table() : krn_ref_table(ATOM_F64), false,
+                           verbose);
     if (strcmp(backend, "host-ref") == 0)
         return check_host_table(backend, krn_ref_host_table());
     if (strcmp(backend, "cpu") == 0)
-        return check_cpu(dtype, verbose);
+        return check_cpu(dtype, argc > 3 && strcmp(argv[3], "real") == 0, verbose);
     if (strcmp(backend, "host-cpu") == 0)
         return check_host_table(backend, krn_cpu_host_table());
     fprintf(stderr, "checkop: no backend \"%s\"\n", backend);

@@ -46,6 +46,11 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim; /* of the running fiber */
 /* Runs `thread` for every thread of every block. shim.cpp. */
 void shim_launch(dim3 grid, unsigned threads, size_t shared_bytes,
                  const std::function<void()> &thread);
+/* ATOM_FAKE_NO_CODE: a build for another card. */
+static inline bool shim_code_there(void)
+{
+    return getenv("ATOM_FAKE_NO_CODE") == nullptr;
+}
 /* The block's shared array that belongs to this key; the first thread to ask makes it. */
 void *shim_shared(const void *key, size_t bytes);
 void *shim_shared_dynamic(void);

@@ -6,7 +6,7 @@
  * instead of run.
  *
  * ATOM_FAKE_FAULT=N: copy N and everything after it fails, as after a fault of a card.
- * ATOM_FAKE_CARDS=N: so many cards.
+ * ATOM_FAKE_CARDS=N: so many cards. ATOM_FAKE_USED=N: bytes of a card that others use.
  */
 #include <cuda_runtime_api.h>
 #include <cuda_shim.h>
@@ -22,12 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern "C" {
-#include "kernels/cuda/blas_lt.h"
-unsigned shim_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace);
-unsigned shim_matmul_left(const krn_matmul *mm);
-}
-
 void shim_launch_now(dim3 grid, unsigned threads, size_t shared_bytes,
                      const std::function<void()> &thread);
 
@@ -36,10 +30,12 @@ struct fake_graph {
 };
 struct fake_stream {
     fake_graph *recording;
+    int card;
 };
 struct fake_event {
     std::atomic<bool> recorded;
     std::chrono::steady_clock::time_point when;
+    int card;
 };
 
 namespace
@@ -98,35 +94,29 @@ void shim_launch(dim3 grid, unsigned threads, size_t shared_bytes,
     run_or_keep([=] { shim_launch_now(grid, threads, shared_bytes, thread); });
 }
 
-extern "C" {
+/* For the fake cuBLASLt. */
+void fake_enqueue(const std::function<void()> &work);
+int fake_card_of(cudaStream_t stream);
+void fake_closed(void);
 
-unsigned krn_cuda_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace)
+void fake_enqueue(const std::function<void()> &work)
 {
-    krn_matmul kept = *mm;
-    krn_ctx context = *cx;
-    run_or_keep([=] {
-        krn_ctx again = context;
-        (void)shim_matmul(&again, &kept, workspace);
-    });
-    return shim_matmul_left(mm);
+    run_or_keep(work);
 }
-
-atom_status krn_cuda_blas_open(const char *)
+int fake_card_of(cudaStream_t stream)
 {
-    return ATOM_OK;
+    return stream->card;
 }
-/* The last that a device does when it closes: nothing recorded may be left. */
-void krn_cuda_blas_close(void)
+/* A device has closed: nothing recorded may be left. */
+void fake_closed(void)
 {
     if (live_graphs != 0) {
         fprintf(stderr, "fake CUDA: %ld recorded graphs were not freed\n", live_graphs.load());
         abort();
     }
 }
-bool krn_cuda_blas_failed(char *, size_t)
-{
-    return false;
-}
+
+extern "C" {
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
@@ -152,10 +142,26 @@ cudaError_t cudaInitDevice(int, unsigned, unsigned)
 {
     return cudaSuccess;
 }
+/* Of the calling thread: what is made belongs to it. */
 static thread_local int the_card;
 cudaError_t cudaSetDevice(int card)
 {
+    int cards = 0;
+    (void)cudaGetDeviceCount(&cards);
+    if (card < 0 || card >= cards)
+        return refuse(cudaErrorInvalidDevice);
     the_card = card;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *card)
+{
+    *card = the_card;
+    return cudaSuccess;
+}
+/* Memory of 1 TB/s. */
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
+{
+    *value = what == cudaDevAttrMemoryClockRate ? 1000000 : 4000;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void)
@@ -183,7 +189,9 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaMemGetInfo(size_t *has, size_t *all)
 {
+    const char *others = getenv("ATOM_FAKE_USED");
     *has = *all = (size_t)4 << 30;
+    *has -= others ? (size_t)atoll(others) : 0;
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void **at, size_t bytes)
@@ -237,7 +245,7 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
-    *stream = new fake_stream{nullptr};
+    *stream = new fake_stream{nullptr, the_card};
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
@@ -260,15 +268,23 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
     *event = new fake_event{};
+    (*event)->card = the_card;
     return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, 0);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     delete event;
     return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+/* Waits may cross from one card to another; records and times may not. */
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    if (event->card != stream->card)
+        return refuse(cudaErrorInvalidResourceHandle);
     event->when = std::chrono::steady_clock::now();
     event->recorded = true;
     return cudaSuccess;
@@ -281,6 +297,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
+    if (begin->card != end->card)
+        return refuse(cudaErrorInvalidResourceHandle);
     if (!begin->recorded || !end->recorded)
         return refuse(cudaErrorNotReady);
     *ms = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
@@ -291,6 +309,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
 {
     stream->recording = recording = new fake_graph;
     live_graphs++;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
+{
+    *status = stream->recording ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)

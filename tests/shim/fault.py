@@ -17,6 +17,15 @@ COMMON = ["--model", "config.json", "--data", "data", "--device", "cuda", "--dty
           "--save-steps", "2", "--lr-scheduler", "constant"]
 
 
+def prepare(work, config, atom):
+    """A model and its data, for COMMON."""
+    with open(os.path.join(work, "config.json"), "w", encoding="ascii") as f:
+        json.dump(config, f)
+    with open(os.path.join(work, "text.txt"), "w", encoding="ascii") as f:
+        f.writelines(f"line {i} says {i * 7919 % 1000}\n" for i in range(500))
+    atom("data", "prepare", "--input", "text.txt", "--output", "data")
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as work:
@@ -36,13 +45,9 @@ def main():
             path = os.path.join(work, out)
             return sorted(n for n in os.listdir(path) if n.startswith("checkpoint-")) if os.path.isdir(path) else []
 
-        with open(os.path.join(work, "config.json"), "w", encoding="ascii") as f:
-            json.dump(CONFIG, f)
-        with open(os.path.join(work, "text.txt"), "w", encoding="ascii") as f:
-            f.writelines(f"line {i} says {i * 7919 % 1000}\n" for i in range(500))
-        for args in (["data", "prepare", "--input", "text.txt", "--output", "data"], ["train", *COMMON, "--output-dir", "whole"]):
-            code, text = atom(*args)
-            assert code == 0, text
+        prepare(work, CONFIG, atom)
+        code, text = atom("train", *COMMON, "--output-dir", "whole")
+        assert code == 0, text
         # Later and later, until there is a checkpoint to go on from.
         for fault in range(10, 2000, 10):
             out = f"fault{fault}"

@@ -19,6 +19,7 @@ typedef struct bench_values {
     char *model;
     char *device; /* copy and train: cpu, cuda[:N] */
     char *dir;    /* disk */
+    char *trace;  /* train: file; NULL: none */
     int64_t micro_batch_size, sequence_len, gradient_accumulation_steps, steps;
     uint64_t device_memory, link_bandwidth;
     int32_t only;            /* train: bench_only */

@@ -56,6 +56,8 @@ static const opt_spec specs[] = {
                                      "fit."),
     PLAN_ROW_UPDATES(.help = "train: as in 'atom train'."),
     PLAN_ROW_LINK_BANDWIDTH(.help = "copy and train: slow the link down to this rate."),
+    {.name = "trace", .type = OPT_TEXT, AT(trace), .value = "FILE",
+     .help = "train: as in 'atom train'; of the swapped run, where there are two."},
     {.name = "peers", .type = OPT_INT, AT(peers), .fallback = "8", .min = 2, .max = 32,
      .group = "allreduce", .help = "Number of members; each is a process in its own network "
                                    "namespace."},
@@ -214,7 +216,7 @@ static const struct {
     {"plan", " dtype model micro_batch_size "},
     {"train", " dtype moments_dtype threads model micro_batch_size sequence_len "
               "gradient_accumulation_steps device steps device_memory only recompute "
-              "optimizer_state updates link_bandwidth "},
+              "optimizer_state updates link_bandwidth trace "},
 };
 
 static atom_status check_options(const char *what, const opt_parsed *parsed)

@@ -94,6 +94,8 @@ static atom_status train_once(const bench_values *v, const char *dir, const char
     ATOM_TRY_CLEAN(set(&config, "data", dir));
     ATOM_TRY_CLEAN(set(&config, "output_dir", run_dir));
     ATOM_TRY_CLEAN(set(&config, "device", v->device));
+    if (v->trace && (v->only != BENCH_BOTH || !v->device_memory || device_memory))
+        ATOM_TRY_CLEAN(set(&config, "trace", v->trace));
     config.micro_batch_size = v->micro_batch_size;
     config.sequence_len = v->sequence_len;
     config.gradient_accumulation_steps = v->gradient_accumulation_steps;

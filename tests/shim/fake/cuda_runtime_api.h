@@ -2,8 +2,8 @@
  * The CUDA runtime as far as kernels/cuda/device.c and its kin use it, over host memory: what is
  * enqueued runs at once on the calling thread, recordings are kept and replayed. So the module's
  * own logic (threads, events, budgets, recordings) meets the tests without a card. Wrong use is
- * refused: a wait for an event that was never recorded, a copy across two registrations, kernels of
- * a closed stream.
+ * refused: a wait for an event that was never recorded, a copy across two registrations, an event
+ * that is recorded on a stream of another card than the one it was made on.
  */
 #ifndef TESTS_SHIM_FAKE_CUDA_RUNTIME_API_H
 #define TESTS_SHIM_FAKE_CUDA_RUNTIME_API_H
@@ -22,6 +22,8 @@ typedef enum cudaError {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719
 } cudaError_t;
@@ -37,6 +39,8 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice = 3,
     cudaMemcpyDefault = 4
 };
+enum cudaDeviceAttr { cudaDevAttrMemoryClockRate = 36, cudaDevAttrGlobalMemoryBusWidth = 37 };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum {
     cudaEventBlockingSync = 1,
@@ -60,6 +64,8 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int card);
 cudaError_t cudaInitDevice(int card, unsigned device_flags, unsigned flags);
 cudaError_t cudaSetDevice(int card);
+cudaError_t cudaGetDevice(int *card);
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, int card);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
@@ -84,12 +90,14 @@ cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventCreate(cudaEvent_t *event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
                                  unsigned long long flags);

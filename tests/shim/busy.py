@@ -1,0 +1,38 @@
+#!/usr/bin/python3
+"""A card of whose memory other programs use a part: training takes what is left, and says so.
+
+  busy.py ATOM      with ATOM_CUDA_MODULE set to the module over the fake runtime, whose card has 4 GiB
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+from fault import COMMON, CONFIG, prepare
+
+GIB = 1 << 30
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as work:
+        env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
+
+        def atom(*args, used=0):
+            done = subprocess.run([program, *args], cwd=work, env={**env, "ATOM_FAKE_USED": str(used)}, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200)
+            assert done.returncode == 0, done.stdout
+            return done.stdout
+
+        prepare(work, CONFIG, atom)
+        dry = ("train", *COMMON, "--output-dir", "out", "--dry-run")
+        assert "other programs" not in atom(*dry), "a card that nobody else uses"
+        said = atom(*dry, used=2 * GIB)
+        assert "other programs use the card: training takes 1.5 GiB instead of 3.0 GiB" in said, said
+        assert "of a budget of 1.5 GiB" in said, said
+        assert "other programs" not in atom(*dry, "--device-memory", "1GiB", used=2 * GIB), "who sets a limit knows"
+    print("what other programs use is left to them")
+
+
+if __name__ == "__main__":
+    main()
