@@ -42,6 +42,21 @@ static void send_manifest(gsp_pool *p, const gsp_link *to)
     sodium_memzero(m.psk, sizeof m.psk);
 }
 
+/* Two processes with one key tear down each other's links, and what they sign contradicts itself. */
+static void end_as_twin(gsp_pool *p, const gsp_contact *twin)
+{
+    char at[GSP_ADDRESS_TEXT_BYTES] = "";
+    bool known = twin->n_addresses > 0 && !gsp_address_is_any(&twin->address[0]);
+    if (known)
+        gsp_address_text(&twin->address[0], at);
+    gsp_event_log_add(&p->diary, "\"event\":\"twin\",\"address\":\"%s\"", at);
+    gsp_headline_refuse(&p->headline, GSP_POOL_DEAD,
+                        "another process%s%s takes part with the same key, probably from a copy of "
+                        "this directory; this one stops. Run only one of them: a further host "
+                        "joins with a ticket, into a directory of its own",
+                        known ? " at " : "", at);
+}
+
 static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     gsp_contact *c = atom_alloc(1, sizeof *c);
@@ -64,9 +79,12 @@ static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
             continue; /* no signature is checked twice */
         if (!gsp_links_may_bring(&p->links, from->key, atom_clock_ns()))
             break;
-        if (gsp_contact_judge(c, &who, now) == GSP_CONTACT_GOOD)
+        gsp_contact_verdict verdict = gsp_contact_judge(c, &who, now);
+        if (verdict == GSP_CONTACT_GOOD)
             gsp_pool_found(p, c,
                            memcmp(c->key, from->key, sizeof c->key) == 0 ? &from->address : NULL);
+        if (verdict == GSP_CONTACT_SELF && gsp_address_book_has_twin(&p->book, c, &who, now))
+            end_as_twin(p, c);
     }
     atom_free(c);
     sodium_memzero(&who, sizeof who);

@@ -348,6 +348,28 @@ class PoolTrain(Members):
         if ends[0]["version"] == ends[1]["version"]:
             self.assertEqual(ends[0]["anchor"], ends[1]["anchor"])
 
+    def test_the_same_key_twice(self):
+        """A copy of a member's directory runs beside the original: one of them stops and says why; the other goes on."""
+        a, ticket = self.create("a")
+        self.end_soon(self.join("b", ticket, "--data", self.data))
+        shutil.copytree(self.path("b"), self.path("copy"), ignore=shutil.ignore_patterns("control.sock", "links"))
+        pair = {name: self.join(name) for name in ("b", "copy")}
+        end = time.monotonic() + PATIENCE
+        while all(p.poll() is None for p in pair.values()):
+            self.assertLess(time.monotonic(), end, "both go on")
+            time.sleep(0.1)
+        (ended, process), (other, _) = sorted(pair.items(), key=lambda p: p[1].poll() is None)
+        _, err = self.end(process, 1)
+        self.assertIn("takes part with the same key, probably from a copy of this directory", err)
+        self.assertIn("twin", [e["event"] for e in self.events(ended)])
+        status = self.until(other, "the other one is a member", lambda s: s["is_member"] and s["roster"] == 2, [a, pair[other]])
+        self.until("a", "it is heard", lambda s: any(m["key"] == status["key"] and m["heard_s"] < 2 for m in s["members"]), [a])
+
+    def end_soon(self, process):
+        self.until("b", "it is a member", lambda s: s["is_member"], [process])
+        process.terminate()
+        self.end(process, 143)
+
     def test_ends(self):
         # A pool that has done all its steps, alone.
         a, _ = self.create("a", steps=60, codec="fp32")
