@@ -412,9 +412,31 @@ cleanup:
     return st;
 }
 
+/* While a joiner's anchor is missing: has anybody been there of late? */
+static atom_status check_patience(const pool_run *r, const char *text, double *heard, bool *said)
+{
+    static const double SOON_SECONDS = 3;
+    double now = atom_clock_seconds(), patience = r->data.patience_s;
+    if (r->status->member.n_links > 0)
+        *heard = now;
+    if (r->came_back && !*said && now - *heard > SOON_SECONDS) {
+        *said = true;
+        pool_note(&r->hooks,
+                  "this member said goodbye last time, so it needs the newest weights of another "
+                  "member, and none answers yet. For what the pool had when it left: "
+                  "atom pool export %s -o model",
+                  r->dir);
+    }
+    return patience <= 0 || now - *heard <= patience
+               ? ATOM_OK
+               : atom_fail(ATOM_E_RUNTIME, "nobody of the pool answered in time: %s", text);
+}
+
 /* A joiner's anchor comes from the others: the pool's thread fetches it. */
 static atom_status wait_for_anchor(pool_run *r)
 {
+    double heard = atom_clock_seconds();
+    bool said = false;
     while (!pool_anchor_ready(r->anchor)) {
         gsp_pool_wish wish = gsp_pool_wishes(r->life, r->why, &r->ended);
         gsp_pool_read_status(r->life, r->status);
@@ -426,6 +448,7 @@ static atom_status wait_for_anchor(pool_run *r)
             return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights had arrived");
         if (wish == GSP_POOL_STOP)
             return atom_fail(r->ended == ATOM_OK ? ATOM_E_INTERRUPTED : r->ended, "%s", r->why);
+        ATOM_TRY(check_patience(r, progress.text, &heard, &said));
         usleep(50000);
     }
     return ATOM_OK;

@@ -160,7 +160,7 @@ bool gsp_address_book_has_twin(gsp_address_book *b, const gsp_contact *contact,
         return false;
     gsp_peers_raise_sequence(b->peers, sequence);
     b->twin_sequence = sequence;
-    b->own_changed = true;
+    b->renewed_ns = 0; /* at once: the next one to come must be newer again */
     return ++b->n_twins >= TWINS_MAX;
 }
 

@@ -126,6 +126,8 @@ void gsp_pool_snapshot(gsp_pool *p)
     if (p->node) {
         show_member(p, s);
         gsp_node_explain(p->node, text, sizeof text);
+        if (gsp_hash_none(&gsp_node_look(p->node)->lineage) && !gsp_links_member(&p->links))
+            gsp_seek_text(&p->seek, text, sizeof text); /* nobody is there to have the state */
     }
     show_credits(p, s);
     s->manifest = gsp_door_number(&p->door);

@@ -354,7 +354,7 @@ class PoolTrain(Members):
         self.end_soon(self.join("b", ticket, "--data", self.data))
         shutil.copytree(self.path("b"), self.path("copy"), ignore=shutil.ignore_patterns("control.sock", "links"))
         pair = {name: self.join(name) for name in ("b", "copy")}
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + 2 * PATIENCE
         while all(p.poll() is None for p in pair.values()):
             self.assertLess(time.monotonic(), end, "both go on")
             time.sleep(0.1)
@@ -364,6 +364,25 @@ class PoolTrain(Members):
         self.assertIn("twin", [e["event"] for e in self.events(ended)])
         status = self.until(other, "the other one is a member", lambda s: s["is_member"] and s["roster"] == 2, [a, pair[other]])
         self.until("a", "it is heard", lambda s: any(m["key"] == status["key"] and m["heard_s"] < 2 for m in s["members"]), [a])
+
+    def test_back_where_nobody_is(self):
+        """A member that said goodbye comes back when nobody is there: it says what it waits for, and not longer than asked."""
+        a, ticket = self.create("a")
+        b = self.join("b", ticket, "--data", self.data)
+        self.until("b", "it is a member", lambda s: s["is_member"] and s["version"] > 0, [a, b])
+        self.ok("pool", "leave", "b")
+        self.end(b, 0)
+        a.kill()
+        a.wait()
+        said = self.fails(1, "pool", "join", "-o", "b", "--patience", 5, "--no-lan", "--no-directory",
+                          says=("nobody of the pool answered in time", "looking for a member; tried 127.0.0.1:"))
+        self.assertIn("atom pool export b -o model", said.err)
+
+    def test_what_host_yml_says_wrongly(self):
+        for text, says in (("colour: red", "'pool join --help' lists them"), ("listen: [4400]", "listen: '4400' is not an address")):
+            os.makedirs(self.path("h"), exist_ok=True)
+            self.write("h/host.yml", text + "\n")
+            self.fails(2, "pool", "join", "atom1-x", "-o", "h", says=says)
 
     def end_soon(self, process):
         self.until("b", "it is a member", lambda s: s["is_member"], [process])
