@@ -206,6 +206,12 @@ bool gsp_net_peer_credential(gsp_net *net, const uint8_t *key, gsp_role *role,
     return true;
 }
 
+uint64_t gsp_net_heard_ns(gsp_net *net, const uint8_t *key)
+{
+    const net_link *link = net_link_find((net_endpoint *)net, key);
+    return link && link->state == LINK_UP ? link->heard_ns : 0;
+}
+
 void gsp_net_rekey(gsp_net *net, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks,
                    const void *credential, uint32_t credential_bytes)
 {

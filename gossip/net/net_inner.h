@@ -102,6 +102,7 @@ typedef struct net_link {
     bool dialled, guest, old_key;
     uint32_t n_heard; /* messages of a guest */
     uint64_t id, boot, begun_ns, deadline_ns;
+    uint64_t heard_ns; /* when its last message came, or it came up */
     uint32_t n_streams; /* with CONTROL */
     net_stream stream[LINK_STREAMS_MAX];
     uint32_t next_bulk; /* stream to try first */

@@ -73,7 +73,8 @@ gsp_link *gsp_links_add(gsp_links *links, const gsp_net_event *up)
                     .old_key = up->old_key,
                     .inbound = up->inbound,
                     .address = up->address,
-                    .born = ++links->n_born};
+                    .born = ++links->n_born,
+                    .boot = up->boot};
     memcpy(l->key, up->key, sizeof l->key);
     for (uint32_t i = 0; i < GSP_SHUNNED_MAX; i++)
         if (is(links->shunned[i].key, l->key) && atom_clock_ns() < links->shunned[i].until_ns)

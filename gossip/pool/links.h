@@ -31,6 +31,7 @@ typedef struct gsp_link {
     bool answered; /* a guest that got the answer to what it came for */
     bool greeted;  /* its HELLO was here */
     uint64_t born; /* of no other link, before or after */
+    uint64_t boot; /* of the peer's process; 0: not known */
     uint8_t key[GSP_PUBLIC_BYTES];
     char name[GSP_WORD_NAME_BYTES];
     gsp_address address;

@@ -285,6 +285,7 @@ const char *gsp_refusal_text(gsp_refusal refusal)
         [GSP_REFUSED_FULL] = "the member has no room for more links; try another one",
         [GSP_REFUSED_SELF] = "that address is this host's own",
         [GSP_REFUSED_KEY] = "another member answered than the one that was dialled",
+        [GSP_REFUSED_TWIN] = "another process with this host's key takes part there now",
         [GSP_REFUSED_HANDSHAKE] = "no answer to our handshake; is its ticket another one?",
     };
     return (unsigned)refusal < GSP_REFUSAL_N ? text[refusal] : "refused for an unknown reason";
