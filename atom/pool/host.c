@@ -127,6 +127,25 @@ static atom_status parse_listen(const opt_list *listen, gsp_pool_host *out)
     return ATOM_OK;
 }
 
+static atom_status take_announced(const pool_host *host, gsp_pool_host *out)
+{
+    const opt_list *announce = &host->announce;
+    if (announce->n && !host->listen.n)
+        return atom_fail(ATOM_E_USAGE, "announce has no effect without listen, because nobody can "
+                                       "connect to this host; add --listen, such as '*:4400'");
+    for (uint32_t i = 0; i < announce->n; i++) {
+        const char *address = announce->items[i];
+        if (gsp_address_check(address, GSP_TICKET_HOST_BYTES - sizeof "plain+") != ATOM_OK ||
+            *address == '*')
+            return atom_fail(ATOM_E_USAGE,
+                             "announce: '%.80s' is not an address that others can connect to; "
+                             "write HOST:PORT, such as box.example:4400",
+                             address);
+        out->announce[out->n_announce++] = address;
+    }
+    return ATOM_OK;
+}
+
 atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_host *out)
 {
     static const pool_host none = {0};
@@ -157,9 +176,7 @@ atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_h
         out->bootstrap[out->n_bootstraps++] = nodes->items[i];
     }
     ATOM_TRY(parse_listen(listen, out));
-    for (uint32_t i = 0; i < announce->n; i++)
-        out->announce[out->n_announce++] = announce->items[i];
-    return ATOM_OK;
+    return take_announced(host, out);
 }
 
 atom_status pool_host_limits(const pool_host *host, char missing[POOL_LIMITS_WHY_BYTES],

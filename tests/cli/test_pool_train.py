@@ -382,6 +382,10 @@ class PoolTrain(Members):
             os.makedirs(self.path("h"), exist_ok=True)
             self.write("h/host.yml", text + "\n")
             self.fails(2, "pool", "join", "atom1-x", "-o", "h", says=says)
+        for address in ("foo", "box:99999", ":4400", "http://box:4400", "*:4400", "127.0.0.1"):
+            self.fails(2, "pool", "join", "atom1-x", "-o", "g", "--listen", "127.0.0.1:0", "--announce", address,
+                       says=f"announce: '{address}' is not an address")
+        self.fails(2, "pool", "join", "atom1-x", "-o", "g", "--announce", "box.example:4400", says="no effect without listen")
 
     def end_soon(self, process):
         self.until("b", "it is a member", lambda s: s["is_member"], [process])
