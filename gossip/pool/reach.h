@@ -27,11 +27,10 @@ typedef struct gsp_reach {
     uint64_t look_ns;
 } gsp_reach;
 
-/* Asks the router, unless the user said what to announce or listens at certain addresses only.
- * The fields above `seen` are the caller's. */
 /* Looks up what is announced, for contacts, which hold no names. May block for seconds; a name that
- * is not known is logged. */
+ * is not known is logged. The fields above n_announced are the caller's. */
 void gsp_reach_look_up(gsp_reach *reach);
+/* Asks the router, unless the user said what to announce or listens at certain addresses only. */
 void gsp_reach_ask_router(gsp_reach *reach);
 /* Waits a few seconds for the router's first answer; for whoever is about to make a ticket. */
 void gsp_reach_wait(gsp_reach *reach);
