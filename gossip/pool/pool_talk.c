@@ -421,7 +421,7 @@ static void on_refused(gsp_pool *p, const gsp_net_event *e)
         say_banned(p);
     else if (p->door.is_guest && gsp_refusal_is_final(e->refusal))
         take_refusal(p, e->key, &e->address, owners, (gsp_refusal)e->refusal);
-    else
+    else if (!gsp_links_in_vain(&e->address))
         gsp_seek_refused(&p->seek, e);
 }
 
