@@ -234,9 +234,12 @@ static bool on_stop(void *ctx)
             r->hooks.phase(r->hooks.ctx, POOL_PHASE_RESTING);
             pool_anchor_running(r->anchor, false);
         }
+        if (r->wish == GSP_POOL_GO) /* of a pause and of a month's end the status tells anyway */
+            gsp_pool_say_rest(r->life, why);
         paused = true;
         usleep(100000);
     }
+    gsp_pool_say_rest(r->life, "");
     if (paused && !stop && r->wish != GSP_POOL_STOP)
         r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
     if (paused || pool_run_sums(r))
@@ -518,12 +521,16 @@ atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
     bool unused;
     orderly = orderly ? orderly : &unused;
     *orderly = false;
-    *summary = (train_summary){.first_loss = NAN, .final_loss = NAN, .validation_loss = NAN};
+    *summary = (train_summary){
+        .first_step = 1, .first_loss = NAN, .final_loss = NAN, .validation_loss = NAN};
     ATOM_TRY(start(r));
     /* A share of a sum may be all of it: nothing is brought before the roster was asked for. */
     pool_anchor_running(r->anchor, !pool_run_sums(r));
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
-    atom_status st = trainer_run(r->t, summary);
+    char why[GSP_POOL_WHY_BYTES];
+    bool rests = r->limits && !pool_limits_now(r->limits, why); /* not one step before its hours */
+    atom_status st = rests && on_stop(r) ? atom_fail(ATOM_E_INTERRUPTED, "stopped before a step")
+                                         : trainer_run(r->t, summary);
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_LEAVING);
     pool_anchor_running(r->anchor, false);
     if (st != ATOM_OK && st != ATOM_E_INTERRUPTED)

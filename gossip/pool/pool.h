@@ -199,6 +199,8 @@ void gsp_pool_report(gsp_pool *pool, uint64_t samples, uint64_t tokens);
 /* What the trainer should do at its next step boundary. why: for people, "" for GO; may be NULL.
  * status: ATOM_OK if a user asked for it, else what ended the pool; may be NULL. */
 gsp_pool_wish gsp_pool_wishes(gsp_pool *pool, char why[GSP_POOL_WHY_BYTES], atom_status *status);
+/* Why the trainer does not compute although it may, for the status; "": it computes. */
+void gsp_pool_say_rest(gsp_pool *pool, const char *why);
 void gsp_pool_pause(gsp_pool *pool, bool paused);
 
 /* ---- what is seen of it ---- */

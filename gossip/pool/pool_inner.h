@@ -101,6 +101,7 @@ struct gsp_pool {
     pthread_mutex_t lock;   /* of what follows */
     pthread_cond_t changed; /* `ended` */
     gsp_pool_status *status;
+    char rest[GSP_POOL_REST_BYTES]; /* why the trainer waits; "": it does not */
     atom_status end; /* why the thread ended */
     char end_text[GSP_POOL_WHY_BYTES];
 };

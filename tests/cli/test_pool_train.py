@@ -427,16 +427,15 @@ class PoolTrain(Members):
         # Not now: it holds its place, and does nothing until it is allowed to.
         later = time.localtime(time.time() + 7200)
         a, _ = self.create("a", more=["--hours", f"{later.tm_hour}:00-{later.tm_hour}:01"])
-        self.until("a", "it runs", lambda s: s["state"] == "running", [a])
+        self.until("a", "it says what it waits for", lambda s: s["text"].startswith("waiting for its hours: "), [a])
         time.sleep(1)
         held = self.status("a")["samples"]
-        time.sleep(1)
-        self.assertEqual(self.status("a")["samples"], held)
+        self.assertEqual(held, 0, "it made a step before its hours")
         a.terminate()
-        self.assertLessEqual(json.loads(self.end(a, 143)[0])["steps"], 2)
+        self.assertEqual(json.loads(self.end(a, 143)[0])["steps"], 0)
         # It comes back where it listened; what is said now replaces what was said then.
         a = self.start("join", "-o", "a", "--hours", "0-24")
-        status = self.until("a", "it trains", lambda s: s["samples"] > held, [a])
+        status = self.until("a", "it trains", lambda s: s["samples"] > held and "hours" not in s["text"], [a])
         self.assertGreater(status["port"], 0)
         a.terminate()
         self.end(a, 143)
