@@ -192,7 +192,8 @@ static bool lacks_peers(pool_run *r, char text[POOL_LIMITS_WHY_BYTES])
         return false;
     gsp_pool_read_status(r->life, r->status);
     pool_anchor_read_status(r->anchor, false, &s);
-    int64_t few = r->settings.min_peers - r->status->member.n_roster;
+    uint32_t n = r->status->member.n_roster ? r->status->member.n_roster : 1; /* with this one */
+    int64_t few = r->settings.min_peers - n;
     if (s.certified_samples > 0 || few <= 0)
         return false;
     snprintf(text, POOL_LIMITS_WHY_BYTES,
