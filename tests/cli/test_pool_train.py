@@ -275,6 +275,16 @@ class PoolTrain(Members):
         refused = self.run_atom("train", run, "--model", self.config, "--data", self.data, "-o", "alone")
         self.assertEqual(refused.code, 2)
         self.assertIn("atom pool create --config", refused.err)
+        # Nor does it train in the directory of a member that is not running.
+        a, _ = self.create("a")
+        self.until("a", "it trains", lambda s: s["applied"] >= 2, [a])
+        a.terminate()
+        self.end(a, 143)
+        before = sorted(os.listdir(self.path("a")))
+        for more in (["-o", "a", "--overwrite"], ["-o", "a", "--resume-from-checkpoint", "auto"], ["-o", "a/pool"]):
+            self.fails(2, "train", "--model", self.config, "--data", self.data, "--max-steps", 9, *more,
+                       says=("belongs to a member of a pool", "another output_dir"))
+        self.assertEqual(sorted(os.listdir(self.path("a"))), before)
 
     def test_who_cannot_is_told_before_it_fetches(self):
         a, ticket = self.create("a")
