@@ -149,9 +149,9 @@ static atom_status check_no_pool(const train_config *c)
     if (!beside && !inside)
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,
-                     "output_dir %s belongs to a member of a pool; to come back to the pool: atom "
-                     "pool join -o DIR; to train alone, name another output_dir, and one of the "
-                     "member's checkpoints with --model",
+                     "output_dir %s belongs to a member of a pool, which 'atom pool join -o DIR' "
+                     "brings back; to train alone, name another output_dir, and one of the "
+                     "member's checkpoints with --resume-from-checkpoint or --model",
                      c->output_dir);
 }
 
