@@ -23,6 +23,7 @@ static atom_status enter(pool_run *r, const pool_host *box, const pool_join *joi
     if (!place)
         return atom_fail_memory("a path", 256);
     ATOM_TRY_CLEAN(pool_host_place(box, place, &host));
+    ATOM_TRY_CLEAN(gsp_pool_check_rights(place));
     if (!join->ticket && !gsp_pool_exists(place))
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
                                  "%s holds no pool to come back to; to join one, give its "

@@ -216,6 +216,11 @@ bool gsp_pool_exists(const char *directory)
     return gsp_dir_has(directory, "keys") && gsp_dir_has(directory, "manifest.json");
 }
 
+atom_status gsp_pool_check_rights(const char *directory)
+{
+    return gsp_dir_check_rights(directory);
+}
+
 atom_status gsp_pool_close_after(gsp_pool **pool, atom_status st)
 {
     char why[512];

@@ -115,6 +115,9 @@ ATOM_MUST atom_status gsp_pool_join(const gsp_pool_host *host, const char *ticke
 ATOM_MUST atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out);
 /* Is there a pool in this directory? */
 bool gsp_pool_exists(const char *directory);
+/* ATOM_E_USAGE where this user may not look into the directory: then no pool exists for it, although
+ * there may be one. */
+ATOM_MUST atom_status gsp_pool_check_rights(const char *directory);
 
 /* The signed manifest, valid until gsp_pool_start. After that, bans and keys may change; what is
  * trained does not. */

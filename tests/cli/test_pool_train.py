@@ -397,6 +397,19 @@ class PoolTrain(Members):
                        says=f"announce: '{address}' is not an address")
         self.fails(2, "pool", "join", "atom1-x", "-o", "g", "--announce", "box.example:4400", says="no effect without listen")
 
+    def test_another_user(self):
+        """Whoever may not look into a member's directory is told that, and not that there is no pool."""
+        a, _ = self.create("a")
+        self.until("a", "it runs", lambda s: s["state"] == "running", [a])
+        self.write("pools.yml", "pools:\n  - dir: a\n")
+        # Root may look everywhere, unless it gives that up.
+        prefix = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+        os.chmod(self.path("a", "pool"), 0)
+        for command in (["status", "a"], ["join", "-o", "a"], ["leave", "a"], ["export", "a", "-o", "x"], ["web", "a"]):
+            self.fails(2, "pool", *command, prefix=prefix, says="a/pool: this user may not look into it")
+        self.fails(2, "host", "run", ".", prefix=prefix, says="a/pool: this user may not look into it")
+        os.chmod(self.path("a", "pool"), 0o700)
+
     def end_soon(self, process):
         self.until("b", "it is a member", lambda s: s["is_member"], [process])
         process.terminate()
