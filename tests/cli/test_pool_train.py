@@ -397,6 +397,20 @@ class PoolTrain(Members):
                        says=f"announce: '{address}' is not an address")
         self.fails(2, "pool", "join", "atom1-x", "-o", "g", "--announce", "box.example:4400", says="no effect without listen")
 
+    def test_local_yml_decides_nothing_of_the_pools(self):
+        a, _ = self.create("a")
+        self.until("a", "it trains", lambda s: s["applied"] >= 2, [a])
+        a.terminate()
+        self.end(a, 143)
+        kept = self.read("a", "local.yml").decode()
+        for key in ("learning_rate: 1", "micro_batch_size: 64", "optimizer: muon", "max_steps: 5", "model: gpt2-124m"):
+            self.write("a/local.yml", kept + key + "\n")
+            self.fails(2, "pool", "join", "-o", "a", "--no-lan", "--no-directory",
+                       says=("a/local.yml", key.split(":")[0], "is not for this host to decide"))
+        self.write("a/local.yml", kept.replace("logging_steps: 1", "logging_steps: 7"))
+        a = self.start("join", "-o", "a")
+        self.until("a", "it trains again", lambda s: s["samples"] > 0, [a])
+
     def test_another_user(self):
         """Whoever may not look into a member's directory is told that, and not that there is no pool."""
         a, _ = self.create("a")
