@@ -415,8 +415,9 @@ static bool on_message(gsp_pool *p, const gsp_net_event *e)
 static void on_refused(gsp_pool *p, const gsp_net_event *e)
 {
     bool owners = memcmp(e->key, p->door.owner, sizeof p->door.owner) == 0;
-    if (e->refusal == GSP_REFUSED_TWIN)
-        refused_as_twin(p, atom_clock_ns());
+    static const uint8_t nobody[GSP_PUBLIC_BYTES];
+    if (e->refusal == GSP_REFUSED_TWIN && memcmp(e->key, nobody, sizeof nobody) != 0)
+        refused_as_twin(p, atom_clock_ns()); /* a member says so, and not somebody on the way */
     if (owners && e->refusal == GSP_REFUSED_BANNED)
         say_banned(p);
     else if (p->door.is_guest && gsp_refusal_is_final(e->refusal))
