@@ -215,8 +215,18 @@ bool host_pool_joined(const host_pool *pool)
     return joined;
 }
 
+static atom_status check_rights(const host_pool *p)
+{
+    char *inner = atom_path_join(p->dir, "pool");
+    atom_status st =
+        inner ? gsp_pool_check_rights(inner) : atom_fail_memory("a path", strlen(p->dir));
+    atom_free(inner);
+    return st;
+}
+
 static atom_status check_place(const host_pool *p)
 {
+    ATOM_TRY(check_rights(p));
     if (host_pool_joined(p))
         return ATOM_OK;
     if (!p->ticket)

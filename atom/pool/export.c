@@ -15,6 +15,7 @@
 #include "atom/graph/models.h"
 #include "atom/train/config.h"
 #include "gossip/pool/manifest.h"
+#include "gossip/pool/pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -162,6 +163,7 @@ static atom_status read_manifest(job *j, const char *place)
     atom_status st;
     if (!path)
         return atom_fail_memory("a path", 256);
+    ATOM_TRY_CLEAN(gsp_pool_check_rights(place));
     if (!atom_path_exists(path))
         ATOM_TRY_CLEAN(
             atom_fail(ATOM_E_USAGE, "%s holds no pool; name the directory of a member", place));

@@ -9,6 +9,7 @@
 
 #include "gossip/gate/net_address.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct kept_values {
@@ -18,7 +19,7 @@ typedef struct kept_values {
 static const opt_spec specs[] = {POOL_HOST_NAME_SPEC(kept_values, host, "name"),
                                  POOL_HOST_SPECS(kept_values, host)};
 static const opt_command kept_options = {
-    .name = "pool host", .summary = "", OPT_TABLE(specs, kept_values)};
+    .name = "pool join", .summary = "", OPT_TABLE(specs, kept_values)};
 
 static size_t field_bytes(opt_type type)
 {
@@ -111,6 +112,40 @@ static atom_status check_name(const char *name)
                             name, POOL_HOST_NAME_BYTES - 1);
 }
 
+/* The addresses of one key, which the message names. */
+static atom_status parse_listen(const opt_list *listen, gsp_pool_host *out)
+{
+    char why[512];
+    for (uint32_t i = 0; i < listen->n; i++) {
+        atom_status st = gsp_address_parse(listen->items[i], &out->listen[out->n_listen]);
+        if (st != ATOM_OK) {
+            snprintf(why, sizeof why, "%s", atom_fail_message());
+            return atom_fail(st, "listen: %s", why);
+        }
+        out->n_listen++;
+    }
+    return ATOM_OK;
+}
+
+static atom_status take_announced(const pool_host *host, gsp_pool_host *out)
+{
+    const opt_list *announce = &host->announce;
+    if (announce->n && !host->listen.n)
+        return atom_fail(ATOM_E_USAGE, "announce has no effect without listen, because nobody can "
+                                       "connect to this host; add --listen, such as '*:4400'");
+    for (uint32_t i = 0; i < announce->n; i++) {
+        const char *address = announce->items[i];
+        if (gsp_address_check(address, GSP_TICKET_HOST_BYTES - sizeof "plain+") != ATOM_OK ||
+            *address == '*')
+            return atom_fail(ATOM_E_USAGE,
+                             "announce: '%.80s' is not an address that others can connect to; "
+                             "write HOST:PORT, such as box.example:4400",
+                             address);
+        out->announce[out->n_announce++] = address;
+    }
+    return ATOM_OK;
+}
+
 atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_host *out)
 {
     static const pool_host none = {0};
@@ -140,11 +175,8 @@ atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_h
         ATOM_TRY(gsp_address_check(nodes->items[i], POOL_HOST_NODE_BYTES));
         out->bootstrap[out->n_bootstraps++] = nodes->items[i];
     }
-    for (uint32_t i = 0; i < listen->n; i++)
-        ATOM_TRY(gsp_address_parse(listen->items[i], &out->listen[out->n_listen++]));
-    for (uint32_t i = 0; i < announce->n; i++)
-        out->announce[out->n_announce++] = announce->items[i];
-    return ATOM_OK;
+    ATOM_TRY(parse_listen(listen, out));
+    return take_announced(host, out);
 }
 
 atom_status pool_host_limits(const pool_host *host, char missing[POOL_LIMITS_WHY_BYTES],

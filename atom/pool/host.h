@@ -50,8 +50,9 @@ typedef struct pool_host {
          .type = OPT_LIST,                                                                         \
          .offset = offsetof(values_type, member.announce),                                         \
          .value = "NAME:PORT",                                                                     \
-         .help = "The address that others should connect to instead, for example if this "         \
-                 "host is behind a router or has a name."},                                        \
+         .help = "The address that others should connect to, for example if this host is "         \
+                 "behind a router or has a name. Tickets contain it instead of the addresses of " \
+                 "this host, and members try it first. Needs --listen."},                                        \
         {.name = "no_lan",                                                                         \
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.no_lan),                                           \

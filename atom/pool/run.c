@@ -192,7 +192,8 @@ static bool lacks_peers(pool_run *r, char text[POOL_LIMITS_WHY_BYTES])
         return false;
     gsp_pool_read_status(r->life, r->status);
     pool_anchor_read_status(r->anchor, false, &s);
-    int64_t few = r->settings.min_peers - r->status->member.n_roster;
+    uint32_t n = r->status->member.n_roster ? r->status->member.n_roster : 1; /* with this one */
+    int64_t few = r->settings.min_peers - n;
     if (s.certified_samples > 0 || few <= 0)
         return false;
     snprintf(text, POOL_LIMITS_WHY_BYTES,
@@ -234,9 +235,12 @@ static bool on_stop(void *ctx)
             r->hooks.phase(r->hooks.ctx, POOL_PHASE_RESTING);
             pool_anchor_running(r->anchor, false);
         }
+        if (r->wish == GSP_POOL_GO) /* of a pause and of a month's end the status tells anyway */
+            gsp_pool_say_rest(r->life, why);
         paused = true;
         usleep(100000);
     }
+    gsp_pool_say_rest(r->life, "");
     if (paused && !stop && r->wish != GSP_POOL_STOP)
         r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
     if (paused || pool_run_sums(r))
@@ -413,9 +417,31 @@ cleanup:
     return st;
 }
 
+/* While a joiner's anchor is missing: has anybody been there of late? */
+static atom_status check_patience(const pool_run *r, const char *text, double *heard, bool *said)
+{
+    static const double SOON_SECONDS = 3;
+    double now = atom_clock_seconds(), patience = r->data.patience_s;
+    if (r->status->member.n_links > 0)
+        *heard = now;
+    if (r->came_back && !*said && now - *heard > SOON_SECONDS) {
+        *said = true;
+        pool_note(&r->hooks,
+                  "this member said goodbye last time, so it needs the newest weights of another "
+                  "member, and none answers yet. For what the pool had when it left: "
+                  "atom pool export %s -o model",
+                  r->dir);
+    }
+    return patience <= 0 || now - *heard <= patience
+               ? ATOM_OK
+               : atom_fail(ATOM_E_RUNTIME, "nobody of the pool answered in time: %s", text);
+}
+
 /* A joiner's anchor comes from the others: the pool's thread fetches it. */
 static atom_status wait_for_anchor(pool_run *r)
 {
+    double heard = atom_clock_seconds();
+    bool said = false;
     while (!pool_anchor_ready(r->anchor)) {
         gsp_pool_wish wish = gsp_pool_wishes(r->life, r->why, &r->ended);
         gsp_pool_read_status(r->life, r->status);
@@ -427,6 +453,7 @@ static atom_status wait_for_anchor(pool_run *r)
             return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights had arrived");
         if (wish == GSP_POOL_STOP)
             return atom_fail(r->ended == ATOM_OK ? ATOM_E_INTERRUPTED : r->ended, "%s", r->why);
+        ATOM_TRY(check_patience(r, progress.text, &heard, &said));
         usleep(50000);
     }
     return ATOM_OK;
@@ -496,12 +523,16 @@ atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
     bool unused;
     orderly = orderly ? orderly : &unused;
     *orderly = false;
-    *summary = (train_summary){.first_loss = NAN, .final_loss = NAN, .validation_loss = NAN};
+    *summary = (train_summary){
+        .first_step = 1, .first_loss = NAN, .final_loss = NAN, .validation_loss = NAN};
     ATOM_TRY(start(r));
     /* A share of a sum may be all of it: nothing is brought before the roster was asked for. */
     pool_anchor_running(r->anchor, !pool_run_sums(r));
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
-    atom_status st = trainer_run(r->t, summary);
+    char why[GSP_POOL_WHY_BYTES];
+    bool rests = r->limits && !pool_limits_now(r->limits, why); /* not one step before its hours */
+    atom_status st = rests && on_stop(r) ? atom_fail(ATOM_E_INTERRUPTED, "stopped before a step")
+                                         : trainer_run(r->t, summary);
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_LEAVING);
     pool_anchor_running(r->anchor, false);
     if (st != ATOM_OK && st != ATOM_E_INTERRUPTED)

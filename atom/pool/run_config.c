@@ -53,6 +53,7 @@ static atom_status add_local(pool_run *r, opt_parsed *parsed)
     if (!atom_path_exists(path))
         goto cleanup;
     ATOM_TRY_CLEAN(atom_file_read(path, 1 << 20, &text, &bytes));
+    ATOM_TRY_CLEAN(pool_run_check_local(path, text, r->config.lora.r > 0));
     ATOM_TRY_CLEAN(add_text(r, path, text, parsed));
 cleanup:
     atom_free(path);

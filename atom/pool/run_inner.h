@@ -17,6 +17,7 @@ struct pool_run {
     char *dir;
     pool_hooks hooks; /* all are there */
     int64_t max_steps;
+    bool came_back;    /* to a pool that it was in before, without a ticket */
     uint64_t disk_max; /* bytes that dir may take; 0: what is free */
     train_config config;
     pool_settings settings;

@@ -24,6 +24,7 @@ static atom_status enter(pool_run *r, const pool_host *box, const pool_join *joi
     if (!place)
         return atom_fail_memory("a path", 256);
     ATOM_TRY_CLEAN(pool_host_place(box, place, &host));
+    ATOM_TRY_CLEAN(gsp_pool_check_rights(place));
     if (!join->ticket && !gsp_pool_exists(place))
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
                                  "%s holds no pool to come back to; to join one, give its "
@@ -243,6 +244,7 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     atom_status st;
     ATOM_TRY_CLEAN(pool_run_begin(config, &r));
     r->data.patience_s = join->patience_s;
+    r->came_back = !join->ticket;
     ATOM_TRY_CLEAN(enter(r, config->host, join));
     ATOM_TRY_CLEAN(say_directory(r));
     const gsp_manifest *m = gsp_pool_manifest(r->life);

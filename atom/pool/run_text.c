@@ -71,6 +71,26 @@ atom_status pool_run_text(const train_config *config, bool local, char **text)
     return ATOM_OK;
 }
 
+atom_status pool_run_check_local(const char *path, const char *text, bool adapters)
+{
+    train_config config;
+    opt_parsed parsed;
+    atom_status st;
+    ATOM_TRY(opt_defaults(&train_command, &config, &parsed));
+    ATOM_TRY_CLEAN(opt_read_text(&train_command, path, text, strlen(text), &config, &parsed));
+    for (uint32_t row = 0; row < train_command.n_specs; row++) {
+        const char *name = train_command.specs[row].name;
+        if (parsed.origin[row] == OPT_FROM_FILE && !stays(name, adapters))
+            ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                     "%s: %s is not for this host to decide; remove the line. "
+                                     "What the pool trains, and how, is the same for all members",
+                                     path, name));
+    }
+cleanup:
+    opt_free(&train_command, &config);
+    return st;
+}
+
 atom_status pool_run_withheld(const opt_parsed *parsed, char **keys)
 {
     char *all = atom_strdup("");

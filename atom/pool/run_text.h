@@ -13,6 +13,9 @@
 /* What of a run its joiners need to know, as the text of a run.yml; and with `local` what is of one
  * host alone (data, device, memory, logs). */
 ATOM_MUST atom_status pool_run_text(const train_config *config, bool local, char **text);
+/* Refuses a local.yml that says more than pool_run_text writes into it: everything else is the pool's,
+ * and this host alone would train something else than the others. ATOM_E_USAGE. */
+ATOM_MUST atom_status pool_run_check_local(const char *path, const char *text, bool adapters);
 /* What was said and does not go into run.yml, as "data, threads"; "": nothing. */
 ATOM_MUST atom_status pool_run_withheld(const opt_parsed *parsed, char **keys);
 /*

@@ -118,7 +118,7 @@ static const opt_spec specs[] = {
 /* clang-format on */
 
 const opt_command pool_options = {
-    .name = "pool settings",
+    .name = "pool create", /* whose help lists them */
     .summary = "how members of a pool average",
     .shared = true,
     OPT_TABLE(specs, pool_settings),
@@ -190,8 +190,8 @@ static atom_status refuse(const char *path, const char *text, const char *key, c
 static atom_status check_sums(const pool_settings *s, const opt_parsed *parsed, const char *path,
                               const char *text)
 {
-    static const char *const none[] = {"sync_steps", "outer_learning_rate", "outer_momentum",
-                                       "mix"};
+    static const char *const none[] = {"sync_steps", "outer_learning_rate", "outer_momentum", "mix",
+                                       "rewarm_steps"};
     if (s->fragments != 1)
         return refuse(path, text, "fragments",
                       "with sync gradients there is always one, because its sum makes a step; "
@@ -237,9 +237,25 @@ static atom_status check_dense(const pool_settings *s, const char *path, const c
     return ATOM_OK;
 }
 
+/* Keys that pool create fills in: what somebody writes there would be overwritten. */
+static atom_status check_filled(const opt_parsed *parsed, const char *path, const char *text)
+{
+    static const char *const filled[][2] = {
+        {"batch", "it follows from micro_batch_size and gradient_accumulation_steps"},
+        {"steps", "it is max_steps, which stands outside of `pool:`"},
+        {"data_hash", "atom pool create works it out"},
+        {"base_hash", "atom pool create works it out"}};
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
+        if (said(parsed, filled[i][0]))
+            return refuse(path, text, filled[i][0], "%s; leave out the key", filled[i][1]);
+    return ATOM_OK;
+}
+
 atom_status pool_settings_check(const pool_settings *s, const opt_parsed *parsed, const char *path,
                                 const char *text)
 {
+    if (parsed)
+        ATOM_TRY(check_filled(parsed, path, text));
     if (s->dense_steps)
         ATOM_TRY(check_dense(s, path, text));
     if (s->delayed_updates && s->dense_steps)

@@ -129,11 +129,39 @@ cleanup:
     return st;
 }
 
+/* Does this directory hold a membership of a pool? */
+static bool holds_pool(const char *dir)
+{
+    char *keys = atom_path_join(dir, "keys"), *manifest = atom_path_join(dir, "manifest.json");
+    bool both = keys && manifest && atom_path_exists(keys) && atom_path_exists(manifest);
+    atom_free(keys);
+    atom_free(manifest);
+    return both;
+}
+
+/* Somebody who trains alone in a pool's directory would mix up its checkpoints with those that the
+ * member comes back to, and --overwrite would remove them. */
+static atom_status check_no_pool(const train_config *c)
+{
+    char *pool = atom_path_join(c->output_dir, "pool");
+    bool beside = pool && holds_pool(pool), inside = holds_pool(c->output_dir);
+    atom_free(pool);
+    if (!beside && !inside)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "output_dir %s belongs to a member of a pool, which 'atom pool join -o DIR' "
+                     "brings back; to train alone, name another output_dir, and one of the "
+                     "member's checkpoints with --resume-from-checkpoint or --model",
+                     c->output_dir);
+}
+
 atom_status trainer_resume_find(const trainer *t, char **path)
 {
     const train_config *c = t->config;
     const char *resume = c->resume_from_checkpoint;
     *path = NULL;
+    if (!t->hooks.seam && !c->dry_run)
+        ATOM_TRY(check_no_pool(c));
     if (!is_none(resume) && strcmp(resume, "auto") == 0) {
         ATOM_TRY(check_unused(c));
         return train_checkpoint_newest(c->output_dir, path);

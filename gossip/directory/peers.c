@@ -184,6 +184,12 @@ uint64_t gsp_peers_next_sequence(gsp_peers *p, uint64_t now_s)
     return p->sequence;
 }
 
+void gsp_peers_raise_sequence(gsp_peers *p, uint64_t sequence)
+{
+    if (p->sequence < sequence)
+        p->sequence = sequence;
+}
+
 /* A keyed hash with a public key is a checksum that nobody's bad disk guesses. */
 static void checksum(const uint8_t *data, size_t bytes, uint8_t out[CHECK_BYTES])
 {

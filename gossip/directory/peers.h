@@ -68,6 +68,8 @@ uint32_t gsp_known_addresses(const gsp_known *peer, gsp_address out[GSP_CONTACT_
 /* The sequence number for our next contact: larger than any before, also than those of the file
  * and, if the clock is right, of a file that was lost. Save before anybody sees it. */
 uint64_t gsp_peers_next_sequence(gsp_peers *peers, uint64_t now_s);
+/* The next one will also be larger than this. */
+void gsp_peers_raise_sequence(gsp_peers *peers, uint64_t sequence);
 
 /*
  * Reads the file into an empty book. Without a file the book stays empty. Contacts that are too

@@ -233,5 +233,5 @@ atom_status gsp_address_check(const char *text, size_t bytes)
 {
     if (form_right(text, bytes))
         return ATOM_OK;
-    return atom_fail(ATOM_E_USAGE, "'%.80s' is not the address of a node; write HOST:PORT", text);
+    return atom_fail(ATOM_E_USAGE, "'%.80s' is not an address of the form HOST:PORT", text);
 }

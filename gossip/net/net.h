@@ -78,6 +78,7 @@ typedef struct gsp_net_event {
     bool guest;   /* it has an invite but no admission yet: it may only ask to be admitted */
     bool old_key; /* a member that knows only the key before: a guest until it has the new one */
     bool inbound; /* the peer dialled us, so it can reach us */
+    uint64_t boot; /* UP: differs for each process of the peer; 0: not known */
     gsp_address address; /* where the peer accepts, as far as we see; all zero: through a relay */
     void *data;          /* the caller's, to be given back by gsp_net_free */
     size_t bytes;

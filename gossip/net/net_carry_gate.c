@@ -10,10 +10,8 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static bool carrier_dial(net_endpoint *e, net_link *link, uint32_t i)
@@ -136,8 +134,8 @@ static void carrier_read(net_endpoint *e)
 static void carrier_close(net_endpoint *e)
 {
     gsp_gate_close(&e->gate);
-    if (e->directory && e->own_directory)
-        rmdir(e->directory);
+    if (e->own_directory)
+        net_place_remove(e->directory, e->own_lock);
     atom_free(e->directory);
 }
 
@@ -160,14 +158,7 @@ static atom_status make_directory(net_endpoint *e, const char *wanted)
         e->directory = atom_strdup(wanted);
         return e->directory ? ATOM_OK : atom_fail_memory("a path", strlen(wanted));
     }
-    const char *base = getenv("TMPDIR");
-    if (!base || strlen(base) > 48)
-        base = "/tmp";
-    e->directory = atom_format("%s/atom-XXXXXX", base);
-    if (!e->directory)
-        return atom_fail_memory("a path", strlen(base));
-    if (!mkdtemp(e->directory))
-        return atom_fail_errno(errno, "%s", e->directory);
+    ATOM_TRY(net_place_make(&e->directory, &e->own_lock));
     e->own_directory = true;
     return ATOM_OK;
 }
@@ -213,6 +204,12 @@ bool gsp_net_peer_credential(gsp_net *net, const uint8_t *key, gsp_role *role,
     *bytes = link->credential_bytes;
     memcpy(credential, link->credential, link->credential_bytes);
     return true;
+}
+
+uint64_t gsp_net_heard_ns(gsp_net *net, const uint8_t *key)
+{
+    const net_link *link = net_link_find((net_endpoint *)net, key);
+    return link && link->state == LINK_UP ? link->heard_ns : 0;
 }
 
 void gsp_net_rekey(gsp_net *net, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks,

@@ -102,6 +102,7 @@ typedef struct net_link {
     bool dialled, guest, old_key;
     uint32_t n_heard; /* messages of a guest */
     uint64_t id, boot, begun_ns, deadline_ns;
+    uint64_t heard_ns; /* when its last message came, or it came up */
     uint32_t n_streams; /* with CONTROL */
     net_stream stream[LINK_STREAMS_MAX];
     uint32_t next_bulk; /* stream to try first */
@@ -177,7 +178,8 @@ struct net_endpoint {
 
     gsp_gate *gate; /* gate */
     char *directory;
-    bool own_directory;
+    bool own_directory; /* made by net_place.c; own_lock is its lock */
+    int own_lock;
     uint64_t next_path;
     net_relay relay[RELAYS_MAX];
     net_tubes tubes;
@@ -246,6 +248,12 @@ static inline bool net_link_of_guest(const net_endpoint *e, const net_link *link
 net_link *net_guests_place(net_link *guest, const gsp_address *from, uint64_t now);
 /* One that nobody has, nor anything is left to tell of; NULL: none. */
 net_link *net_guests_free(net_link *guest);
+
+/* net_place.c */
+/* A fresh directory for local sockets under TMPDIR or /tmp, and the descriptor that holds its lock.
+ * Those that killed processes left there are removed first. */
+ATOM_MUST atom_status net_place_make(char **path, int *lock);
+void net_place_remove(const char *path, int lock);
 
 /* net_relay.c; only where there is a gate */
 bool net_relay_ask(net_endpoint *e, net_link *link, uint32_t i);

@@ -102,7 +102,8 @@ static void tell_refused(net_link *link, const uint8_t *by, gsp_refusal refusal,
     bool weaker = link->refused == refusal || refusal == GSP_WELCOME;
     by = by ? by : nobody;
     bool other = refusal != GSP_WELCOME && memcmp(link->refused_by, by, sizeof nobody) != 0;
-    if (link->why_refused[0] && same && weaker && !other)
+    bool still = refusal == GSP_REFUSED_TWIN; /* as long as it lasts */
+    if (link->why_refused[0] && same && weaker && !other && !still)
         return; /* told before; of a peer we know one reason is enough, its own before ours */
     link->refused = refusal;
     memcpy(link->refused_by, by, sizeof nobody);
@@ -434,6 +435,7 @@ static void tick_one(net_endpoint *e, net_link *link, uint64_t now)
         if (built(link) && watch_streams(e, link)) {
             link->state = LINK_UP;
             link->tell_up = link->told_up = true;
+            link->heard_ns = now;
             link->pause_ns = PAUSE_FIRST_NS;
             link->next_address = 0;
             link->failed = false;

@@ -142,6 +142,7 @@ static void fill(const net_link *link, gsp_net_kind kind, gsp_net_event *event)
     event->guest = link->guest;
     event->old_key = link->old_key;
     event->inbound = !link->dialled;
+    event->boot = link->boot;
     event->address = link->address;
 }
 
@@ -220,6 +221,7 @@ static bool receive(net_endpoint *e, uint32_t data, gsp_net_event *event)
         net_link_lost(e, link, "the peer sent an empty message");
         return false;
     }
+    link->heard_ns = atom_clock_ns();
     fill(link, GSP_NET_MESSAGE, event);
     event->channel = channel;
     event->data = message;

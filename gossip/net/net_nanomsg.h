@@ -32,6 +32,9 @@ ATOM_MUST atom_status gsp_net_open_gate(const gsp_net_gate_config *config, gsp_n
 ATOM_MUST bool gsp_net_peer_credential(gsp_net *net, const uint8_t *key, gsp_role *role,
                                        uint8_t credential[GSP_CREDENTIAL_BYTES_MAX],
                                        uint32_t *bytes);
+/* When the peer's last message came, or its link came up. 0: no such link. Only for a gate's
+ * endpoint. */
+uint64_t gsp_net_heard_ns(gsp_net *net, const uint8_t *key);
 /* New keys and credential for links from now on (gsp_gate_rekey): a guest that was admitted drops
  * its links and dials again. Only for a gate's endpoint. */
 void gsp_net_rekey(gsp_net *net, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks,

@@ -10,9 +10,16 @@
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 
+#include <sodium.h>
 #include <string.h>
 
-enum { CONTACT_SECONDS = 1800, FOUND_PER_STEP = 16, NODES_PER_CONTACT = 2, NODES_OF_BOOK = 4 };
+enum {
+    CONTACT_SECONDS = 1800,
+    FOUND_PER_STEP = 16,
+    NODES_PER_CONTACT = 2,
+    NODES_OF_BOOK = 4,
+    TWINS_MAX = 3,
+};
 static const uint64_t SECOND_NS = 1000000000u, RENEW_NS = 240u * 1000000000ull;
 
 static void save(const gsp_address_book *b)
@@ -133,6 +140,28 @@ void gsp_address_book_renew(gsp_address_book *b, const gsp_contact *draft,
         gsp_lan_publish(b->lan, &b->own);
     if (b->nodes)
         gsp_directory_publish(b->nodes, &b->own);
+}
+
+bool gsp_address_book_has_twin(gsp_address_book *b, const gsp_contact *contact,
+                               const gsp_handshake_config *who, uint64_t now_s)
+{
+    gsp_handshake_config anybody = *who;
+    const gsp_contact *own = &b->own;
+    uint64_t sequence = contact->sequence;
+    bool newer = sequence > own->sequence && sequence > b->twin_sequence;
+    /* No process signs two with one number. */
+    bool beside = sequence == own->sequence && sequence != b->twin_sequence &&
+                  memcmp(contact->signature, own->signature, sizeof own->signature) != 0;
+    anybody.self = NULL; /* so that it is judged like anybody's */
+    bool twin = own->sequence != 0 && (newer || beside) &&
+                gsp_contact_judge(contact, &anybody, now_s) == GSP_CONTACT_GOOD;
+    sodium_memzero(&anybody, sizeof anybody);
+    if (!twin)
+        return false;
+    gsp_peers_raise_sequence(b->peers, sequence);
+    b->twin_sequence = sequence;
+    b->renewed_ns = 0; /* at once: the next one to come must be newer again */
+    return ++b->n_twins >= TWINS_MAX;
 }
 
 /* ---- others ---- */

@@ -35,6 +35,8 @@ typedef struct gsp_address_book {
     bool own_changed;     /* renew it soon */
     bool changed;         /* save it soon */
     uint64_t renewed_ns, saved_ns, lan_ns;
+    uint64_t twin_sequence; /* of the newest contact with our key that is not ours */
+    uint32_t n_twins;       /* how many of them */
 } gsp_address_book;
 
 ATOM_MUST atom_status gsp_address_book_open(gsp_address_book *book,
@@ -51,6 +53,13 @@ bool gsp_address_book_is_stale(const gsp_address_book *book, uint64_t now_ns);
 void gsp_address_book_renew(gsp_address_book *book, const gsp_contact *draft,
                             const uint8_t pool[GSP_POOL_BYTES], const gsp_identity *self);
 
+/*
+ * A contact with our own key (GSP_CONTACT_SELF) that came from others. True: another process uses
+ * the key, because contacts that are newer than ours, or others of the same number, keep coming,
+ * although ours was made anew each time. One alone may be from before our clock was set back.
+ */
+ATOM_MUST bool gsp_address_book_has_twin(gsp_address_book *book, const gsp_contact *contact,
+                                         const gsp_handshake_config *who, uint64_t now_s);
 /* A contact that was judged GOOD; from: the host that sent it (NULL: found elsewhere). */
 gsp_peers_added gsp_address_book_add(gsp_address_book *book, const gsp_contact *contact,
                                      const gsp_address *from);

@@ -7,6 +7,7 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
+#include "gossip/pool/dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -221,6 +222,7 @@ atom_status gsp_control_ask(const char *directory, const char *request, double t
                             char **answer)
 {
     uint64_t until = atom_clock_ns() + (uint64_t)(timeout_s * 1e9);
+    ATOM_TRY(gsp_dir_check_rights(directory));
     int place = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (place < 0)
         return atom_fail(ATOM_E_USAGE, "%s: no such directory", directory);

@@ -17,6 +17,16 @@
 
 enum { SMALL_FILE_MAX = 1 << 20 };
 
+atom_status gsp_dir_check_rights(const char *directory)
+{
+    if (access(directory, R_OK | X_OK) == 0 || errno != EACCES)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "%s: this user may not look into it; run the command as the user to whom it "
+                     "belongs",
+                     directory);
+}
+
 static bool write_whole(int fd, const uint8_t *data, size_t bytes)
 {
     while (bytes) {

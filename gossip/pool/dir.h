@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* ATOM_E_USAGE where this user may not look into it. */
+ATOM_MUST atom_status gsp_dir_check_rights(const char *directory);
 /* Replaces directory/name, readable by its user alone. The bytes may be a secret. */
 ATOM_MUST atom_status gsp_dir_save(const char *directory, const char *name, const void *data,
                                    size_t bytes);

@@ -40,15 +40,40 @@ void gsp_door_close(gsp_door *d)
 /* ---- who may come in ---- */
 
 /* On the gate's thread, and the directory's. */
+/* Under the lock. */
+static bool has_twin(const gsp_door *d, const uint8_t *key, uint64_t boot)
+{
+    uint64_t now = atom_clock_ns();
+    for (uint32_t i = 0; i < d->n_present; i++) {
+        const gsp_present *p = &d->present[i];
+        if (p->boot != boot && now < p->until_ns && memcmp(p->key, key, sizeof p->key) == 0)
+            return true;
+    }
+    return false;
+}
+
 static gsp_refusal may_enter(void *context, const uint8_t key[GSP_PUBLIC_BYTES], gsp_role role,
                              const gsp_hello *hello)
 {
     gsp_door *d = context;
-    (void)role, (void)hello;
+    (void)role;
     pthread_mutex_lock(&d->lock);
     bool banned = d->has_manifest && gsp_manifest_bans(d->manifest, key);
+    bool twin = hello->boot && has_twin(d, key, hello->boot);
     pthread_mutex_unlock(&d->lock);
-    return banned ? GSP_REFUSED_BANNED : atomic_load(&d->shut) ? GSP_REFUSED_FULL : GSP_WELCOME;
+    if (banned)
+        return GSP_REFUSED_BANNED;
+    if (atomic_load(&d->shut))
+        return GSP_REFUSED_FULL;
+    return twin ? GSP_REFUSED_TWIN : GSP_WELCOME;
+}
+
+void gsp_door_show_present(gsp_door *d, const gsp_present *present, uint32_t n)
+{
+    pthread_mutex_lock(&d->lock);
+    d->n_present = n < GSP_PRESENT_MAX ? n : GSP_PRESENT_MAX;
+    memcpy(d->present, present, d->n_present * sizeof *present);
+    pthread_mutex_unlock(&d->lock);
 }
 
 void gsp_door_who(gsp_door *d, gsp_handshake_config *out)

@@ -28,6 +28,14 @@ enum {
     GSP_INVITE_DAYS = 7,
 };
 
+/* A process of a member that is heard at the moment. */
+typedef struct gsp_present {
+    uint8_t key[GSP_PUBLIC_BYTES];
+    uint64_t boot, until_ns; /* from then on it does not count as heard */
+} gsp_present;
+
+enum { GSP_PRESENT_MAX = 64 };
+
 typedef struct gsp_door {
     const char *directory;
     gsp_identity identity;
@@ -47,6 +55,8 @@ typedef struct gsp_door {
     char *manifest_text;
     bool has_manifest;
     atomic_bool shut; /* nobody comes in: this host rests */
+    gsp_present present[GSP_PRESENT_MAX];
+    uint32_t n_present;
 
     gsp_ledger *ledger; /* the owner's; NULL: another's, or not open */
     char ticket[GSP_TICKET_TEXT_BYTES];
@@ -66,6 +76,9 @@ static inline uint32_t gsp_door_number(const gsp_door *door)
 {
     return door->has_manifest ? door->manifest->number : 0;
 }
+/* Who is heard now. Another process with one of these keys does not come in, so that a copy of a
+ * member's directory cannot tear down the links of the original. */
+void gsp_door_show_present(gsp_door *door, const gsp_present *present, uint32_t n);
 /* What handshakes and contacts are judged by; a copy with secrets. The door must outlive it. */
 void gsp_door_who(gsp_door *door, gsp_handshake_config *out);
 

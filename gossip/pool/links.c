@@ -73,7 +73,8 @@ gsp_link *gsp_links_add(gsp_links *links, const gsp_net_event *up)
                     .old_key = up->old_key,
                     .inbound = up->inbound,
                     .address = up->address,
-                    .born = ++links->n_born};
+                    .born = ++links->n_born,
+                    .boot = up->boot};
     memcpy(l->key, up->key, sizeof l->key);
     for (uint32_t i = 0; i < GSP_SHUNNED_MAX; i++)
         if (is(links->shunned[i].key, l->key) && atom_clock_ns() < links->shunned[i].until_ns)
@@ -184,6 +185,14 @@ void gsp_links_hello_by(gsp_links *links, uint64_t ns)
 
 /* ---- whom to dial ---- */
 
+static const char IN_VAIN[] = "127.0.0.1:9"; /* discard: nobody listens there */
+
+bool gsp_links_in_vain(const gsp_address *at)
+{
+    gsp_address in_vain;
+    return gsp_address_parse(IN_VAIN, &in_vain) == ATOM_OK && gsp_address_equal(at, &in_vain);
+}
+
 static bool dial_known(gsp_links *links, const gsp_known *k, bool accepts)
 {
     gsp_address at[GSP_CONTACT_ADDRESSES_MAX + 1];
@@ -192,7 +201,7 @@ static bool dial_known(gsp_links *links, const gsp_known *k, bool accepts)
         n = GSP_NET_ADDRESSES_MAX;
     /* It accepts nowhere: it dials us. If we accept nowhere either, a third relays; the transport
      * asks for one after all addresses were tried in vain, so it gets one that is in vain. */
-    if (n == 0 && !accepts && gsp_address_parse("127.0.0.1:9", &at[0]) == ATOM_OK)
+    if (n == 0 && !accepts && gsp_address_parse(IN_VAIN, &at[0]) == ATOM_OK)
         n = 1;
     return n > 0 && gsp_net_dial(links->net, k->contact.key, at, n) == ATOM_OK;
 }

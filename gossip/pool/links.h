@@ -31,6 +31,7 @@ typedef struct gsp_link {
     bool answered; /* a guest that got the answer to what it came for */
     bool greeted;  /* its HELLO was here */
     uint64_t born; /* of no other link, before or after */
+    uint64_t boot; /* of the peer's process; 0: not known */
     uint8_t key[GSP_PUBLIC_BYTES];
     char name[GSP_WORD_NAME_BYTES];
     gsp_address address;
@@ -104,6 +105,9 @@ void gsp_links_shun(gsp_links *links, gsp_link *link, uint64_t now_ns);
 /* Dials the best of the book that are not wanted yet, and gives one up where all places are taken.
  * accepts: somebody can dial this host. */
 void gsp_links_dial(gsp_links *links, gsp_peers *peers, bool accepts, uint64_t now_ns);
+/* The address under which a member that accepts nowhere is dialled, so that a third one relays: that
+ * nobody answers there is no news. */
+bool gsp_links_in_vain(const gsp_address *at);
 /* It may be elsewhere now: where it is not linked, it is dialled anew, with its newest
  * addresses. */
 void gsp_links_moved(gsp_links *links, const uint8_t *key);

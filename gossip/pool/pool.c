@@ -197,6 +197,7 @@ atom_status gsp_pool_open_net(gsp_pool *p)
     p->links.net = p->net;
     p->reach.port = gsp_net_port(p->net);
     p->reach.plain = p->door.plain;
+    gsp_reach_look_up(&p->reach);
     ATOM_TRY(gsp_probe_server_open(p->net, 0, &p->probe));
     ATOM_TRY(open_book(p));
     open_router(p);
@@ -213,6 +214,11 @@ atom_status gsp_pool_open_net(gsp_pool *p)
 bool gsp_pool_exists(const char *directory)
 {
     return gsp_dir_has(directory, "keys") && gsp_dir_has(directory, "manifest.json");
+}
+
+atom_status gsp_pool_check_rights(const char *directory)
+{
+    return gsp_dir_check_rights(directory);
 }
 
 atom_status gsp_pool_close_after(gsp_pool **pool, atom_status st)

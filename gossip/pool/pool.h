@@ -115,6 +115,9 @@ ATOM_MUST atom_status gsp_pool_join(const gsp_pool_host *host, const char *ticke
 ATOM_MUST atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out);
 /* Is there a pool in this directory? */
 bool gsp_pool_exists(const char *directory);
+/* ATOM_E_USAGE where this user may not look into the directory: then no pool exists for it, although
+ * there may be one. */
+ATOM_MUST atom_status gsp_pool_check_rights(const char *directory);
 
 /* The signed manifest, valid until gsp_pool_start. After that, bans and keys may change; what is
  * trained does not. */
@@ -199,6 +202,8 @@ void gsp_pool_report(gsp_pool *pool, uint64_t samples, uint64_t tokens);
 /* What the trainer should do at its next step boundary. why: for people, "" for GO; may be NULL.
  * status: ATOM_OK if a user asked for it, else what ended the pool; may be NULL. */
 gsp_pool_wish gsp_pool_wishes(gsp_pool *pool, char why[GSP_POOL_WHY_BYTES], atom_status *status);
+/* Why the trainer does not compute although it may, for the status; "": it computes. */
+void gsp_pool_say_rest(gsp_pool *pool, const char *why);
 void gsp_pool_pause(gsp_pool *pool, bool paused);
 
 /* ---- what is seen of it ---- */

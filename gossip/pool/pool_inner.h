@@ -70,6 +70,7 @@ struct gsp_pool {
     gsp_control *control;
 
     uint64_t step_ns, ask_ns, renew_ns, key_ns, snapshot_ns; /* when to do it next */
+    uint64_t twin_ns;  /* since when others say that a twin is there, and nobody lets us in; 0 */
     bool was_admitted; /* as a guest: all links have to be made anew */
     uint32_t refusals; /* words that were not heard */
     bool no_favours;   /* the month's bytes are for ourselves now */
@@ -100,6 +101,7 @@ struct gsp_pool {
     pthread_mutex_t lock;   /* of what follows */
     pthread_cond_t changed; /* `ended` */
     gsp_pool_status *status;
+    char rest[GSP_POOL_REST_BYTES]; /* why the trainer waits; "": it does not */
     atom_status end; /* why the thread ended */
     char end_text[GSP_POOL_WHY_BYTES];
 };
@@ -120,6 +122,8 @@ void gsp_pool_found(void *pool, const gsp_contact *contact, const gsp_address *f
 
 /* An event of the net. True: a message was taken; the caller frees it nonetheless. */
 bool gsp_pool_take(gsp_pool *p, const gsp_net_event *event);
+/* Tells the door which members are heard. */
+void gsp_pool_show_present(gsp_pool *p);
 /* The door has adopted a manifest: says so to everybody. */
 void gsp_pool_tell_manifest(gsp_pool *p);
 

@@ -126,6 +126,8 @@ void gsp_pool_snapshot(gsp_pool *p)
     if (p->node) {
         show_member(p, s);
         gsp_node_explain(p->node, text, sizeof text);
+        if (gsp_hash_none(&gsp_node_look(p->node)->lineage) && !gsp_links_member(&p->links))
+            gsp_seek_text(&p->seek, text, sizeof text); /* nobody is there to have the state */
     }
     show_credits(p, s);
     s->manifest = gsp_door_number(&p->door);
@@ -142,6 +144,11 @@ void gsp_pool_snapshot(gsp_pool *p)
         !atomic_load(&p->door.shut))
         memcpy(s->text, text, sizeof s->text);
     pthread_mutex_lock(&p->lock);
+    if (s->stage == GSP_POOL_RUNNING && p->rest[0]) {
+        (void)snprintf(text, sizeof text, "%s; %.*s", p->rest,
+                       (int)(sizeof text - sizeof p->rest - 2), s->text);
+        memcpy(s->text, text, sizeof s->text);
+    }
     s->n_rounds = p->status->n_rounds;
     memcpy(s->round, p->status->round, sizeof s->round);
     *p->status = *s;
@@ -191,6 +198,13 @@ gsp_pool_wish gsp_pool_wishes(gsp_pool *p, char why[GSP_POOL_WHY_BYTES], atom_st
         *status = p->end;
     pthread_mutex_unlock(&p->lock);
     return wish;
+}
+
+void gsp_pool_say_rest(gsp_pool *p, const char *why)
+{
+    pthread_mutex_lock(&p->lock);
+    snprintf(p->rest, sizeof p->rest, "%s", why);
+    pthread_mutex_unlock(&p->lock);
 }
 
 void gsp_pool_pause(gsp_pool *p, bool paused)

@@ -179,6 +179,7 @@ void gsp_pool_step(gsp_pool *p)
     gsp_pool_obey(p);
     give_favours(p, now);
     step_links(p, now);
+    gsp_pool_show_present(p);
     if (!p->door.is_guest)
         gsp_notes_step(p->notes);
     gsp_credits_step(&p->credits, gsp_pool_own_tokens(p));

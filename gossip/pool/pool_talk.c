@@ -13,7 +13,8 @@
 #include <sodium.h>
 #include <string.h>
 
-static const uint64_t SECOND_NS = 1000000000u, OLD_KEY_NS = 3000000000u;
+static const uint64_t SECOND_NS = 1000000000u, OLD_KEY_NS = 3000000000u, PRESENT_NS = 3000000000u,
+                      TWIN_NS = 10000000000u;
 
 /* To be ended soon: what it has to hear is on its way. */
 static void doom(gsp_link *l, uint64_t after_ns)
@@ -42,6 +43,53 @@ static void send_manifest(gsp_pool *p, const gsp_link *to)
     sodium_memzero(m.psk, sizeof m.psk);
 }
 
+/* Two processes with one key tear down each other's links, and what they sign contradicts itself.
+ * at: where the other one is; "": not known. */
+static void end_as_twin(gsp_pool *p, const char *at)
+{
+    gsp_event_log_add(&p->diary, "\"event\":\"twin\",\"address\":\"%s\"", at);
+    gsp_headline_refuse(&p->headline, GSP_POOL_DEAD,
+                        "another process%s%s takes part with the same key, probably from a copy of "
+                        "this directory; this one stops. Run only one of them: a further host "
+                        "joins with a ticket, into a directory of its own",
+                        *at ? " at " : "", at);
+}
+
+static void end_beside(gsp_pool *p, const gsp_contact *twin)
+{
+    char at[GSP_ADDRESS_TEXT_BYTES] = "";
+    if (twin->n_addresses > 0 && !gsp_address_is_any(&twin->address[0]))
+        gsp_address_text(&twin->address[0], at);
+    end_as_twin(p, at);
+}
+
+/* A member hears another process with our key. It would soon miss one that was killed, so if nobody
+ * lets us in for a while, that process lives. */
+static void refused_as_twin(gsp_pool *p, uint64_t now)
+{
+    if (p->twin_ns == 0)
+        p->twin_ns = now;
+    else if (!gsp_links_member(&p->links) && now - p->twin_ns > TWIN_NS)
+        end_as_twin(p, "");
+}
+
+void gsp_pool_show_present(gsp_pool *p)
+{
+    gsp_present here[GSP_PRESENT_MAX];
+    uint32_t n = 0;
+    if (p->door.plain)
+        return;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX && n < GSP_PRESENT_MAX; i++) {
+        const gsp_link *l = &p->links.link[i];
+        if (!l->up || !l->boot || l->doomed_ns)
+            continue;
+        here[n] = (gsp_present){.boot = l->boot,
+                                .until_ns = gsp_net_heard_ns(p->net, l->key) + PRESENT_NS};
+        memcpy(here[n++].key, l->key, sizeof l->key);
+    }
+    gsp_door_show_present(&p->door, here, n);
+}
+
 static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     gsp_contact *c = atom_alloc(1, sizeof *c);
@@ -64,9 +112,12 @@ static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
             continue; /* no signature is checked twice */
         if (!gsp_links_may_bring(&p->links, from->key, atom_clock_ns()))
             break;
-        if (gsp_contact_judge(c, &who, now) == GSP_CONTACT_GOOD)
+        gsp_contact_verdict verdict = gsp_contact_judge(c, &who, now);
+        if (verdict == GSP_CONTACT_GOOD)
             gsp_pool_found(p, c,
                            memcmp(c->key, from->key, sizeof c->key) == 0 ? &from->address : NULL);
+        if (verdict == GSP_CONTACT_SELF && gsp_address_book_has_twin(&p->book, c, &who, now))
+            end_beside(p, c);
     }
     atom_free(c);
     sodium_memzero(&who, sizeof who);
@@ -318,6 +369,7 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
     /* A link to whoever answered at a host's address: from now on it is this one that we want. */
     if (!e->inbound && e->address.port && gsp_net_dial(p->net, e->key, &e->address, 1) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    p->twin_ns = 0;
     if (p->door.is_guest) {
         p->ask_ns = 0; /* at once */
         return;
@@ -333,6 +385,7 @@ static void on_down(gsp_pool *p, const gsp_net_event *e)
     if (!l)
         return;
     l->up = false;
+    gsp_pool_show_present(p); /* it may be back at once, as another process */
     if (!l->guest)
         gsp_event_log_add(&p->diary, "\"event\":\"down\",\"key\":\"%s\"",
                           gsp_public_text(e->key, who));
@@ -362,11 +415,14 @@ static bool on_message(gsp_pool *p, const gsp_net_event *e)
 static void on_refused(gsp_pool *p, const gsp_net_event *e)
 {
     bool owners = memcmp(e->key, p->door.owner, sizeof p->door.owner) == 0;
+    static const uint8_t nobody[GSP_PUBLIC_BYTES];
+    if (e->refusal == GSP_REFUSED_TWIN && memcmp(e->key, nobody, sizeof nobody) != 0)
+        refused_as_twin(p, atom_clock_ns()); /* a member says so, and not somebody on the way */
     if (owners && e->refusal == GSP_REFUSED_BANNED)
         say_banned(p);
     else if (p->door.is_guest && gsp_refusal_is_final(e->refusal))
         take_refusal(p, e->key, &e->address, owners, (gsp_refusal)e->refusal);
-    else
+    else if (!gsp_links_in_vain(&e->address))
         gsp_seek_refused(&p->seek, e);
 }
 

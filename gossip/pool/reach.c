@@ -111,11 +111,26 @@ static void add_interfaces(list *l, uint16_t port)
         add(l, loopback, port);
 }
 
+void gsp_reach_look_up(gsp_reach *r)
+{
+    r->n_announced = 0;
+    for (uint32_t i = 0; i < r->n_announce && r->n_announced < GSP_TICKET_HOSTS_MAX; i++) {
+        size_t n = 0;
+        if (gsp_address_resolve(r->announce[i], r->announced + r->n_announced,
+                                GSP_TICKET_HOSTS_MAX - r->n_announced, &n) == ATOM_OK)
+            r->n_announced += (uint32_t)n;
+        else
+            atom_log(ATOM_LOG_WARN, "announce: %s", atom_fail_message());
+    }
+}
+
 uint32_t gsp_reach_addresses(const gsp_reach *r, gsp_address *out, uint32_t n_max)
 {
     list l = {.at = out, .n_max = n_max};
     if (!r->port)
         return 0;
+    for (uint32_t i = 0; i < r->n_announced; i++)
+        add(&l, r->announced[i], r->announced[i].port);
     if (!gsp_address_is_any(&r->routed.outside))
         add(&l, r->routed.outside, r->routed.outside.port);
     for (uint32_t i = 0; i < r->n_listen; i++) {

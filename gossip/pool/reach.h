@@ -19,14 +19,18 @@ typedef struct gsp_reach {
     gsp_address listen[GSP_REACH_LISTEN_MAX];
     uint32_t n_announce; /* what the user says others should dial; 0: what is found here */
     const char *announce[GSP_TICKET_HOSTS_MAX]; /* borrowed */
-    gsp_address seen;                           /* this host as others see it; zeros: nobody said */
-    gsp_portmap *router;                        /* NULL: not asked */
-    gsp_portmap_status routed;                  /* as it was looked at last */
+    uint32_t n_announced; /* what these names meant when they were looked up */
+    gsp_address announced[GSP_TICKET_HOSTS_MAX];
+    gsp_address seen;          /* this host as others see it; zeros: nobody said */
+    gsp_portmap *router;       /* NULL: not asked */
+    gsp_portmap_status routed; /* as it was looked at last */
     uint64_t look_ns;
 } gsp_reach;
 
-/* Asks the router, unless the user said what to announce or listens at certain addresses only.
- * The fields above `seen` are the caller's. */
+/* Looks up what is announced, for contacts, which hold no names. May block for seconds; a name that
+ * is not known is logged. The fields above n_announced are the caller's. */
+void gsp_reach_look_up(gsp_reach *reach);
+/* Asks the router, unless the user said what to announce or listens at certain addresses only. */
 void gsp_reach_ask_router(gsp_reach *reach);
 /* Waits a few seconds for the router's first answer; for whoever is about to make a ticket. */
 void gsp_reach_wait(gsp_reach *reach);

@@ -13,7 +13,12 @@
 #include "gossip/pool/manifest.h"
 #include "gossip/pool/quota.h"
 
-enum { GSP_POOL_WHY_BYTES = 256, GSP_POOL_SHOWN_MAX = 64, GSP_POOL_ROUNDS_SHOWN = 32 };
+enum {
+    GSP_POOL_REST_BYTES = 128,
+    GSP_POOL_WHY_BYTES = 256,
+    GSP_POOL_SHOWN_MAX = 64,
+    GSP_POOL_ROUNDS_SHOWN = 32
+};
 
 typedef enum gsp_pool_stage {
     GSP_POOL_SEEKING,  /* looks for a member that answers */

@@ -279,11 +279,13 @@ const char *gsp_refusal_text(gsp_refusal refusal)
         [GSP_REFUSED_VERSION] = "it uses another version of the protocol; upgrade the older side",
         [GSP_REFUSED_CLOCK] = "the clocks differ by more than five minutes; set this host's clock",
         [GSP_REFUSED_CREDENTIAL] = "no valid admission; ask the pool's owner for a new ticket",
-        [GSP_REFUSED_EXPIRED] = "the admission or invite has expired; ask for a new ticket",
+        [GSP_REFUSED_EXPIRED] =
+            "the ticket or admission has expired, is used up or was ended; ask for a new ticket",
         [GSP_REFUSED_BANNED] = "this key is banned from the pool",
         [GSP_REFUSED_FULL] = "the member has no room for more links; try another one",
         [GSP_REFUSED_SELF] = "that address is this host's own",
         [GSP_REFUSED_KEY] = "another member answered than the one that was dialled",
+        [GSP_REFUSED_TWIN] = "another process with this host's key takes part there now",
         [GSP_REFUSED_HANDSHAKE] = "no answer to our handshake; is its ticket another one?",
     };
     return (unsigned)refusal < GSP_REFUSAL_N ? text[refusal] : "refused for an unknown reason";

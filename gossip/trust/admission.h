@@ -73,6 +73,7 @@ typedef enum gsp_refusal {
     GSP_REFUSED_SELF = 7,      /* that was ourselves */
     GSP_REFUSED_KEY = 8,       /* another member answered than the one that was dialled */
     GSP_REFUSED_HANDSHAKE = 9, /* not our handshake, another ticket, or damaged on the way */
+    GSP_REFUSED_TWIN = 10,     /* another process with this key takes part at the moment */
     GSP_REFUSAL_N
 } gsp_refusal;
 /* What was wrong and what to do, in a sentence for the user. */

@@ -300,6 +300,16 @@ class PoolTrain(Members):
         refused = self.run_atom("train", run, "--model", self.config, "--data", self.data, "-o", "alone")
         self.assertEqual(refused.code, 2)
         self.assertIn("atom pool create --config", refused.err)
+        # Nor does it train in the directory of a member that is not running.
+        a, _ = self.create("a")
+        self.until("a", "it trains", lambda s: s["applied"] >= 2, [a])
+        a.terminate()
+        self.end(a, 143)
+        before = sorted(os.listdir(self.path("a")))
+        for more in (["-o", "a", "--overwrite"], ["-o", "a", "--resume-from-checkpoint", "auto"], ["-o", "a/pool"]):
+            self.fails(2, "train", "--model", self.config, "--data", self.data, "--max-steps", 9, *more,
+                       says=("belongs to a member of a pool", "another output_dir"))
+        self.assertEqual(sorted(os.listdir(self.path("a"))), before)
 
     def test_who_cannot_is_told_before_it_fetches(self):
         a, ticket = self.create("a")
@@ -376,6 +386,77 @@ class PoolTrain(Members):
         if ends[0]["version"] == ends[1]["version"]:
             self.assertEqual(ends[0]["anchor"], ends[1]["anchor"])
 
+    def test_the_same_key_twice(self):
+        """A copy of a member's directory runs beside the original: it stops and says why, and the original hears nothing of it."""
+        a, ticket = self.create("a")
+        self.end_soon(self.join("b", ticket, "--data", self.data))
+        shutil.copytree(self.path("b"), self.path("copy"), ignore=shutil.ignore_patterns("control.sock", "links"))
+        b = self.join("b")
+        self.until("b", "it is a member again", lambda s: s["is_member"] and s["roster"] == 2, [a, b])
+        key = self.status("b")["key"]
+        before = [e["event"] for e in self.events("a") if e.get("key") == key]
+        _, err = self.end(self.join("copy"), 1)
+        self.assertIn("takes part with the same key, probably from a copy of this directory", err)
+        self.assertIn("twin", [e["event"] for e in self.events("copy")])
+        self.assertEqual(before, [e["event"] for e in self.events("a") if e.get("key") == key], "its link was torn down")
+        version = self.status("a")["version"]
+        self.until("a", "both go on", lambda s: s["version"] > version and s["roster"] == 2, [a, b])
+
+    def test_back_where_nobody_is(self):
+        """A member that said goodbye comes back when nobody is there: it says what it waits for, and not longer than asked."""
+        a, ticket = self.create("a")
+        b = self.join("b", ticket, "--data", self.data)
+        self.until("b", "it is a member", lambda s: s["is_member"] and s["version"] > 0, [a, b])
+        self.ok("pool", "leave", "b")
+        self.end(b, 0)
+        a.kill()
+        a.wait()
+        said = self.fails(1, "pool", "join", "-o", "b", "--patience", 5, "--no-lan", "--no-directory",
+                          says=("nobody of the pool answered in time", "looking for a member; tried 127.0.0.1:"))
+        self.assertIn("atom pool export b -o model", said.err)
+
+    def test_what_host_yml_says_wrongly(self):
+        for text, says in (("colour: red", "'pool join --help' lists them"), ("listen: [4400]", "listen: '4400' is not an address")):
+            os.makedirs(self.path("h"), exist_ok=True)
+            self.write("h/host.yml", text + "\n")
+            self.fails(2, "pool", "join", "atom1-x", "-o", "h", says=says)
+        for address in ("foo", "box:99999", ":4400", "http://box:4400", "*:4400", "127.0.0.1"):
+            self.fails(2, "pool", "join", "atom1-x", "-o", "g", "--listen", "127.0.0.1:0", "--announce", address,
+                       says=f"announce: '{address}' is not an address")
+        self.fails(2, "pool", "join", "atom1-x", "-o", "g", "--announce", "box.example:4400", says="no effect without listen")
+
+    def test_local_yml_decides_nothing_of_the_pools(self):
+        a, _ = self.create("a")
+        self.until("a", "it trains", lambda s: s["applied"] >= 2, [a])
+        a.terminate()
+        self.end(a, 143)
+        kept = self.read("a", "local.yml").decode()
+        for key in ("learning_rate: 1", "micro_batch_size: 64", "optimizer: muon", "max_steps: 5", "model: gpt2-124m"):
+            self.write("a/local.yml", kept + key + "\n")
+            self.fails(2, "pool", "join", "-o", "a", "--no-lan", "--no-directory",
+                       says=("a/local.yml", key.split(":")[0], "is not for this host to decide"))
+        self.write("a/local.yml", kept.replace("logging_steps: 1", "logging_steps: 7"))
+        a = self.start("join", "-o", "a")
+        self.until("a", "it trains again", lambda s: s["samples"] > 0, [a])
+
+    def test_another_user(self):
+        """Whoever may not look into a member's directory is told that, and not that there is no pool."""
+        a, _ = self.create("a")
+        self.until("a", "it runs", lambda s: s["state"] == "running", [a])
+        self.write("pools.yml", "pools:\n  - dir: a\n")
+        # Root may look everywhere, unless it gives that up.
+        prefix = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+        os.chmod(self.path("a", "pool"), 0)
+        for command in (["status", "a"], ["join", "-o", "a"], ["leave", "a"], ["export", "a", "-o", "x"], ["web", "a"]):
+            self.fails(2, "pool", *command, prefix=prefix, says="a/pool: this user may not look into it")
+        self.fails(2, "host", "run", ".", prefix=prefix, says="a/pool: this user may not look into it")
+        os.chmod(self.path("a", "pool"), 0o700)
+
+    def end_soon(self, process):
+        self.until("b", "it is a member", lambda s: s["is_member"], [process])
+        process.terminate()
+        self.end(process, 143)
+
     def test_ends(self):
         # A pool that has done all its steps, alone.
         a, _ = self.create("a", steps=60, codec="fp32")
@@ -411,16 +492,15 @@ class PoolTrain(Members):
         # Not now: it holds its place, and does nothing until it is allowed to.
         later = time.localtime(time.time() + 7200)
         a, _ = self.create("a", more=["--hours", f"{later.tm_hour}:00-{later.tm_hour}:01"])
-        self.until("a", "it runs", lambda s: s["state"] == "running", [a])
+        self.until("a", "it says what it waits for", lambda s: s["text"].startswith("waiting for its hours: "), [a])
         time.sleep(1)
         held = self.status("a")["samples"]
-        time.sleep(1)
-        self.assertEqual(self.status("a")["samples"], held)
+        self.assertEqual(held, 0, "it made a step before its hours")
         a.terminate()
-        self.assertLessEqual(json.loads(self.end(a, 143)[0])["steps"], 2)
+        self.assertEqual(json.loads(self.end(a, 143)[0])["steps"], 0)
         # It comes back where it listened; what is said now replaces what was said then.
         a = self.start("join", "-o", "a", "--hours", "0-24")
-        status = self.until("a", "it trains", lambda s: s["samples"] > held, [a])
+        status = self.until("a", "it trains", lambda s: s["samples"] > held and "hours" not in s["text"], [a])
         self.assertGreater(status["port"], 0)
         a.terminate()
         self.end(a, 143)

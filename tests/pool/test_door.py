@@ -95,7 +95,7 @@ class Door(PoolCase):
         c.wait_for("started")
         d = self.join("d", elsewhere(used, here, there))
         self.assertEqual(d.process.wait(timeout=PATIENCE_S), 1)
-        self.assertIn("the pool's owner says: the admission or invite has expired", d.words())
+        self.assertIn("the pool's owner says: the ticket or admission has expired, is used up or was ended", d.words())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 /* The door: who is admitted, what the owner's changes do, and what comes back from disk. */
+#include "atom/base/clock.h"
 #include "gossip/pool/door.h"
 #include "tests/lib/gossip_pool.h"
 #include "tests/scratch.h"
@@ -125,11 +126,37 @@ static void invite_becomes_admission(void **state)
     owner_close(&o);
 }
 
-static gsp_refusal enters(gsp_door *d, const uint8_t *key)
+static gsp_refusal enters_as(gsp_door *d, const uint8_t *key, uint64_t boot)
 {
     gsp_handshake_config who;
+    const gsp_hello hello = {.boot = boot};
     gsp_door_who(d, &who);
-    return who.may_enter(who.ctx, key, GSP_MEMBER, NULL);
+    return who.may_enter(who.ctx, key, GSP_MEMBER, &hello);
+}
+
+static gsp_refusal enters(gsp_door *d, const uint8_t *key)
+{
+    return enters_as(d, key, 0);
+}
+
+/* While a process of a member is heard, no other one with its key comes in. */
+static void one_process_of_a_key(void **state)
+{
+    (void)state;
+    owner o;
+    gsp_present here = {.boot = 7, .until_ns = UINT64_MAX};
+    const uint8_t other[GSP_PUBLIC_BYTES] = {2};
+    owner_open(&o, 9);
+    here.key[0] = 1;
+    assert_int_equal(enters_as(&o.door, here.key, 8), GSP_WELCOME);
+    gsp_door_show_present(&o.door, &here, 1);
+    assert_int_equal(enters_as(&o.door, here.key, 8), GSP_REFUSED_TWIN);
+    assert_int_equal(enters_as(&o.door, here.key, 7), GSP_WELCOME);
+    assert_int_equal(enters_as(&o.door, other, 8), GSP_WELCOME);
+    here.until_ns = atom_clock_ns(); /* silent for too long */
+    gsp_door_show_present(&o.door, &here, 1);
+    assert_int_equal(enters_as(&o.door, here.key, 8), GSP_WELCOME);
+    owner_close(&o);
 }
 
 static void bans_and_new_keys(void **state)
@@ -338,8 +365,9 @@ int main(void)
     test_must(gsp_crypto_start());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(invite_becomes_admission), cmocka_unit_test(bans_and_new_keys),
-        cmocka_unit_test(manifests_are_followed),   cmocka_unit_test(owner_comes_back),
-        cmocka_unit_test(a_ban_ends_the_invite),    cmocka_unit_test(refusals_are_signed),
+        cmocka_unit_test(one_process_of_a_key),     cmocka_unit_test(manifests_are_followed),
+        cmocka_unit_test(owner_comes_back),         cmocka_unit_test(a_ban_ends_the_invite),
+        cmocka_unit_test(refusals_are_signed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

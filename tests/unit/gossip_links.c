@@ -176,6 +176,9 @@ static void nowhere_to_dial(void **state)
     gsp_links_dial(links, book, false, SECOND);
     assert_int_equal(t.n_dials, 1);
     assert_int_equal(t.last.port, 9);
+    assert_true(gsp_links_in_vain(&t.last)); /* nobody is told that it failed */
+    gsp_address real = test_loopback(10);
+    assert_false(gsp_links_in_vain(&real));
     gsp_peers_close(&book);
     test_free(links);
 }

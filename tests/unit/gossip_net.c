@@ -7,11 +7,16 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -472,6 +477,78 @@ static void opens_or_says_no_memory(void **state)
     assert_int_equal(atom_mem_read().live_blocks, blocks);
 }
 
+static uint32_t count_names(const char *path)
+{
+    DIR *list = opendir(path);
+    uint32_t n = 0;
+    assert_non_null(list);
+    for (const struct dirent *at; (at = readdir(list)) != NULL;)
+        n += at->d_name[0] != '.';
+    closedir(list);
+    return n;
+}
+
+/* A process that opens an endpoint and then stands still. */
+static pid_t stands_still(void)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no process */
+        (void)open_gate(1);
+        (void)!write(ready[1], "", 1);
+        for (;;)
+            pause();
+    }
+    assert_true(child > 0);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return child;
+}
+
+static void end(pid_t child)
+{
+    int status;
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+}
+
+/* The directory of a killed process is removed by the next endpoint; one in use stays, and
+ * so does one that holds anything but sockets. */
+static void a_kill_leaves_no_directory(void **state)
+{
+    (void)state;
+    char place[] = "/tmp/atom-unit-XXXXXX", other[64], file[64];
+    assert_non_null(mkdtemp(place));
+    assert_int_equal(setenv("TMPDIR", place, 1), 0);
+    end(stands_still());
+    assert_int_equal(count_names(place), 1);
+    pid_t lives = stands_still(); /* it removes the first one's */
+    assert_int_equal(count_names(place), 1);
+
+    snprintf(other, sizeof other, "%s/atom-net-others", place);
+    assert_int_equal(mkdir(other, 0700), 0);
+    snprintf(file, sizeof file, "%s/atom-net-others/file", place);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fclose(f);
+    gsp_net *net = open_gate(0);
+    assert_int_equal(count_names(place), 3);
+    gsp_net_close(&net);
+    assert_int_equal(count_names(place), 2);
+    end(lives);
+    net = open_gate(0);
+    gsp_net_close(&net);
+    assert_int_equal(count_names(place), 1); /* the other one, which holds a file */
+    unlink(file);
+    rmdir(other);
+    assert_int_equal(rmdir(place), 0);
+    unsetenv("TMPDIR");
+}
+
 int main(void)
 {
     test_pool_make(&pool, 7);
@@ -495,6 +572,8 @@ int main(void)
         };
         failed += cmocka_run_group_tests_name(transports[i].name, tests, NULL, NULL);
     }
+    const struct CMUnitTest places[] = {cmocka_unit_test(a_kill_leaves_no_directory)};
+    failed += cmocka_run_group_tests_name("places", places, NULL, NULL);
     gsp_sim_hub_close(&hub);
     return failed;
 }

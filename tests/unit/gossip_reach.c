@@ -69,6 +69,13 @@ static void addresses_best_first(void **state)
     test_must(gsp_reach_hosts(&r, &hosts));
     assert_int_equal(hosts.n, 1);
     assert_string_equal(hosts.host[0], "host.example:4400");
+    /* In a contact it comes first. */
+    r.announce[0] = "192.0.2.9:7000";
+    gsp_reach_look_up(&r);
+    assert_true(gsp_reach_addresses(&r, out, 8) >= 2);
+    gsp_address announced = test_address("192.0.2.9:7000");
+    assert_true(gsp_address_equal(&out[0], &announced));
+    r.announce[0] = "host.example:4400";
     r.plain = true;
     test_must(gsp_reach_hosts(&r, &hosts));
     assert_string_equal(hosts.host[0], "plain+host.example:4400");

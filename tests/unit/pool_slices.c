@@ -520,6 +520,11 @@ static void settings_say_what_makes_no_sense(void **unused)
         {"sync: gradients\nouter_learning_rate: 0.7\n", "run.yml:2: outer_learning_rate: "},
         {"sync: gradients\nouter_momentum: 0.9\n", "run.yml:2: outer_momentum: "},
         {"sync: gradients\nmix: 0.1\n", "run.yml:2: mix: "},
+        {"sync: gradients\nrewarm_steps: 5\n", "run.yml:2: rewarm_steps: "},
+        {"sync: parameters\nsteps: 500\n", "run.yml:2: steps: it is max_steps"},
+        {"batch: 8\n", "run.yml:1: batch: "},
+        {"data_hash: 8\n", "run.yml:1: data_hash: "},
+        {"base_hash: ab\n", "run.yml:1: base_hash: "},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(settings_of(bad[i][0], &s), ATOM_E_USAGE);

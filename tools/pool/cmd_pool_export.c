@@ -55,9 +55,14 @@ static atom_status run(void *values, const opt_parsed *parsed)
     const export_values *v = values;
     pool_exported said = {0};
     char hex[2 * GSP_HASH_BYTES + 1];
-    char *place = place_of(parsed->n_positional ? parsed->positional[0] : ".");
-    if (!place)
-        return atom_fail_memory("a path", 256);
+    const char *dir = parsed->n_positional ? parsed->positional[0] : ".";
+    char *place = place_of(dir), *inner = atom_path_join(dir, "pool");
+    atom_status may = inner ? gsp_pool_check_rights(inner) : ATOM_OK;
+    atom_free(inner);
+    if (!place || may != ATOM_OK) {
+        atom_free(place);
+        return may != ATOM_OK ? may : atom_fail_memory("a path", 256);
+    }
     atom_status st = pool_export(place, (atom_dtype)v->dtype, v->max_shard_size, v->output, &said);
     atom_free(place);
     ATOM_TRY(st);

@@ -172,7 +172,7 @@ static atom_status sum_up(const pool_show *show, const train_summary *s)
         cli_print("trained steps %lld to %lld: loss %.4f to %.4f, %s tokens/s\n",
                   (long long)s->first_step, (long long)s->steps, s->first_loss, s->final_loss,
                   cli_count(s->tokens_per_second));
-    cli_print("the pool is at version %llu, step %llu of %llu; %llu contributions of this host "
+    cli_print("the pool is at version %llu, step %llu of %llu; %llu contributions of this run "
               "are in it\n",
               (unsigned long long)p->applied, (unsigned long long)p->pool_step,
               (unsigned long long)p->max_steps, (unsigned long long)p->included);

@@ -62,6 +62,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     char *pool = atom_path_join(directory, "pool");
     if (!pool)
         return atom_fail_memory("a path", strlen(directory));
+    ATOM_TRY_CLEAN(gsp_pool_check_rights(pool));
     if (!gsp_pool_exists(pool))
         ATOM_TRY_CLEAN(atom_fail(
             ATOM_E_USAGE, "%s holds no pool; name the output directory of pool create or join",
