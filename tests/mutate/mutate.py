@@ -410,18 +410,18 @@ def noticed(tree, test, objects, seconds):
 
 def judge(tree, coverage, path, text, mutant, objects, tests):
     """(verdict, what noticed, tests run) of a mutant."""
-    lines = lines_of(text, mutant)
-    known = coverage.known
-    able = {t: row for t, row in tests.items()
-            if t not in known or known[t]["green"] and lines & (coverage.executed(t, path) or set())}
-    seconds = {t: known[t]["seconds"] for t in able if t in known}
-    for n, name in enumerate(in_order(path, able, seconds)):
-        how = noticed(tree, able[name], objects, seconds.get(name, 100))
+    lines, known, n = lines_of(text, mutant), coverage.known, 0
+    seconds = {t: known[t]["seconds"] for t in tests if t in known}
+    for name in in_order(path, tests, seconds):
+        if name in known and not (known[name]["green"] and lines & (coverage.executed(name, path) or set())):
+            continue
+        n += 1
+        how = noticed(tree, tests[name], objects, seconds.get(name, 100))
         if how:
             tree.restore()
-            return "killed", name + (" (late)" if how == "late" else ""), n + 1
+            return "killed", name + (" (late)" if how == "late" else ""), n
     tree.restore()
-    return "survived", "", len(able)
+    return "survived", "", n
 
 
 # --- the whole ----------------------------------------------------------------------------------------------
