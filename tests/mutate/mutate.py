@@ -330,16 +330,17 @@ class Coverage:
 
     def __init__(self, tree):
         self.tree, self.known, self.lines = tree, {}, {}
-        self.store = os.path.join(tree.place, "tests.json")
-        if os.path.exists(self.store):
-            with open(self.store, encoding="utf-8") as f:
-                self.known = json.load(f)
+        self.store = os.path.join(tree.place, "tests")
+        os.makedirs(self.store, exist_ok=True)
+        for name in os.listdir(self.store):
+            with open(os.path.join(self.store, name), encoding="utf-8") as f:
+                self.known[name] = json.load(f)
 
     def counts_of(self, name):
         return os.path.join(self.tree.place, "counts", name)
 
     def measure(self, tests):
-        say(f"running {len(tests)} tests once to see what they execute")
+        say(f"running those of {len(tests)} tests that are new once, to see what they execute")
         for test in tests:
             words = " ".join(test["command"] + list(test["env"].values()))
             made_of = [p for p in set(re.findall(r"/[\w./+-]+", words)) if os.path.isfile(p)]
@@ -354,8 +355,8 @@ class Coverage:
             self.known[test["name"]] = {"key": key, "green": green, "seconds": time.time() - since}
             if not green:
                 say(f"{test['name']} is red without a mutant: it is left out")
-            with open(self.store, "w", encoding="utf-8") as f:
-                json.dump(self.known, f)
+            with open(os.path.join(self.store, test["name"]), "w", encoding="utf-8") as f:
+                json.dump(self.known[test["name"]], f)
 
     def executed(self, name, path):
         """Lines of a file that a test executes; None: it does not have the file."""
