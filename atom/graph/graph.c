@@ -382,8 +382,6 @@ atom_status graph_add_node(graph *g, const graph_node *node, int32_t *out)
 /* last_use of every tensor; tokens, targets and the loss. */
 static atom_status seal_tensors(graph *g)
 {
-    for (uint32_t i = 0; i < g->n_tensors; i++)
-        g->tensors[i].last_use = GRAPH_NONE;
     g->tokens = g->targets = g->loss = GRAPH_NONE;
     for (uint32_t n = 0; n < g->n_nodes; n++) {
         const graph_node *node = &g->nodes[n];

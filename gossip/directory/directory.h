@@ -26,6 +26,7 @@ enum {
     GSP_DIRECTORY_FOUND_MAX = 128,     /* contacts that wait for the caller; more are dropped */
     GSP_DIRECTORY_JUDGED_MAX = 256,    /* looked at per lookup */
     GSP_DIRECTORY_BUCKET_SECONDS = 600,
+    GSP_DIRECTORY_KEY_BYTES = 20,
 };
 
 typedef struct gsp_directory_config {
@@ -48,6 +49,12 @@ typedef struct gsp_directory_stats {
 } gsp_directory_stats;
 
 typedef struct gsp_directory gsp_directory;
+
+/* Where the contacts of a bucket of time are put, and the id of a pool's network, which is never 0: that is the public
+ * one. Members of different versions find each other only as long as both stay as they are. */
+void gsp_directory_key(const uint8_t psk[GSP_PSK_BYTES], uint64_t bucket,
+                       uint8_t out[GSP_DIRECTORY_KEY_BYTES]);
+uint32_t gsp_directory_network(const uint8_t pool[GSP_POOL_BYTES]);
 
 /*
  * Opens a node. Errors  ATOM_E_RUNTIME  the port is taken, no threads; ATOM_E_RESOURCE  no memory

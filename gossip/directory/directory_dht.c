@@ -176,21 +176,29 @@ static void on_down(void *ctx)
     pthread_mutex_unlock(&d->lock);
 }
 
-static dht_infohash key_of(const uint8_t psk[GSP_PSK_BYTES], uint64_t bucket)
+void gsp_directory_key(const uint8_t psk[GSP_PSK_BYTES], uint64_t bucket,
+                       uint8_t out[GSP_DIRECTORY_KEY_BYTES])
 {
     struct {
         char purpose[16];
         uint8_t bucket[8];
     } of = {.purpose = "atom directory"};
-    dht_infohash key;
     for (unsigned i = 0; i < 8; i++)
         of.bucket[i] = (uint8_t)(bucket >> (8 * i));
-    crypto_generichash(key.d, sizeof key.d, (const uint8_t *)&of, sizeof of, psk, GSP_PSK_BYTES);
+    crypto_generichash(out, GSP_DIRECTORY_KEY_BYTES, (const uint8_t *)&of, sizeof of, psk,
+                       GSP_PSK_BYTES);
+}
+
+static dht_infohash key_of(const uint8_t psk[GSP_PSK_BYTES], uint64_t bucket)
+{
+    dht_infohash key;
+    _Static_assert(sizeof key.d == GSP_DIRECTORY_KEY_BYTES, "OpenDHT's keys");
+    gsp_directory_key(psk, bucket, key.d);
     return key;
 }
 
-/* The network's id: nodes of other pools do not answer, so their floods stay theirs. */
-static uint32_t network_of(const uint8_t pool[GSP_POOL_BYTES])
+/* Nodes of other pools do not answer, so their floods stay theirs. */
+uint32_t gsp_directory_network(const uint8_t pool[GSP_POOL_BYTES])
 {
     static const char PURPOSE[] = "atom directory network";
     uint8_t hash[crypto_generichash_BYTES];
@@ -398,7 +406,7 @@ static atom_status start_node(gsp_directory *d)
 {
     dht_runner_config c;
     dht_runner_config_default(&c);
-    c.dht_config.node_config.network = network_of(d->config.who.pool);
+    c.dht_config.node_config.network = gsp_directory_network(d->config.who.pool);
     c.dht_config.node_config.persist_path = d->config.nodes_path;
     c.dht_config.node_config.maintain_storage = false;
     c.threaded = true;

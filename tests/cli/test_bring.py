@@ -273,7 +273,8 @@ class Bring(tool.Case):
         self.ok(*self.prepare_args(chats, *own))
         self.assertEqual(self.shown(), shown)
         for text, word in (("{", "template_vars: "), ("[1]", "not an object"), ('{"thinking": 1}', "\"thinking\""),
-                           ('{"add_generation_prompt": true}', "add_generation_prompt"), ('{"eos_token": "x"}', "eos_token"),
+                           ('{"add_generation_prompt": true}', "\"add_generation_prompt\" is set by atom"),
+                           ('{"eos_token": "x"}', "\"eos_token\" is set by atom"),
                            ('{"enable_thinking": null}', "is null"), ('{"tools": 3}', "\"tools\" is not a list"),
                            ('{"a b": 3}', "not a valid name")):
             self.fails(2, *self.prepare_args(chats, *own, "--template-vars", text), says=word)

@@ -5,44 +5,46 @@
   mutate.py --n 20 --only gossip/agree       of one folder or file
   mutate.py --at swap/cow.c:120              every mutant of one line
   mutate.py --hours 8 --log FILE             a soak: until the time is over; FILE has every verdict
+  mutate.py --again FILE                     the mutants that survived according to FILE, once more
+  mutate.py --again FILE --full '^cli[.]'    the same, with those of the full tests that are named so, too
+  mutate.py --quick '^unit[.]'               only with those of the quick tests that are named so
   mutate.py --self-test                      the operators themselves
 
-Works in a copy of the tree under build/mutate, which it makes from HEAD and builds once. A mutant that
-compiles to the same code is no mutant and is drawn again. The nearest tests run first (those that are
-named after the file, then those of its folder, then the suites that use it, then all quick ones), and
-the first test that is red, also alone, ends it; one that hangs counts as red. Prints one line a mutant, then the survivors
-with file, line and change. Exit 0: at least --killed percent (90) were noticed.
+It works in a copy of HEAD under build/mutate, which is built so that it counts what is executed (gcov). Every quick
+test runs once, so that it is known which tests execute which lines; the others cannot notice a mutant of that line
+and are not run. (A process that is killed leaves no counts: a test that sees a line only in such a process is not
+run either, which can only make a mutant look alive.) For a mutant the file is compiled, the programs of the next test
+are linked again with that object in front of its archive, and the test runs: those named after the file first, then
+the shorter ones. A mutant that compiles to the same code is not a mutant, and another one is drawn. A mutant is
+noticed if a test is red twice, or takes four times as long as it should and ten seconds, and is green at once afterwards
+with the program as it should be, in half that time. Prints one line a mutant, then the survivors with file, line and
+change. Exit 0: at least --killed percent (90) were noticed.
 """
 import argparse
+import ctypes
+import glob
 import hashlib
 import json
 import os
 import random
 import re
+import resource
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import tarfile
 import time
 
-FOLDERS = ("atom", "codegen", "gossip", "kernels", "partition", "swap", "tools")
+FOLDERS = ("atom/", "codegen/", "gossip/", "kernels/", "partition/", "swap/", "tools/")
 # Not built here, or no part of the product: the CUDA module, and programs that only measure.
 LEFT_OUT = ("kernels/cuda/", "tools/bench/", "kernels/null/bench")
-# Suites beyond the unit tests, nearest first.
-SUITES = {
-    "kernels": ["^ops", "^shim", "^swap[.]"],
-    "swap": ["^swap[.]", "^store", "^cli[.](train|disk)"],
-    "codegen": ["^swap[.]", "^cli[.]"],
-    "partition": ["^unit[.]gen_", "^swap[.]", "^cli[.]"],
-    "gossip/agree": ["^sim"],
-    "gossip": ["^unit[.]gossip_", "^sim", "^net[.]", "^pool[.]"],
-    "atom/graph": ["^unit[.](gen|part)_", "^swap[.]", "^oracle"],
-    "atom/file": ["^fuzz[.]file", "^pt2", "^unit[.]train_", "^oracle"],
-    "atom/text": ["^fuzz[.]text", "^cli[.]", "^oracle"],
-    "atom": ["^unit[.]train_", "^cli[.]", "^oracle"],
-    "tools": ["^cli[.]", "^pool[.]", "^net[.]walk"],
-}
-UNIT = {"atom/base": "base", "atom/graph": "graph", "atom/file": "file", "atom/text": "text", "kernels": "kernels",
-        "partition": "part", "swap": "swap", "codegen": "gen", "gossip": "gossip", "atom": "train", "tools": "cli"}
+# Tests that look at sources and not at what they do, proofs that a test can fail, and those of the CUDA module.
+NO_TESTS = re.compile(r"walls|headers|mutate|.*canary|shim|cuda")
+# What counts, and optimises: of code that is not optimised more mutants differ that nobody can tell apart.
+COUNTING, FLAGS = " --coverage", "-O1"
+MEMORY = 24 << 30  # of one process: a mutant that takes all of it would end others, too
 
 
 # --- mutants ------------------------------------------------------------------------------------------------
@@ -86,134 +88,350 @@ def mutants(text):
                     found += [(at, len(match.group(0)), other) for other in others]
         for pattern in (CALL, STORE):
             for match in pattern.finditer(code, begin, end):
-                if not re.match(r" +(return|goto|free|atom_free|fclose|close)\b|.*_close\(", match.group(0)):
+                if not re.match(r" +(return|goto|free|atom_free|json_decref|fclose|close)\b|.*_close\(", match.group(0)):
                     found.append((match.start(), len(match.group(0)), ""))
-    return [m for m in found if not QUIET.search(statement_at(code, m[0], m[1]))]
+    return [m for m in found if not QUIET.search(code[slice(*statement_at(code, m[0], m[1]))])]
 
 
 def statement_at(code, at, length):
+    """Where the statement around a place begins and ends."""
     begin = max(code.rfind(";", 0, at), code.rfind("{", 0, at), code.rfind("}", 0, at)) + 1
     end = code.find(";", at + length - 1)
-    return code[begin:end if end >= 0 else len(code)]
+    return begin, end if end >= 0 else len(code)
 
 
-# --- the copy and its build ---------------------------------------------------------------------------------
+def apply(text, mutant):
+    at, length, other = mutant
+    return text[:at] + other + "\n" * text.count("\n", at, at + length) + text[at + length:]
 
-class Tree:
-    def __init__(self, root, build):
-        self.root, self.build = root, build
-        self.commands = {}
 
-    def run(self, *command, seconds=900):
-        try:
-            return subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=seconds, check=False,
-                                  stdin=subprocess.DEVNULL)
-        except subprocess.TimeoutExpired as late:
-            return subprocess.CompletedProcess(command, 124, str(late.stdout or ""), "")
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
 
-    def prepare(self):
-        say(f"building {self.build}")
-        flags = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS_RELEASE=-O1", "-DATOM_TESTS=ON"]
-        for command in (["cmake", "-G", "Ninja", "-S", self.root, "-B", self.build] + flags,
-                        ["cmake", "--build", self.build]):
-            done = self.run(*command, seconds=3600)
-            if done.returncode:
-                sys.exit(f"mutate: {' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        with open(os.path.join(self.build, "compile_commands.json"), encoding="utf-8") as f:
-            for row in json.load(f):
-                path = os.path.relpath(row["file"], self.root)
-                self.commands.setdefault(path, (row["command"], row["directory"]))
 
-    def object_hash(self, path):
-        """Hash of the machine code of a file as it stands; None: it does not compile."""
-        command, directory = self.commands[path]
-        out = os.path.join(self.build, "mutant.o")
-        command = re.sub(r" -o \S+", f" -o {out}", command) + " -g0 -w"
-        done = subprocess.run(command, shell=True, cwd=directory, capture_output=True, check=False)
-        if done.returncode:
-            return None
-        with open(out, "rb") as f:
-            return hashlib.sha256(f.read()).hexdigest()
+def first_of(text, mutant):
+    """Where the mutant's first letter is."""
+    old = text[mutant[0]:mutant[0] + mutant[1]]
+    return mutant[0] + len(old) - len(old.lstrip())
 
-    def tests(self):
-        """Names of all quick tests, by ctest's own list."""
-        shown = json.loads(self.run("ctest", "--test-dir", self.build, "-L", "quick", "--show-only=json-v1").stdout)
-        return [t["name"] for t in shown["tests"] if not re.match(r"walls|headers|mutate|ops[.]canary", t["name"])]
 
+def describe(path, text, mutant):
+    at, length, other = mutant
+    change = " ".join(f"{text[at:at + length].strip()} -> {other.strip() or '(nothing)'}".split())
+    head = re.findall(r"^\w[^\n;]*?(\w+)\([^;{}]*?\)\n\{", text[:at], re.M)
+    return {"where": f"{path}:{line_of(text, first_of(text, mutant))}", "function": head[-1] if head else "", "change": change}
+
+
+def lines_of(text, mutant):
+    """The lines of the mutant's statement."""
+    begin, end = statement_at(blank(text), mutant[0], mutant[1])
+    begin += len(text[begin:end]) - len(text[begin:end].lstrip())
+    return set(range(line_of(text, min(begin, first_of(text, mutant))), line_of(text, end) + 1))
+
+
+# --- the copy and its builds --------------------------------------------------------------------------------
 
 def say(text):
     print(f"mutate: {text}", flush=True)
 
 
-def folder_key(table, path):
-    return next((k for k in sorted(table, key=len, reverse=True) if path.startswith(k + "/")), None)
+def digest(paths):
+    sum_of = hashlib.sha256()
+    for path in sorted(paths):
+        with open(path, "rb") as f:
+            sum_of.update(path.encode() + hashlib.sha256(f.read()).digest())
+    return sum_of.hexdigest()
 
 
-def nearest(path, tests):
-    """Tests in rings around a file, each ring once: named alike, of the folder, of its users, all."""
-    stem = os.path.splitext(os.path.basename(path))[0]
-    words = [w for w in stem.split("_") if len(w) > 3] or [stem]
-    unit = UNIT[folder_key(UNIT, path)]
-    rings = [[t for t in tests if t.startswith(f"unit.{unit}_") and any(w[:6] in t for w in words)],
-             [t for t in tests if t.startswith(f"unit.{unit}_")]]
-    for pattern in SUITES.get(folder_key(SUITES, path), []):
-        rings.append([t for t in tests if re.search(pattern, t)])
-    rings.append(list(tests))
-    seen = set()
-    for ring in rings:
-        ring = [t for t in ring if t not in seen]
-        seen |= set(ring)
-        if ring:
-            yield ring
+def unpack(here, root):
+    """Brings the copy to HEAD; what is the same already is not touched, so that it is not built again."""
+    packed = subprocess.Popen(["git", "archive", "HEAD"], cwd=here, stdout=subprocess.PIPE)
+    wanted = set()
+    with tarfile.open(fileobj=packed.stdout, mode="r|") as tar:
+        for entry in tar:
+            if not entry.isfile():
+                continue
+            path, data = os.path.join(root, entry.name), tar.extractfile(entry).read()
+            wanted.add(path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if os.path.exists(path):
+                with open(path, "rb") as f:
+                    if f.read() == data:
+                        continue
+            with open(path, "wb") as f:
+                f.write(data)
+            os.chmod(path, entry.mode)
+    if packed.wait():
+        sys.exit("mutate: git archive failed; is this a git work tree?")
+    for folder, _, names in os.walk(root):
+        for name in names:
+            if os.path.join(folder, name) not in wanted and not name.endswith(".pyc"):
+                os.remove(os.path.join(folder, name))
 
 
-def targets_of(ring):
-    """Programs of a ring's tests, where their names say so; None: everything."""
-    names = [re.sub(r"^unit[.]", "unit_", t) for t in ring if t.startswith("unit.")]
-    return names if len(names) == len(ring) else None
+def link_with(command, objects, archives):
+    """A link command with mutated objects: each in its place if it is named, else before the archive that has it."""
+    for old, new in objects.items():
+        if f" {old} " in command:
+            command = command.replace(f" {old} ", f" {new} ")
+        elif archives.get(old) and f" {archives[old]}" in command:
+            command = command.replace(f" {archives[old]}", f" {new} {archives[old]}", 1)
+    return command
 
 
-def run_tests(tree, names, jobs, limit):
-    pattern = "^(" + "|".join(re.escape(t) for t in names) + ")$"
-    return tree.run("ctest", "--test-dir", tree.build, "-j", str(jobs), "-R", pattern, "--timeout", str(limit),
-                    "--stop-on-failure", seconds=1800)
+class Tree:
+    def __init__(self, here):
+        self.here, self.place = here, os.path.join(here, "build", "mutate")
+        self.root, self.build = os.path.join(self.place, "tree"), os.path.join(self.place, "build")
+        self.objects, self.links, self.archives, self.plain = {}, {}, {}, {}
+        self.swapped = []
+
+    def prepare(self):
+        for kept in glob.glob(self.build + "/**/*.plain", recursive=True):
+            os.replace(kept, kept[:-len(".plain")])
+        unpack(self.here, self.root)
+        python, here = (os.path.join(at, "build", "venv") for at in (self.root, self.here))  # tests/oracle/run_python
+        if os.path.isdir(here) and not os.path.lexists(python):
+            os.makedirs(os.path.dirname(python), exist_ok=True)
+            os.symlink(here, python)
+        fast = ["-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=gold"] if shutil.which("ld.gold") else []
+        # A build type of our own: Release has its flags in CMakeLists.txt.
+        self.must(["cmake", "-G", "Ninja", "-S", self.root, "-B", self.build, "-DCMAKE_BUILD_TYPE=Mutate", "-DATOM_TESTS=ON",
+                   f"-DCMAKE_C_FLAGS_MUTATE={FLAGS}{COUNTING}"] + fast)
+        self.read_commands()
+        say(f"building {self.build}")
+        self.must(["cmake", "--build", self.build, "-j", str(len(os.sched_getaffinity(0))), "--target", "fuzz_script_seeds",
+                   "fuzz_written_seeds"] + [p for p in self.links if not re.search(r"shim|cuda", p)])
+
+    def must(self, command):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"mutate: {' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout
+
+    def read_commands(self):
+        """How everything is compiled and linked, and which archive has which object."""
+        with open(os.path.join(self.build, "compile_commands.json"), encoding="utf-8") as f:
+            for row in json.load(f):
+                made = re.search(r" -o (\S+)", row["command"]).group(1)
+                self.objects.setdefault(os.path.relpath(row["file"], self.root), {})[made] = row["command"]
+        for line in self.must(["ninja", "-C", self.build, "-t", "commands"]).split("\n"):
+            for archive, members in re.findall(r"\bar qc (\S+\.a) ([^&]*)", line):
+                self.archives.update({m: archive for m in members.split()})
+            made = re.search(r" -o (\S+)", line)
+            if made and " -c " not in line:
+                self.links[made.group(1)] = line
+
+    def compile(self, path):
+        """Compiles a file as it stands: objects by what they replace, and their hash. None: it does not compile."""
+        made = {}
+        for i, (old, command) in enumerate(self.objects[path].items()):
+            made[old] = os.path.join("mutant", f"{i}.o")
+            os.makedirs(os.path.join(self.build, "mutant"), exist_ok=True)
+            command = command.replace(f" -o {old}", f" -o {made[old]}").replace(COUNTING, "")
+            if subprocess.run(command + " -w", shell=True, cwd=self.build, capture_output=True, check=False).returncode:
+                return None, ""
+        return made, digest(os.path.join(self.build, m) for m in made.values())
+
+    def programs(self, test):
+        """What is linked here and named by a test's command or environment."""
+        words = " ".join(test["command"] + list(test["env"].values()))
+        return [p[len(self.build) + 1:] for p in re.findall(re.escape(self.build) + r"/[\w./-]+", words)
+                if p[len(self.build) + 1:] in self.links]
+
+    def link(self, test, objects):
+        """Puts the mutated objects into a test's programs. False: one of them cannot be linked so."""
+        for program in self.programs(test):
+            if program in self.swapped:
+                continue
+            full = os.path.join(self.build, program)
+            os.replace(full, full + ".plain")
+            self.swapped.append(program)
+            done = subprocess.run(link_with(self.links[program], objects, self.archives), shell=True, cwd=self.build,
+                                  capture_output=True, text=True, check=False)
+            if done.returncode:
+                say(f"cannot link {program} with a mutant:\n{done.stdout[-600:]}{done.stderr[-600:]}")
+                return False
+        return True
+
+    def restore(self):
+        for program in self.swapped:
+            os.replace(os.path.join(self.build, program + ".plain"), os.path.join(self.build, program))
+        self.swapped = []
 
 
-def reds(tree, ring, jobs):
-    """Tests of a ring that are red, as they are found; those behind one that counts are not run."""
-    left = list(ring)
-    while left:
-        done = run_tests(tree, left, jobs, 100)
-        found = re.findall(r"Test +#\d+: (\S+) \.*[ *]*(?:Failed|Timeout|Exception|Not Run)", done.stdout)
-        if not done.returncode or not found:
+# --- tests --------------------------------------------------------------------------------------------------
+
+def tests_of(tree, label):
+    """Tests of a label by ctest's own list."""
+    shown = json.loads(subprocess.run(["ctest", "--test-dir", tree.build, "-L", label, "--show-only=json-v1"],
+                                      capture_output=True, text=True, check=True).stdout)
+    found = []
+    for test in shown["tests"]:
+        more = {p["name"]: p["value"] for p in test["properties"]}
+        if NO_TESTS.match(test["name"]):
+            continue
+        if "command" not in test:
+            say(f"{test['name']} is not built: it is left out")
+            continue
+        found.append({"name": test["name"], "command": test["command"], "folder": more.get("WORKING_DIRECTORY", tree.build),
+                      "env": dict(e.split("=", 1) for e in more.get("ENVIRONMENT", []) if "=" in e),
+                      "skip": more.get("SKIP_RETURN_CODE", -1), "green": more.get("PASS_REGULAR_EXPRESSION", [])})
+    return found
+
+
+def run_test(test, place, limit, counts=""):
+    """"green", "red", or "late" after so many seconds. Nothing that it started or wrote is left, but its counts if wanted."""
+    scratch = os.path.join(test["env"].get("TMPDIR", "/tmp"), f"mutate-{os.getpid()}")
+    os.makedirs(scratch, exist_ok=True)
+    cache = os.path.join(place, "cache")
+    os.makedirs(cache, exist_ok=True)
+    env = dict(os.environ, **test["env"])
+    env.update(TMPDIR=scratch, XDG_CACHE_HOME=cache, GCOV_PREFIX=counts or os.path.join(scratch, "counts"))
+    if not counts:  # what a mutant keeps for later runs ends with it
+        env["XDG_CACHE_HOME"] = shutil.copytree(cache, os.path.join(scratch, "cache"))
+    with open(os.path.join(scratch, "output"), "w+b") as out:
+        run = subprocess.Popen(test["command"], cwd=test["folder"], env=env, stdin=subprocess.DEVNULL, stdout=out,
+                               stderr=out, start_new_session=True,
+                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)))
+        code = None
+        try:
+            code = run.wait(limit)
+        except subprocess.TimeoutExpired:
+            pass
+        end_children()
+        shutil.rmtree(scratch, ignore_errors=True)
+        out.seek(0)
+        said = out.read().decode(errors="replace")
+    if code is None:
+        return "late"
+    good = any(re.search(g, said) for g in test["green"]) if test["green"] else code in (0, test["skip"])
+    return "green" if good else "red"
+
+
+def end_children():
+    """Ends everything that came from a test: as a subreaper we are the parent of all that it left behind."""
+    while True:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as f:
+            left = [int(p) for p in f.read().split()]
+        if not left:
             return
-        passed = set(re.findall(r"Test +#\d+: (\S+) \.*[ *]*(?:Passed|Skipped)", done.stdout))
-        left = [t for t in left if t not in passed and t not in found]
-        yield from found
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        for pid in left:
+            try:
+                os.waitpid(pid, 0)
+            except ChildProcessError:
+                pass
 
 
-def judge(tree, path, tests, jobs):
-    """(verdict, what noticed) of the mutant that stands in the tree."""
-    for ring in nearest(path, tests):
-        targets = targets_of(ring)
-        built = tree.run("cmake", "--build", tree.build, "-j", str(jobs), *(["--target"] + targets if targets else []))
-        if built.returncode:
-            return "killed", "the build"
-        for test in reds(tree, ring, jobs):
-            # A machine that does something else, too, makes tests late: only what is red alone counts.
-            if run_tests(tree, [test], 1, 300).returncode:
-                return "killed", test
-    return "survived", ""
+class Coverage:
+    """Which tests execute which lines, and how long they take; kept on disk by what a test is made of."""
+
+    def __init__(self, tree):
+        self.tree, self.known, self.lines = tree, {}, {}
+        self.store = os.path.join(tree.place, "tests")
+        os.makedirs(self.store, exist_ok=True)
+        for name in os.listdir(self.store):
+            with open(os.path.join(self.store, name), encoding="utf-8") as f:
+                self.known[name] = json.load(f)
+
+    def counts_of(self, name):
+        return os.path.join(self.tree.place, "counts", name)
+
+    def measure(self, tests):
+        say(f"running those of {len(tests)} tests that are new once, to see what they execute")
+        for test in tests:
+            words = " ".join(test["command"] + list(test["env"].values()))
+            made_of = [p for p in set(re.findall(r"/[\w./+-]+", words)) if os.path.isfile(p)]
+            for script in [p for p in made_of if p.endswith((".py", "run_python"))]:
+                made_of += glob.glob(os.path.dirname(script) + "/*.py")
+            key = digest(set(made_of)) + str(test["command"])
+            if self.known.get(test["name"], {}).get("key") == key:
+                continue
+            shutil.rmtree(self.counts_of(test["name"]), ignore_errors=True)
+            since = time.time()
+            green = run_test(test, self.tree.place, 900, self.counts_of(test["name"])) == "green"
+            self.known[test["name"]] = {"key": key, "green": green, "seconds": time.time() - since}
+            if not green:
+                say(f"{test['name']} is red without a mutant: it is left out")
+            with open(os.path.join(self.store, test["name"]), "w", encoding="utf-8") as f:
+                json.dump(self.known[test["name"]], f)
+
+    def executed(self, name, path):
+        """Lines of a file that a test executes; None: it does not have the file."""
+        if (name, path) in self.lines:
+            return self.lines[name, path]
+        folder, found = self.counts_of(name) + self.tree.build, None
+        for old in self.tree.objects[path]:
+            counts = os.path.join(folder, re.sub(r"\.o$", ".gcda", old))
+            if os.path.exists(counts):
+                notes = counts[:-len("gcda")] + "gcno"
+                if not os.path.lexists(notes):
+                    os.symlink(os.path.join(self.tree.build, re.sub(r"\.o$", ".gcno", old)), notes)
+                shown = subprocess.run(["gcov", "-j", "-t", counts], capture_output=True, text=True, check=False).stdout
+                found = found or set()
+                for file in json.loads(shown or '{"files": []}')["files"]:
+                    if file["file"].endswith(path):
+                        found |= {row["line_number"] for row in file["lines"] if row["count"]}
+        self.lines[name, path] = found
+        return found
+
+
+def in_order(path, tests, seconds):
+    """Those named after the file first, then the shorter ones; the unknown last."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    words = [w[:6] for w in stem.split("_") if len(w) > 3] or [stem]
+    return sorted(tests, key=lambda t: (seconds.get(t, 1e6) if any(w in t for w in words) else 1e3 + seconds.get(t, 1e6), t))
+
+
+def noticed(tree, test, objects, seconds):
+    """"red" or "late" if a test that usually takes so many seconds is it because of the mutated objects, else ""."""
+    limit = 10 + 4 * seconds
+    for _ in range(3):
+        if not tree.link(test, objects):
+            tree.restore()
+            return ""
+        seen = run_test(test, tree.place, limit)
+        if seen == "red":
+            seen = run_test(test, tree.place, limit)
+        if seen == "green":
+            return ""
+        tree.restore()
+        since = time.time()
+        if run_test(test, tree.place, 600) != "green":
+            say(f"{test['name']} is not green without the mutant either: not counted")
+            return ""
+        took = time.time() - since
+        if seen == "red" or 2 * took < limit:
+            return seen
+        limit = 10 + 6 * took  # the machine does something else, too
+    return ""
+
+
+def judge(tree, coverage, path, text, mutant, objects, tests):
+    """(verdict, what noticed, tests run) of a mutant."""
+    lines, known, n = lines_of(text, mutant), coverage.known, 0
+    seconds = {t: known[t]["seconds"] for t in tests if t in known}
+    for name in in_order(path, tests, seconds):
+        if name in known and not (known[name]["green"] and lines & (coverage.executed(name, path) or set())):
+            continue
+        n += 1
+        how = noticed(tree, tests[name], objects, seconds.get(name, 100))
+        if how:
+            tree.restore()
+            return "killed", name + (" (late)" if how == "late" else ""), n
+    tree.restore()
+    return "survived", "", n
 
 
 # --- the whole ----------------------------------------------------------------------------------------------
 
 def draw(tree, files, rng, taken):
-    """A mutant that compiles to something else: (path, text, mutant), at random by lines of code."""
+    """A mutant: (path, text, mutant), at random by lines of code."""
     while True:
         path = rng.choices([f for f, _ in files], [n for _, n in files])[0]
-        with open(os.path.join(tree.root, path), encoding="utf-8") as f:
-            text = f.read()
+        text = read(tree, path)
         all_of = [m for m in mutants(text) if (path, m) not in taken]
         if not all_of:
             continue
@@ -222,30 +440,27 @@ def draw(tree, files, rng, taken):
         return path, text, mutant
 
 
-def apply(text, mutant):
-    at, length, other = mutant
-    return text[:at] + other + text[at + length:]
+def read(tree, path):
+    with open(os.path.join(tree.root, path), encoding="utf-8") as f:
+        return f.read()
 
 
-def describe(path, text, mutant):
-    at, length, other = mutant
-    line = text.count("\n", 0, at + (len(text[at:at + length]) - len(text[at:at + length].lstrip()))) + 1
-    return f"{path}:{line}", f"{text[at:at + length].strip()} -> {other.strip() or '(nothing)'}"
-
-
-def try_one(tree, path, text, mutant, tests, jobs):
+def try_one(tree, coverage, path, text, mutant, tests):
     full = os.path.join(tree.root, path)
-    before = tree.object_hash(path)
+    if path not in tree.plain:
+        tree.plain[path] = tree.compile(path)[1]
+    kept = os.stat(full)
     try:
         with open(full, "w", encoding="utf-8") as f:
             f.write(apply(text, mutant))
-        after = tree.object_hash(path)
-        if after is None or after == before:
-            return None, ""
-        return judge(tree, path, tests, jobs)
+        objects, after = tree.compile(path)
+        if objects is None or after == tree.plain[path]:
+            return None, "", 0
     finally:
         with open(full, "w", encoding="utf-8") as f:
             f.write(text)
+        os.utime(full, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    return judge(tree, coverage, path, text, mutant, objects, tests)
 
 
 def self_test():
@@ -261,25 +476,55 @@ def self_test():
         if apply(text, mutant).count("\n") < text.count("\n") - 1 or apply(text, mutant) == text:
             print("mutate: self test: not applied:", mutant)
             return 1
-    rings = list(nearest("gossip/agree/round.c", ["unit.gossip_round", "unit.gossip_net", "sim.quick", "cli.eval"]))
-    if rings != [["unit.gossip_round"], ["unit.gossip_net"], ["sim.quick"], ["cli.eval"]]:
-        print("mutate: self test: rings", rings)
+    where = {(describe("a.c", text, m)["where"], *sorted(lines_of(text, m))) for m in mutants(text)}
+    if where != {("a.c:4", 4, 5), ("a.c:5", 4, 5), ("a.c:6", 6), ("a.c:8", 8), ("a.c:9", 9)}:
+        print("mutate: self test: lines", where)
+        return 1
+    order = in_order("gossip/agree/round.c", ["sim.quick", "unit.gossip_round", "cli.eval", "new"],
+                     {"unit.gossip_round": 9, "sim.quick": 5, "cli.eval": 1})
+    if order != ["unit.gossip_round", "cli.eval", "sim.quick", "new"]:
+        print("mutate: self test: order", order)
+        return 1
+    linked = link_with("cc x.o y.o -o p libz.a libq.a", {"y.o": "0.o", "z.o": "1.o", "r.o": "2.o"},
+                       {"z.o": "libz.a", "r.o": "libr.a"})
+    if linked != "cc x.o 0.o -o p 1.o libz.a libq.a":
+        print("mutate: self test: linked", linked)
         return 1
     print(f"mutate: {len(made)} mutants of a small file as they should be")
     return 0
 
 
-def candidates(root, only):
-    listed = subprocess.run(["git", "ls-files", "*.c"], cwd=root, capture_output=True, text=True, check=True).stdout.split()
-    files = []
-    for path in listed:
-        if path.startswith(FOLDERS) and not path.startswith(LEFT_OUT) and path.startswith(only):
-            with open(os.path.join(root, path), encoding="utf-8") as f:
-                files.append((path, f.read().count("\n")))
-    return files
+def candidates(tree, only):
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+        tiles = "amx_tile" in f.read()  # without them nobody can notice what happens in those kernels
+    listed = subprocess.run(["git", "ls-files", "*.c"], cwd=tree.here, capture_output=True, text=True, check=True).stdout.split()
+    return [(path, read(tree, path).count("\n")) for path in listed
+            if path.startswith(FOLDERS) and not path.startswith(LEFT_OUT) and path.startswith(only)
+            and path in tree.objects and (tiles or "amx" not in path)]
 
 
-def main():
+def queue_of(tree, options):
+    """The mutants that are asked for one by one; None: they are drawn."""
+    wanted = None
+    if options.at:
+        wanted = {(options.at, "")}
+    if options.again:
+        with open(options.again, encoding="utf-8") as f:
+            rows = [json.loads(line) for line in f]
+        wanted = {(r["where"], r["change"]) for r in rows if r["verdict"] == "survived"}
+    if wanted is None:
+        return None
+    queue = []
+    for path in sorted({where.split(":")[0] for where, _ in wanted}):
+        text = read(tree, path)
+        for mutant in mutants(text):
+            said = describe(path, text, mutant)
+            if wanted & {(said["where"], ""), (said["where"], said["change"])}:
+                queue.append((path, text, mutant))
+    return queue
+
+
+def options_of():
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--self-test", action="store_true")
@@ -287,53 +532,60 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="")
     parser.add_argument("--at", default="")
+    parser.add_argument("--again", default="")
+    parser.add_argument("--quick", default="")
+    parser.add_argument("--full", default="")
     parser.add_argument("--hours", type=float, default=0)
     parser.add_argument("--killed", type=float, default=90)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--log", default="")
-    options = parser.parse_args()
-    if options.help:
-        print(__doc__)
-        return 0
-    if options.self_test:
-        return self_test()
-    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    place = os.path.join(here, "build", "mutate")
-    tree = Tree(os.path.join(place, "tree"), os.path.join(place, "build"))
-    shutil.rmtree(tree.root, ignore_errors=True)
-    os.makedirs(tree.root)
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=here, capture_output=True, check=True).stdout
-    subprocess.run(["tar", "-x", "-C", tree.root], input=archive, check=True)
-    tree.prepare()
-    tests = tree.tests()
+    return parser.parse_args()
+
+
+def soak(tree, coverage, tests, options):
+    """(noticed, survivors as lines)"""
     rng, taken = random.Random(options.seed), set()
-    queue = None
-    if options.at:
-        path, line = options.at.split(":")
-        with open(os.path.join(tree.root, path), encoding="utf-8") as f:
-            text = f.read()
-        queue = [(path, text, m) for m in mutants(text) if describe(path, text, m)[0] == f"{path}:{line}"]
-    files = [] if queue is not None else [f for f in candidates(here, options.only) if f[0] in tree.commands]
+    queue = queue_of(tree, options)
+    files = [] if queue is not None else candidates(tree, options.only)
     killed, survivors, began = 0, [], time.time()
-    while True:
+    while queue != []:
         done = killed + len(survivors)
-        if queue == [] or (queue is None and not options.hours and done == options.n):
+        if queue is None and not options.hours and done == options.n:
             break
         if options.hours and time.time() - began > 3600 * options.hours:
             break
         path, text, mutant = queue.pop(0) if queue is not None else draw(tree, files, rng, taken)
         since = time.time()
-        verdict, by = try_one(tree, path, text, mutant, tests, options.jobs)
+        verdict, by, n = try_one(tree, coverage, path, text, mutant, tests)
         if verdict is None:
             continue
-        where, change = describe(path, text, mutant)
+        row = dict(verdict=verdict, **describe(path, text, mutant), by=by, tests=n, seconds=round(time.time() - since))
         killed += verdict == "killed"
+        line = f"{row['where']} {row['function']}: {row['change']}"
         if verdict == "survived":
-            survivors.append(f"{where}: {change}")
-        say(f"{done + 1}: {verdict} {where}: {change}{' by ' + by if by else ''} ({time.time() - since:.0f} s)")
+            survivors.append(line + f" ({n} tests execute it)")
+        say(f"{done + 1}: {verdict} {line}{' by ' + by if by else ''} ({n} tests, {row['seconds']} s)")
         if options.log:
             with open(options.log, "a", encoding="utf-8") as f:
-                f.write(json.dumps({"verdict": verdict, "where": where, "change": change, "by": by}) + "\n")
+                f.write(json.dumps(row) + "\n")
+    return killed, survivors
+
+
+def main():
+    options = options_of()
+    if options.help:
+        print(__doc__)
+        return 0
+    if options.self_test:
+        return self_test()
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: end_children
+    tree = Tree(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    tree.prepare()
+    coverage = Coverage(tree)
+    tests = {t["name"]: t for t in tests_of(tree, "quick") if re.search(options.quick, t["name"])}
+    coverage.measure(tests.values())
+    if options.full:
+        tests.update({t["name"]: t for t in tests_of(tree, "full") if re.search(options.full, t["name"])})
+    killed, survivors = soak(tree, coverage, tests, options)
     total = killed + len(survivors)
     for line in survivors:
         print(f"survived: {line}")

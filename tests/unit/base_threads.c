@@ -91,11 +91,58 @@ static void survives_want_of_memory(void **state)
     }
 }
 
+typedef struct meeting {
+    atom_threads *pool;
+    pthread_barrier_t *together;
+    uint32_t worker;
+} meeting;
+
+static void meet(void *ctx, uint32_t index, uint32_t worker)
+{
+    meeting *m = ctx;
+    (void)index;
+    m->worker = worker;
+    pthread_barrier_wait(m->together);
+}
+
+static void *call_once(void *arg)
+{
+    meeting *m = arg;
+    atom_parallel(m->pool, 1, meet, m);
+    return NULL;
+}
+
+/* Callers that compute at the same time have numbers of their own, since scratch memory goes by them. */
+static void callers_differ(void **state)
+{
+    (void)state;
+    atom_threads *pool = NULL;
+    pthread_barrier_t together;
+    pthread_t ids[ATOM_CALLERS_MAX];
+    meeting m[ATOM_CALLERS_MAX];
+    bool taken[ATOM_CALLERS_MAX] = {false};
+    assert_int_equal(atom_threads_open(1, &pool), ATOM_OK);
+    assert_int_equal(pthread_barrier_init(&together, NULL, ATOM_CALLERS_MAX), 0);
+    for (int i = 0; i < ATOM_CALLERS_MAX; i++) {
+        m[i] = (meeting){.pool = pool, .together = &together};
+        assert_int_equal(pthread_create(&ids[i], NULL, call_once, &m[i]), 0);
+    }
+    for (int i = 0; i < ATOM_CALLERS_MAX; i++)
+        pthread_join(ids[i], NULL);
+    for (int i = 0; i < ATOM_CALLERS_MAX; i++) {
+        assert_true(m[i].worker < atom_threads_slots(pool) && !taken[m[i].worker]);
+        taken[m[i].worker] = true;
+    }
+    pthread_barrier_destroy(&together);
+    atom_threads_close(&pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_index_once),
         cmocka_unit_test(many_callers),
+        cmocka_unit_test(callers_differ),
         cmocka_unit_test(survives_want_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,6 +114,40 @@ static void through_somebody(void **state)
     scratch_close(&s);
 }
 
+/* What was rounded comes back as near as its kind allows: a number of Q8_0 is at most half of a 127th of its block's
+ * largest away, and its scale is rounded to 11 bits. */
+static void rounded_numbers_come_back(void **state)
+{
+    static const struct {
+        file_gguf_type type;
+        float share;
+    } kinds[] = {{FILE_GGUF_F16, 0x1p-11f},
+                 {FILE_GGUF_BF16, 0x1p-8f},
+                 {FILE_GGUF_Q8_0, 0.5f / 127 + 0x1p-10f}};
+    uint64_t changed[3] = {0};
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    for (uint64_t k = 0; k < 36; k++) {
+        fixture f;
+        float largest = 0;
+        fixture_open(&f, k + 1);
+        const char *path = scratch_path(&s, "x.gguf");
+        write_model(&f, kinds[k % 3].type, path);
+        assert_int_equal(file_gguf_read_weights(path, f.g, file_vector_memory(f.got)), ATOM_OK);
+        for (uint64_t i = 0; i < (uint64_t)f.g->param_extent; i++)
+            largest = fmaxf(largest, fabsf(f.vector[i]));
+        for (uint64_t i = 0; i < (uint64_t)f.g->param_extent; i++) {
+            assert_true(fabsf(f.got[i] - f.vector[i]) <= kinds[k % 3].share * largest);
+            changed[k % 3] += f.got[i] != f.vector[i];
+        }
+        fixture_close(&f);
+    }
+    assert_true(changed[0] == 0 && changed[1] > 0 &&
+                changed[2] > 0); /* 11 bits are all they have */
+    scratch_close(&s);
+}
+
 static void round_trip(void **state)
 {
     (void)state;
@@ -299,6 +333,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(rounded_numbers_come_back),
         cmocka_unit_test(through_somebody),
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(wrong_models_are_refused),

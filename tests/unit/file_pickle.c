@@ -80,9 +80,11 @@ static void test_refuses_what_is_damaged(void **state)
 
 static void test_reads_plain_values(void **state)
 {
-    /* {"a": -2, "b": (7, 257, True, -1), "c": [itself, None]} */
-    static const uint8_t bytes[] = "\x80\x02}(X\1\0\0\0aJ\xfe\xff\xff\xff"
-                                   "U\1b(K\7M\1\1\x88\x8a\1\xfft\x8c\1c]q\2(h\2Neu.more";
+    /* {"a": -2, "b": (7, 257, True, -1, -2 in eight bytes), "c": [itself, None]} */
+    static const uint8_t bytes[] =
+        "\x80\x02}(X\1\0\0\0aJ\xfe\xff\xff\xff"
+        "U\1b(K\7M\1\1\x88\x8a\1\xff"
+        "\x8a\x08\xfe\xff\xff\xff\xff\xff\xff\xfft\x8c\1c]q\2(h\2Neu.more";
     file_pickle p = {0};
     const file_pickle_value *root = NULL;
     size_t used = 0, n = sizeof bytes - 1;
@@ -103,10 +105,11 @@ static void test_reads_plain_values(void **state)
     assert_int_equal(file_pickle_get(root, "a")->number, -2);
     const file_pickle_value *b = file_pickle_get(root, "b"), *c = file_pickle_get(root, "c");
     assert_int_equal(b->kind, FILE_PICKLE_TUPLE);
-    assert_int_equal(b->n, 4);
+    assert_int_equal(b->n, 5);
     assert_int_equal(b->items[1]->number, 257);
     assert_int_equal(b->items[2]->kind, FILE_PICKLE_BOOL);
     assert_int_equal(b->items[3]->number, -1);
+    assert_int_equal(b->items[4]->number, -2);
     assert_ptr_equal(c->items[0], c);
     assert_int_equal(c->items[1]->kind, FILE_PICKLE_NONE);
     assert_null(file_pickle_get(root, "d"));

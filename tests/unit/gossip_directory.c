@@ -222,12 +222,28 @@ static void says_what_is_wrong(void **state)
     gsp_directory_close(&n.directory);
 }
 
+/* Known answers: members of different versions look under the same key, in the same network. Made by Python:
+ * hashlib.blake2b(b"atom directory\0\0" + bucket.to_bytes(8, "little"), digest_size=20, key=bytes(range(32))), and
+ * hashlib.blake2b(b"atom directory network\0", digest_size=32, key=bytes(range(32))), of which the first four bytes. */
+static void keys_stay_as_they_are(void **state)
+{
+    static const uint8_t wanted[GSP_DIRECTORY_KEY_BYTES] = {
+        0xe7, 0xd0, 0x11, 0x38, 0x51, 0x4a, 0x26, 0x04, 0x48, 0xf8,
+        0xb8, 0x20, 0xdf, 0x93, 0xbb, 0xc8, 0x15, 0xf6, 0xa6, 0x16};
+    uint8_t psk[GSP_PSK_BYTES], got[GSP_DIRECTORY_KEY_BYTES];
+    (void)state;
+    for (uint32_t i = 0; i < sizeof psk; i++)
+        psk[i] = (uint8_t)i;
+    gsp_directory_key(psk, 0x0102030405060708u, got);
+    assert_memory_equal(got, wanted, sizeof got);
+    assert_int_equal(gsp_directory_network(psk), 0xd0ebd578u);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_find_each_other),
-        cmocka_unit_test(halves_grow_together),
-        cmocka_unit_test(strangers_are_not_handed_on),
+        cmocka_unit_test(keys_stay_as_they_are), cmocka_unit_test(members_find_each_other),
+        cmocka_unit_test(halves_grow_together),  cmocka_unit_test(strangers_are_not_handed_on),
         cmocka_unit_test(says_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

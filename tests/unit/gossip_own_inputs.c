@@ -142,9 +142,33 @@ static void a_piece_is_an_answer(void **state)
     assert_int_equal(gsp_patience_late(&p, 4 * second), 1);
 }
 
+static uint32_t asked_for(uint64_t floats, uint32_t included)
+{
+    static gsp_questions questions;
+    const gsp_terms terms = {.n_parts = 1, .n_fragments = 1, .n_floats = &floats};
+    const gsp_action action = {.version = 7, .part = 0, .included = included};
+    gsp_questions_open(&questions, &terms, NULL);
+    gsp_questions_begin(&questions, &action);
+    uint32_t wanted = questions.of[0].wanted;
+    assert_true(questions.of[0].on && questions.of[0].version == 7);
+    gsp_questions_close(&questions);
+    return wanted;
+}
+
+/* All that are lacked are asked for, but no more than 32 MiB, and one however large it is. */
+static void a_question_is_for_all_that_fit(void **state)
+{
+    (void)state;
+    assert_int_equal(asked_for(1000, 0x2d), 0x2d);
+    assert_int_equal(asked_for(4 << 20, 0x2d), 0x05); /* 16 MiB each */
+    assert_int_equal(asked_for(3 << 20, 0x2d), 0x05);
+    assert_int_equal(asked_for(10 << 20, 0x2c), 0x04);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_question_is_for_all_that_fit),
         cmocka_unit_test(a_restart_keeps_what_i_brought),
         cmocka_unit_test(time_without_a_link_is_nobodys_fault),
         cmocka_unit_test(a_piece_is_an_answer),

@@ -457,6 +457,32 @@ static void test_verdict(void **unused)
     assert_non_null(strstr(v.gradients.why, "16 GiB are missing"));
 }
 
+/* Two members, each with half of a batch of 8, that take 4 * 1 + 0.5 and 4 * 2 + 1 seconds for it: 4000 / 4.5 + 4000 / 9
+ * tokens a second, so 6 s for 8000, of which 8/9 is computing. */
+static void test_what_averaging_members_make(void **unused)
+{
+    (void)unused;
+    place_candidate got;
+    make(&w, 4, 2, 6, 2);
+    w.p.micro_batches = 8;
+    w.kinds[0].whole_micro_seconds = 1;
+    w.kinds[0].whole_update_seconds = 0.5;
+    w.kinds[1].whole_micro_seconds = 2;
+    w.kinds[1].whole_update_seconds = 1;
+    assert_int_equal(place_whole(&w.p, PLACE_PARAMETERS, &got), ATOM_OK);
+    assert_true(fabs(got.tokens_per_second - (4000 / 4.5 + 4000 / 9.0)) < 1e-9);
+    assert_true(fabs(got.step_seconds - (6)) < 1e-9);
+    assert_true(fabs(got.compute_seconds - (6 * 8 / 9.0)) < 1e-9);
+    assert_true(fabs(got.optimizer_seconds - (6 / 9.0)) < 1e-9);
+    assert_int_equal(got.bound, PLACE_BOUND_COMPUTE);
+    assert_int_equal(got.binds, 1);
+    assert_true(got.busy[0] == 1 && got.busy[1] == 1);
+    w.kinds[0].whole_update_seconds = 5;
+    w.kinds[1].whole_update_seconds = 10;
+    assert_int_equal(place_whole(&w.p, PLACE_PARAMETERS, &got), ATOM_OK);
+    assert_int_equal(got.bound, PLACE_BOUND_OPTIMIZER);
+}
+
 static void refused(const char *words)
 {
     static place_verdict v;
@@ -503,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_evolution),
         cmocka_unit_test(test_64_hosts_twice),
         cmocka_unit_test(test_verdict),
+        cmocka_unit_test(test_what_averaging_members_make),
         cmocka_unit_test(test_places_are_found),
         cmocka_unit_test(test_bad_input),
     };

@@ -67,18 +67,10 @@ static void hours(void **state)
     assert_false(at(l, 21, 59));
     assert_string_equal(why, "waiting for its hours: 0:01 to go");
     pool_limits_close(&l);
-    static const char *const wrong[] = {"22",
-                                        "22-",
-                                        "25-3",
-                                        "1:7-2",
-                                        "1-2;3-4",
-                                        "1-2,x-3",
-                                        "1:60-2:00",
-                                        "-1-2",
-                                        "1-2-3",
-                                        "24:01-1:00",
-                                        "22:00-22:00",
-                                        "1-2,1-2,1-2,1-2,1-2,1-2,1-2,1-2,1-2"};
+    static const char *const wrong[] = {
+        "22",      "22-",        "25-3",        "1:7-2",
+        "1-2;3-4", "1-2,x-3",    "1:60-2:00",   "-1-2",
+        "1-2-3",   "24:01-1:00", "22:00-22:00", "1-2,1-2,1-2,1-2,1-2,1-2,1-2,1-2,1-2"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         pool_limits_config c = {.hours = wrong[i]};
         assert_int_equal(pool_limits_open(&c, NULL, &l), ATOM_E_USAGE);
@@ -118,7 +110,11 @@ static void heat(void **state)
     scratch_open(&s);
     char missing[POOL_LIMITS_WHY_BYTES];
     pool_limits_config c = {.celsius_max = 80, .root = s.dir};
+    const pool_limits_config none = {.root = s.dir};
     pool_limits *l = NULL;
+    assert_int_equal(pool_limits_open(&none, missing, &l), ATOM_OK);
+    assert_string_equal(missing, ""); /* nobody asked for a limit */
+    pool_limits_close(&l);
     assert_int_equal(pool_limits_open(&c, missing, &l), ATOM_OK);
     assert_non_null(strstr(missing, "does not report the temperature"));
     pool_limits_close(&l);
