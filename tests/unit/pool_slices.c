@@ -495,7 +495,12 @@ static atom_status settings_of(const char *text, pool_settings *s)
     must(opt_defaults(&pool_options, s, &parsed));
     must(opt_read_text(&pool_options, "run.yml", text, strlen(text), s, &parsed));
     pool_settings_fill(s, &parsed);
-    return pool_settings_check(s, &parsed, "run.yml", text);
+    atom_status st = pool_settings_check(s, &parsed, "run.yml", text);
+    pool_settings numbers = *s;
+    opt_free(&pool_options, s);
+    numbers.base_hash = numbers.dense_steps = NULL; /* what is looked at here are numbers */
+    *s = numbers;
+    return st;
 }
 
 static void settings_say_what_makes_no_sense(void **unused)
