@@ -360,7 +360,7 @@ static bool schedule_of(const train_state *s, train_config *c)
 {
     static const struct {
         const char *name;
-        train_scheduler kind;
+        int32_t kind; /* train_scheduler */
     } kinds[] = {{"constant", TRAIN_CONSTANT},
                  {"linear", TRAIN_LINEAR},
                  {"cosine", TRAIN_COSINE},
