@@ -1,6 +1,6 @@
 """What a member that stops for 20 s costs a pool that sums gradients, beside what it would have brought itself.
 
-  ATOM=build/release/atom ATOM_SLOW=build/release/tests/pool/atom_slow python3 tests/pool/measure_stopped.py [--pauses MS ...]
+  ATOM=$PWD/build/release/atom ATOM_SLOW=$PWD/build/release/tests/pool/atom_slow python3 tests/pool/measure_stopped.py [--pauses MS ...]
 
 Members are processes on loopback whose micro-batches sleep (slow.c). The pool's rate is taken while all run; then the last
 member is stopped and continued, --times times, with as long in between as a stop lasts, twice. "Cost" is the
