@@ -112,8 +112,8 @@ static void leave_others(const trainer *t, plan_request *request)
         return;
     request->device_memory = left;
     atom_log(ATOM_LOG_WARN,
-             "other programs use the card: training takes %s instead of %s of its "
-             "memory; close them, or set --device-memory",
+             "only %s of the card's memory are free for training, instead of %s: close other "
+             "programs that use the card, or set --device-memory",
              atom_size_text(left, has), atom_size_text(most, all));
 }
 

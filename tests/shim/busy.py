@@ -28,7 +28,7 @@ def main():
         dry = ("train", *COMMON, "--output-dir", "out", "--dry-run")
         assert "other programs" not in atom(*dry), "a card that nobody else uses"
         said = atom(*dry, used=2 * GIB)
-        assert "other programs use the card: training takes 1.5 GiB instead of 3.0 GiB" in said, said
+        assert "only 1.5 GiB of the card's memory are free for training, instead of 3.0 GiB" in said, said
         assert "of a budget of 1.5 GiB" in said, said
         assert "other programs" not in atom(*dry, "--device-memory", "1GiB", used=2 * GIB), "who sets a limit knows"
     print("what other programs use is left to them")
