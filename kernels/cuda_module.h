@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-enum { KRN_CUDA_VERSION = 2 }; /* raise it when a meaning changes and no size does */
+enum { KRN_CUDA_VERSION = 3 }; /* raise it when a meaning changes and no size does */
 
 /* The program's side. All may be called from any thread. */
 typedef struct krn_cuda_host {

@@ -41,6 +41,13 @@
         update(cx, step, dtype, wire, grad, master, m, v, n);                                      \
     }
 
+/* ortho_SUFFIX, of `ortho`, whose last argument is the dtype. */
+#define KRN_FIX_ORTHO(ortho, suffix, dtype)                                                        \
+    static void ortho_##suffix(krn_ctx *cx, void *x, int64_t rows, int64_t cols, void *space)      \
+    {                                                                                              \
+        ortho(cx, x, rows, cols, space, dtype);                                                    \
+    }
+
 /* workspace_SUFFIX, of `workspace`, whose last argument is the dtype. */
 #define KRN_FIX_WORKSPACE(workspace, suffix, dtype)                                                \
     static uint64_t workspace_##suffix(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])   \

@@ -223,6 +223,10 @@ typedef struct krn_adamw_step krn_adamw_step;
 typedef void (*krn_update_fn)(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
                               float *master, void *m, void *v, uint64_t n);
 
+/* Five steps of Newton-Schulz on X act[rows][cols], in place and in stream order; space:
+ * krn_ortho_space() bytes, 256-byte aligned. See krn_muon_begin_fn. */
+typedef void (*krn_ortho_fn)(krn_ctx *cx, void *x, int64_t rows, int64_t cols, void *space);
+
 /* Generated code is compiled against the fields up to bwd; a change there is a new ABI
  * (codegen/build.h). */
 typedef struct krn_table {
@@ -239,6 +243,7 @@ typedef struct krn_table {
     uint32_t can;         /* KRN_CAN_*: what an entry that is there may still lack */
     int64_t head_dim_max; /* of attention; 0: any */
     krn_update_fn update; /* NULL: AdamW runs on the host */
+    krn_ortho_fn ortho;   /* NULL: so do Muon's products */
 } krn_table;
 enum {
     KRN_CAN_GROUPED = 1,   /* attention with fewer key heads than query heads */
@@ -354,10 +359,35 @@ typedef void (*krn_muon_fn)(atom_threads *threads, const krn_muon_step *step, at
                             void *wire, float *master, void *m, int64_t rows, int64_t cols,
                             void *space);
 
+/*
+ * The same in three parts, for a device that makes the products: momentum and weights stay on the
+ * host, and only X crosses the link, once in each direction. Together they give the bits of
+ * krn_muon_fn.
+ *
+ *   begin   m moves; wire, which holds the gradient, receives X = op(u * inv)
+ *   ortho   in a krn_table: X becomes what KRN_MUON_STEPS steps make of it
+ *   end     p = keep * p - rate * X; wire, which holds X, receives the parameter
+ */
+/* sums: double[rows], scratch. */
+typedef void (*krn_muon_begin_fn)(atom_threads *threads, const krn_muon_step *step,
+                                  atom_dtype wire_dtype, void *wire, void *m, int64_t rows,
+                                  int64_t cols, double *sums);
+typedef void (*krn_muon_end_fn)(atom_threads *threads, const krn_muon_step *step,
+                                atom_dtype wire_dtype, void *wire, float *master, int64_t rows,
+                                int64_t cols);
+/* Scratch bytes of krn_ortho_fn: X twice and both squares, in bf16. */
+static inline uint64_t krn_ortho_space(int64_t rows, int64_t cols)
+{
+    uint64_t s = (uint64_t)krn_muon_short(rows, cols), l = (uint64_t)krn_muon_long(rows, cols);
+    return 2 * ((2 * s * l + 255) / 256 * 256) + 2 * ((2 * s * s + 255) / 256 * 256);
+}
+
 /* Host table: independent of the device (docs/design/engine.md#the-optimizer). */
 typedef struct krn_host_table {
     krn_adamw_fn adamw;
     krn_muon_fn muon;
+    krn_muon_begin_fn muon_begin;
+    krn_muon_end_fn muon_end;
     krn_round_fn round[2]; /* by wire dtype: master f32 -> wire */
     krn_sumsq_fn sumsq[2];
 } krn_host_table;

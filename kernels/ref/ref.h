@@ -120,6 +120,11 @@ uint64_t ref_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
 /* muon.c */
 void ref_muon(atom_threads *threads, const krn_muon_step *step, atom_dtype wire_dtype, void *wire,
               float *master, void *m, int64_t rows, int64_t cols, void *space);
+void ref_muon_begin(atom_threads *threads, const krn_muon_step *step, atom_dtype wire_dtype,
+                    void *wire, void *m, int64_t rows, int64_t cols, double *sums);
+void ref_muon_end(atom_threads *threads, const krn_muon_step *step, atom_dtype wire_dtype,
+                  void *wire, float *master, int64_t rows, int64_t cols);
+void ref_ortho(krn_ctx *cx, void *x, int64_t rows, int64_t cols, void *space, atom_dtype dtype);
 /* adamw.c */
 void ref_adamw(atom_threads *threads, const krn_adamw_step *step, atom_dtype wire_dtype, void *wire,
                float *master, void *m, void *v, uint64_t n);

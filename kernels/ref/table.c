@@ -49,6 +49,8 @@ KRN_FIX_SUMS(ref_, f32, ATOM_F32)
 KRN_FIX_SUMS(ref_, bf16, ATOM_BF16)
 KRN_FIX_UPDATE(update, f32, ATOM_F32)
 KRN_FIX_UPDATE(update, bf16, ATOM_BF16)
+KRN_FIX_ORTHO(ref_ortho, f32, ATOM_F32)
+KRN_FIX_ORTHO(ref_ortho, bf16, ATOM_BF16)
 
 /* What the tables have in common; sums and updates are made in what models are trained in. */
 #define COMMON(type)                                                                               \
@@ -57,7 +59,7 @@ KRN_FIX_UPDATE(update, bf16, ATOM_BF16)
     .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART
 #define SUMS(suffix)                                                                               \
     .round = round_##suffix, .sumsq = sumsq_##suffix, .settle = settle_##suffix,                   \
-    .update = update_##suffix
+    .update = update_##suffix, .ortho = ortho_##suffix
 
 static const krn_table tables[] = {
     {
@@ -97,6 +99,8 @@ const krn_host_table *krn_ref_host_table(void)
     static const krn_host_table table = {
         .adamw = ref_adamw,
         .muon = ref_muon,
+        .muon_begin = ref_muon_begin,
+        .muon_end = ref_muon_end,
         .round = {[ATOM_F32] = round_f32, [ATOM_BF16] = round_bf16},
         .sumsq = {[ATOM_F32] = sumsq_f32, [ATOM_BF16] = sumsq_bf16},
     };
