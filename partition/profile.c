@@ -39,6 +39,7 @@ atom_status part_device_check(const part_device *device)
         {"host_bytes_per_second", device->host_bytes_per_second, tiny},
         {"adamw_params_per_second", device->adamw_params_per_second, 0},
         {"muon_flops_per_second", device->muon_flops_per_second, 0},
+        {"ortho_flops_per_second", device->ortho_flops_per_second, 0},
         {"launch_seconds", device->launch_seconds, 0},
     };
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
@@ -72,12 +73,35 @@ static double adamw_rate(const part_device *device, const graph *g)
     return device->host_bytes_per_second / (2.0 * each);
 }
 
-double part_muon_seconds(const part_device *d, int64_t rows, int64_t cols)
+/* Operations of five steps on one matrix. */
+static double muon_flops(int64_t rows, int64_t cols)
 {
     double s = (double)(rows < cols ? rows : cols), l = (double)(rows < cols ? cols : rows);
+    return 5 * (3 * s * s * l + s * s * s);
+}
+
+double part_muon_seconds(const part_device *d, int64_t rows, int64_t cols)
+{
     double guess = 5e10 * d->cores;
     double rate = d->muon_flops_per_second > 0 ? d->muon_flops_per_second : guess;
-    return 5 * (3 * s * s * l + s * s * s) / rate;
+    return muon_flops(rows, cols) / rate;
+}
+
+double part_ortho_seconds(const part_device *d, int64_t rows, int64_t cols)
+{
+    return muon_flops(rows, cols) / d->ortho_flops_per_second;
+}
+
+/* The gradient and the momentum are read twice, X and the momentum written once. */
+double part_muon_begin_seconds(const part_device *d, uint64_t elements, uint32_t wire,
+                               uint32_t moment)
+{
+    return 3.0 * (double)elements * (wire + moment) / d->host_bytes_per_second;
+}
+
+double part_muon_end_seconds(const part_device *d, uint64_t elements, uint32_t wire)
+{
+    return 2.0 * (double)elements * (wire + 4) / d->host_bytes_per_second;
 }
 
 part_disk part_device_disk(const part_device *d)
@@ -248,6 +272,10 @@ static double model_seconds(const graph *g, const part_device *device, int32_t n
     return (compute > memory ? compute : memory) + launches * device->launch_seconds;
 }
 
+/* Of a device's matrix products in fp32, what sums in one fixed order are assumed to reach: the
+ * kernel is our own (krn_ortho_fn), and no card has run it yet. */
+static const double ORTHO_FRACTION = 0.6;
+
 atom_status part_profile_model(const graph *g, const part_device *device, part_profile **out)
 {
     part_profile *p = NULL;
@@ -258,6 +286,8 @@ atom_status part_profile_model(const graph *g, const part_device *device, part_p
                          g->dtype == ATOM_BF16 ? "fp32" : "bf16");
     ATOM_TRY(part_profile_open(g, device, &p));
     p->device.modelled = true;
+    if (!device->unified && device->ortho_flops_per_second <= 0)
+        p->device.ortho_flops_per_second = ORTHO_FRACTION * device->flops_fp32;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         p->nodes[i].fwd_seconds = model_seconds(g, device, (int32_t)i, false);
         p->nodes[i].bwd_seconds = model_seconds(g, device, (int32_t)i, true);

@@ -29,8 +29,10 @@ typedef struct part_device {
     /* host AdamW, wire and moments as the graph has them; 0 in a spec, and then derived from
      * host_bytes_per_second when a profile is modelled */
     double adamw_params_per_second;
-    double muon_flops_per_second; /* host Muon, of part_muon_seconds(); 0: not measured */
-    double launch_seconds;        /* fixed cost per kernel */
+    double muon_flops_per_second;  /* host Muon, of part_muon_seconds(); 0: not measured */
+    double ortho_flops_per_second; /* Muon's products on the device, of part_ortho_seconds(); 0: it
+                                      makes none, or not measured. In a spec derived from flops_fp32 */
+    double launch_seconds;         /* fixed cost per kernel */
     /* of the disk that the optimizer's state would go to; 0: unknown */
     double disk_read_bytes_per_second, disk_write_bytes_per_second;
     double disk_read_both_bytes_per_second, disk_write_both_bytes_per_second;
@@ -40,6 +42,13 @@ typedef struct part_device {
 /* Muon on one matrix on the host: five steps of Newton-Schulz, of whose products two are symmetric
  * and computed by half. Where it was not measured, at 50 GFLOP/s for each core. */
 double part_muon_seconds(const part_device *device, int64_t rows, int64_t cols);
+/* The same products where the device makes them (krn_ortho_fn); it must have a rate. */
+double part_ortho_seconds(const part_device *device, int64_t rows, int64_t cols);
+/* Of those products on so many elements what is left for the host, which memory limits: momentum and
+ * X before them, weights after them. wire: bytes of an element that crosses the link. */
+double part_muon_begin_seconds(const part_device *device, uint64_t elements, uint32_t wire,
+                               uint32_t moment);
+double part_muon_end_seconds(const part_device *device, uint64_t elements, uint32_t wire);
 
 typedef struct part_disk {
     double read, write, read_both, write_both; /* bytes per second; both: while the other runs */

@@ -49,6 +49,7 @@ static const part_field device_fields[] = {
     DEVICE(host_bytes_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
     DEVICE(adamw_params_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
     DEVICE(muon_flops_per_second, F64, .high = RATE_MAX, .optional = true),
+    DEVICE(ortho_flops_per_second, F64, .high = RATE_MAX, .optional = true),
     DEVICE(launch_seconds, F64, .high = SECONDS_MAX),
     DEVICE(disk_read_bytes_per_second, F64, .high = RATE_MAX),
     DEVICE(disk_write_bytes_per_second, F64, .high = RATE_MAX),
