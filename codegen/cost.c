@@ -81,8 +81,8 @@ static uint64_t extent_of(const swap_param *p)
     return (p->elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN * GRAPH_PARAM_ALIGN;
 }
 
-/* Seconds of Muon for the matrices of a parameter that begin in [first, past), of which none ends
- * outside; *elements loses those that they have, with what pads the last one. */
+/* Seconds of Muon on the host for the matrices of a parameter that begin in [first, past), of which
+ * none ends outside; *elements loses those that they have, with what pads the last one. */
 static double matrices_seconds(const swap_param *param, const part_device *d, uint64_t first,
                                uint64_t past, uint64_t *elements)
 {
@@ -100,19 +100,38 @@ static double matrices_seconds(const swap_param *param, const part_device *d, ui
     return seconds;
 }
 
-/* An update on the host: AdamW at the speed of memory, Muon at that of the cores. */
+/* An update on the host: AdamW at the speed of memory, Muon at that of the cores, or, where the
+ * device makes its products, at that of memory too. */
 static dev_cost update_cost(const gen_layout *layout, const part_device *d, const swap_instr *in)
 {
+    const uint32_t wire = layout->wire_bytes_each;
+    const uint32_t moment = atom_dtype_bytes(layout->out->layout.moments);
+    const uint64_t all = in->last_element - in->first_element;
     double muon = 0;
-    uint64_t elements = in->last_element - in->first_element;
+    uint64_t others = all;
     for (int32_t p = in->first_param; p < in->last_param; p++)
         muon += matrices_seconds(&layout->out->params[p], d, in->first_element, in->last_element,
-                                 &elements);
-    double adamw = per_second((double)elements, d->adamw_params_per_second);
-    dev_cost cost = {.seconds = adamw + muon};
+                                 &others);
+    double memory = per_second((double)others, d->adamw_params_per_second);
+    if (in->code == SWAP_BEGIN)
+        memory = part_muon_begin_seconds(d, all - others, wire, moment);
+    else if (in->begun)
+        memory += part_muon_end_seconds(d, all - others, wire);
+    if (in->code == SWAP_BEGIN || in->begun)
+        muon = 0;
+    dev_cost cost = {.seconds = memory + muon};
     cost.share[DEV_R_CORES] = 1.0f;
-    cost.share[DEV_R_DRAM] = muon > 0 ? (float)(adamw / cost.seconds) : 1.0f;
+    cost.share[DEV_R_DRAM] = muon > 0 ? (float)(memory / cost.seconds) : 1.0f;
     return cost;
+}
+
+static dev_cost ortho_cost(const gen_layout *layout, const part_device *d, const swap_instr *in)
+{
+    int64_t cols = layout->out->params[in->first_param].cols;
+    int64_t rows = (int64_t)(in->last_element - in->first_element) / cols;
+    double seconds = d->ortho_flops_per_second > 0 ? part_ortho_seconds(d, rows, cols)
+                                                   : part_muon_seconds(d, rows, cols);
+    return compute_cost(d, seconds);
 }
 
 void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in)
@@ -147,10 +166,12 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
     case SWAP_FETCH:
     case SWAP_UNSTASH:
     case SWAP_TAKE:
+    case SWAP_RAISE:
         in->cost = copy_cost(d, true, in->src.bytes);
         return;
     case SWAP_STASH:
     case SWAP_HAND:
+    case SWAP_LOWER:
     case SWAP_SPILL:
     case SWAP_LOSS:
         in->cost = copy_cost(d, false, in->src.bytes);
@@ -164,6 +185,12 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
             return;
         }
         in->cost = update_cost(layout, d, in);
+        return;
+    case SWAP_BEGIN:
+        in->cost = update_cost(layout, d, in);
+        return;
+    case SWAP_ORTHO:
+        in->cost = ortho_cost(layout, d, in);
         return;
     case SWAP_LOAD:
         in->cost = disk_cost(d, false, in->src.bytes);

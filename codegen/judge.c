@@ -205,11 +205,12 @@ atom_status gen_judge_ahead(const gen_judge *judge, const part_plan *plan, doubl
 static char mark_of(const swap_instr *in)
 {
     static const char marks[SWAP_CODE_N] = {
-        [SWAP_UPLOAD] = 't', [SWAP_FETCH] = 'F', [SWAP_FWD] = 'f',     [SWAP_BWD] = 'b',
-        [SWAP_LATE] = 'e',   [SWAP_STASH] = 's', [SWAP_UNSTASH] = 'u', [SWAP_ROUND] = 'r',
-        [SWAP_SPILL] = 'S',  [SWAP_LOSS] = 'l',  [SWAP_CLIP] = 'c',    [SWAP_UPDATE] = 'U',
-        [SWAP_CLEAR] = 'z',  [SWAP_HAND] = 'h',  [SWAP_TAKE] = 'k',    [SWAP_LOAD] = 'L',
-        [SWAP_STORE] = 'D',  [SWAP_COMMIT] = 'C'};
+        [SWAP_UPLOAD] = 't', [SWAP_FETCH] = 'F',  [SWAP_FWD] = 'f',     [SWAP_BWD] = 'b',
+        [SWAP_LATE] = 'e',   [SWAP_STASH] = 's',  [SWAP_UNSTASH] = 'u', [SWAP_ROUND] = 'r',
+        [SWAP_SPILL] = 'S',  [SWAP_LOSS] = 'l',   [SWAP_CLIP] = 'c',    [SWAP_UPDATE] = 'U',
+        [SWAP_CLEAR] = 'z',  [SWAP_HAND] = 'h',   [SWAP_TAKE] = 'k',    [SWAP_LOAD] = 'L',
+        [SWAP_STORE] = 'D',  [SWAP_COMMIT] = 'C', [SWAP_BEGIN] = 'm',   [SWAP_RAISE] = 'x',
+        [SWAP_ORTHO] = 'o',  [SWAP_LOWER] = 'x'};
     return marks[in->code];
 }
 

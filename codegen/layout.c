@@ -268,6 +268,8 @@ static void place_gradients(gen_layout *layout)
                          ? layout->g->trained_extent * atom_state_bytes(layout->g->moments)
                          : 0;
     layout->state = device_region(layout, "optimizer state", state);
+    layout->matrices = device_region(layout, "Muon's matrices", 2 * layout->matrix_bytes);
+    layout->ortho = device_region(layout, "Muon's products", layout->ortho.bytes);
 }
 
 /* On the device a store has either all C items or a pair for staging, which visits share. */
@@ -509,9 +511,17 @@ static void fill_matrices(gen_layout *layout, int32_t p, swap_param *param)
     const graph_param *from = &layout->g->params[p];
     param->n_matrices = (uint8_t)graph_matrices(layout->g, p, param->rows);
     param->cols = param->n_matrices ? from->dims[1] : 0;
-    for (uint8_t i = 0; i < param->n_matrices; i++)
-        layout->muon_bytes =
-            max_u64(layout->muon_bytes, krn_muon_space(param->rows[i], param->cols));
+    for (uint8_t i = 0; i < param->n_matrices; i++) {
+        int64_t rows = param->rows[i], cols = param->cols;
+        if (!layout->plan->ortho_on_device) {
+            layout->muon_bytes = max_u64(layout->muon_bytes, krn_muon_space(rows, cols));
+            continue;
+        }
+        uint64_t bytes = atom_align((uint64_t)(rows * cols) * layout->wire_bytes_each);
+        layout->muon_bytes = max_u64(layout->muon_bytes, (uint64_t)rows * sizeof(double));
+        layout->matrix_bytes = max_u64(layout->matrix_bytes, bytes);
+        layout->ortho.bytes = max_u64(layout->ortho.bytes, krn_ortho_space(rows, cols));
+    }
 }
 
 static atom_status fill_params(gen_layout *layout)

@@ -11,6 +11,7 @@
  *   | shared accumulators  |                          | losses      |
  *   | spill ring (wire)    | double-ended too         | norms       |
  *   | optimizer state      | updates on the device    |             |
+ *   | Muon's matrices      | products on the device   |             |
  *   | kept and held sets   |                          | stashes     |
  *   | scratch activations  |                          +-------------+
  *   | boundaries, late     |
@@ -88,6 +89,10 @@ typedef struct gen_layout {
     uint64_t
         shared_hand;  /* the same for shared ones: one place, since they are on one way at once */
     swap_range state; /* master, m, v on the device, where the plan updates there */
+    /* Where the plan makes Muon's products on the device: a pair of places for the largest matrix,
+     * and scratch for one. */
+    uint64_t matrix_bytes;
+    swap_range matrices, ortho;
     gen_store late;
     int32_t late_node; /* -1: none */
     gen_lowered *out;  /* regions and totals are recorded here */

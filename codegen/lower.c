@@ -56,6 +56,11 @@ static atom_status lower(const graph *g, const part_plan *plan, const part_profi
     if (table && plan->update_on_device && !table->update)
         return atom_fail(ATOM_E_UNSUPPORTED, "the plan updates on the device, %s does not",
                          table->backend);
+    if (table && plan->ortho_on_device && !table->ortho)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "the plan makes Muon's products on the device, %s "
+                         "does not",
+                         table->backend);
     low = atom_alloc(1, sizeof *low);
     if (!low)
         return atom_fail_memory("a lowered plan", sizeof *low);

@@ -423,12 +423,18 @@ static atom_status write_train(gen_writer *w, bool updates)
     if (w->layout->plan->update_on_device)
         ATOM_TRY(emit_device_state(w, updates));
     bool here = updates && !w->ahead && !w->layout->plan->update_on_device;
-    for (uint32_t k = 0; here && k < n; k++)
+    /* Products on the device share a stream with forward: each sub-model's just before they are
+     * needed. */
+    const uint32_t at_once = w->layout->plan->ortho_on_device && n > 2 ? 2 : n;
+    for (uint32_t k = 0; here && k < at_once; k++)
         ATOM_TRY(gen_write_updates(w, k));
     ATOM_TRY(emit_first_fetches(w));
     gen_sums_begin(w);
-    for (uint32_t k = 0; k + 1 < n; k++)
+    for (uint32_t k = 0; k + 1 < n; k++) {
         ATOM_TRY(visit_forward(w, k, true));
+        if (here && k + 2 < n && k + 2 >= at_once)
+            ATOM_TRY(gen_write_updates(w, k + 2));
+    }
     for (uint32_t k = n; k-- > 0;)
         ATOM_TRY(visit_backward(w, k));
     return emit_results(w, true);

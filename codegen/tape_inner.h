@@ -1,7 +1,7 @@
 /*
  * What the files that write tapes share: tape.c orders a step, tape_fetch.c brings parameters to a
  * device, tape_sums.c brings accumulators from one device to the next, tape_update.c updates a state
- * in memory, tape_disk.c moves the blocks of a state that is on disk, and tape_write.c appends what
+ * in memory, tape_muon.c brings Muon's matrices to the device and back, tape_disk.c moves the blocks of a state that is on disk, and tape_write.c appends what
  * all of them decide. Internal to codegen.
  */
 #ifndef CODEGEN_TAPE_INNER_H
@@ -35,6 +35,7 @@ typedef struct gen_writer {
     int32_t spilling; /* sub-model whose gradients still go to the host, or -1 */
     uint32_t spilled; /* pieces of it already written */
     bool ahead;       /* blocks are updated behind the backward that made their gradients */
+    uint32_t matrix;  /* matrices that passed through the pair of places */
     uint64_t undone;  /* disk tier: blocks [0, undone) wait for their update */
     uint64_t turn;    /* blocks that passed through the ring, where some are updated ahead */
 } gen_writer;
@@ -71,6 +72,16 @@ uint32_t gen_pieces(const gen_writer *w, uint32_t k);
 swap_instr gen_update_instr(const gen_writer *w, dev_stream_kind stream, uint32_t k);
 /* Updates on the host of what sub-model k owns; with the state on disk, of its blocks. */
 ATOM_MUST atom_status gen_write_updates(gen_writer *w, uint32_t k);
+/* Calls `write` with an UPDATE of each piece of sub-model k, which reads and writes nothing yet. */
+typedef atom_status (*gen_piece_fn)(gen_writer *w, swap_instr *in);
+ATOM_MUST atom_status gen_each_piece(gen_writer *w, uint32_t k, gen_piece_fn write);
+/* Appends the UPDATE of a piece. */
+ATOM_MUST atom_status gen_write_piece(gen_writer *w, swap_instr *in);
+
+/* --- tape_muon.c ----------------------------------------------------------------------------- */
+
+/* The updates of sub-model k where the device makes Muon's products. Of all sub-models, in order. */
+ATOM_MUST atom_status gen_write_muon(gen_writer *w, uint32_t k);
 
 /* --- tape_sums.c ----------------------------------------------------------------------------- */
 

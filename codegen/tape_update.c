@@ -77,10 +77,10 @@ static void shorten(const gen_writer *w, swap_instr *in, uint64_t least)
     in->last_element = past < in->last_element ? past : in->last_element;
 }
 
-static atom_status write_piece(gen_writer *w, swap_instr *in)
+atom_status gen_write_piece(gen_writer *w, swap_instr *in)
 {
     state_ranges(w, in);
-    if (w->layout->muon_bytes)
+    if (w->layout->muon_bytes && !in->begun)
         swap_instr_writes(
             in, (swap_range){SWAP_HOST, w->layout->out->layout.muon, w->layout->muon_bytes});
     if (!w->layout->plan->clip)
@@ -88,10 +88,31 @@ static atom_status write_piece(gen_writer *w, swap_instr *in)
     return gen_write(w, in);
 }
 
-atom_status gen_write_updates(gen_writer *w, uint32_t k)
+atom_status gen_each_piece(gen_writer *w, uint32_t k, gen_piece_fn write)
 {
     const gen_visit *v = &w->layout->visits[k];
     const swap_param *params = w->layout->out->params;
+    const uint64_t past = past_own(w, v);
+    const uint64_t least = atom_align((past - v->own_offset) / gen_pieces(w, k));
+    int32_t p = v->first_trained;
+    for (uint64_t at = v->own_offset; p < v->last_trained && at < past;) {
+        swap_instr in = gen_update_instr(w, DEV_HOST, k);
+        while (p + 1 < v->last_trained && params[p + 1].offset <= at)
+            p++;
+        in.first_param = p;
+        in.first_element = at;
+        shorten(w, &in, least);
+        at = in.last_element;
+        ATOM_TRY(write(w, &in));
+    }
+    return ATOM_OK;
+}
+
+atom_status gen_write_updates(gen_writer *w, uint32_t k)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    if (w->layout->plan->ortho_on_device)
+        return gen_write_muon(w, k);
     if (v->first_trained == v->last_trained)
         return ATOM_OK;
     if (w->layout->plan->disk) {
@@ -99,18 +120,5 @@ atom_status gen_write_updates(gen_writer *w, uint32_t k)
         const swap_blocks b = w->layout->out->layout.blocks;
         return gen_write_blocks(w, w->layout->plan->clip ? 0 : swap_block_from(b, v->own_offset));
     }
-    const uint64_t past = past_own(w, v);
-    const uint64_t least = atom_align((past - v->own_offset) / gen_pieces(w, k));
-    int32_t p = v->first_trained;
-    for (uint64_t at = v->own_offset; at < past;) {
-        swap_instr in = gen_update_instr(w, DEV_HOST, k);
-        while (p + 1 < v->last_trained && params[p + 1].offset <= at)
-            p++;
-        in.first_param = p;
-        in.first_element = at;
-        shorten(w, &in, least);
-        ATOM_TRY(write_piece(w, &in));
-        at = in.last_element;
-    }
-    return ATOM_OK;
+    return gen_each_piece(w, k, gen_write_piece);
 }

@@ -104,7 +104,7 @@ static void add_memory(const part_model *m, const part_plan *plan, part_verdict 
         next_resident = s->resident;
     }
     v->device_peak_bytes += grads + kept + staging + act + m->shared_bytes + m->norm_bytes +
-                            m->workspace_bytes + C * m->micro_batch_bytes;
+                            m->workspace_bytes + C * m->micro_batch_bytes + m->ortho_bytes;
     if (!plan->in_place)
         v->device_peak_bytes += ring + own + spill;
     v->host_peak_bytes += part_host_base_bytes(m, plan->micro_batches);

@@ -27,6 +27,7 @@ atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *
     plan->clip = setting->clip;
     plan->boundaries = setting->boundaries;
     plan->in_place = s->in_place;
+    plan->ortho_on_device = s->model->ortho;
     plan->disk = s->model->disk;
     plan->ring_blocks = s->model->disk ? s->model->ring_blocks : 0;
     plan->block_elements = s->model->disk ? s->model->block_elements : 0;
@@ -93,7 +94,8 @@ double part_least_seconds(const part_search_state *s, const part_plan *plan)
 {
     const part_device *d = &s->profile->device;
     part_range all = part_range_make(s->model, 0, (int32_t)s->g->n_nodes);
-    double compute = (double)(all.again_ps + all.bwd_ps) * 1e-12 * plan->micro_batches;
+    double compute = (double)(all.again_ps + all.bwd_ps) * 1e-12 * plan->micro_batches +
+                     (double)all.ortho_ps * 1e-12;
     double elements = (double)(all.own_elements - all.muon_elements), own = (double)all.own_bytes;
     if (s->in_place || plan->update_on_device)
         return compute;

@@ -40,6 +40,12 @@ static uint64_t muon_space(int64_t rows, int64_t cols)
     return (uint64_t)(2 * l * line + 2 * line * line) * 4 + (uint64_t)rows * 8;
 }
 
+static uint64_t ortho_space(int64_t rows, int64_t cols)
+{
+    uint64_t s = (uint64_t)(rows < cols ? rows : cols), l = (uint64_t)(rows < cols ? cols : rows);
+    return 2 * atom_align(2 * s * l) + 2 * atom_align(2 * s * s);
+}
+
 static void fill_matrices(part_model *m, int32_t p, part_node_facts *n)
 {
     const graph_param *param = &m->g->params[p];
@@ -378,6 +384,61 @@ void part_model_use_disk(part_model *m)
     m->disk = true;
 }
 
+static void use_ortho(part_model *m, int32_t p, uint64_t *largest, uint64_t *space)
+{
+    const part_device *d = &m->profile->device;
+    const graph_param *param = &m->g->params[p];
+    const uint32_t wire = atom_dtype_bytes(m->g->dtype), moment = atom_dtype_bytes(m->g->moments);
+    part_node_facts *n = &m->nodes[param->first_node];
+    int64_t rows[GRAPH_MATRICES_MAX], cols = param->dims[1];
+    uint32_t count = graph_matrices(m->g, p, rows);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t elements = (uint64_t)(rows[i] * cols);
+        double host = part_muon_begin_seconds(d, elements, wire, moment) +
+                      part_muon_end_seconds(d, elements, wire);
+        double device = part_ortho_seconds(d, rows[i], cols);
+        *largest = part_larger(*largest, atom_align(elements * wire));
+        *space = part_larger(*space, ortho_space(rows[i], cols));
+        m->muon_bytes = part_larger(m->muon_bytes, atom_align((uint64_t)rows[i] * 8));
+        m->muon_seconds += host;
+        m->ortho_seconds += device;
+        n->muon_ps += to_ps(host);
+        n->ortho_ps += to_ps(device);
+    }
+}
+
+void part_model_use_ortho(part_model *m)
+{
+    uint64_t largest = 0, space = 0;
+    m->ortho = true;
+    m->muon_seconds = 0;
+    m->muon_bytes = 0;
+    for (uint32_t i = 0; i < m->g->n_nodes; i++)
+        m->nodes[i].muon_ps = 0;
+    for (uint32_t p = 0; p < m->g->n_params; p++) {
+        if (!m->g->params[p].frozen)
+            use_ortho(m, (int32_t)p, &largest, &space);
+    }
+    m->ortho_bytes = 2 * largest + space;
+}
+
+bool part_ortho_pays(const part_model *m, uint32_t micro_batches)
+{
+    const part_device *d = &m->profile->device;
+    const uint32_t C = micro_batches ? micro_batches : 4;
+    double forward = 0, ortho = 0;
+    for (uint32_t i = 0; i < m->g->n_nodes; i++)
+        forward += m->profile->nodes[i].fwd_seconds * C;
+    for (uint32_t p = 0; p < m->g->n_params; p++) {
+        int64_t rows[GRAPH_MATRICES_MAX];
+        uint32_t n = m->g->params[p].frozen ? 0 : graph_matrices(m->g, (int32_t)p, rows);
+        for (uint32_t i = 0; i < n; i++)
+            ortho += part_ortho_seconds(d, rows[i], m->g->params[p].dims[1]);
+    }
+    double adamw = (double)(m->trained_elements - m->muon_elements) / d->adamw_params_per_second;
+    return ortho < m->muon_seconds + adamw - forward;
+}
+
 void part_model_close(part_model **model)
 {
     part_model *m = *model;
@@ -415,6 +476,7 @@ void part_range_extend(const part_model *m, part_range *r)
     r->own_elements += n->own_elements;
     r->muon_elements += n->muon_elements;
     r->muon_ps += n->muon_ps;
+    r->ortho_ps += n->ortho_ps;
     r->fwd_ps += n->fwd_ps;
     r->bwd_ps += n->bwd_ps;
     for (int p = 0; p < node->n_params; p++) {

@@ -20,17 +20,18 @@ enum { PART_RMQ_LEVELS = 21 };
 /* Facts of nodes [first, last), for one micro-batch. */
 typedef struct part_range {
     int32_t first, last;
-    uint64_t slot_bytes;    /* wire parameters: owned ones and borrowed shared ones */
-    uint64_t own_bytes;     /* trained wire parameters it owns (first use here): what it spills */
-    uint64_t grad_bytes;    /* fp32 accumulators of owned, unshared parameters */
-    uint64_t kept_bytes;    /* what its backward reads of its forward */
+    uint64_t slot_bytes; /* wire parameters: owned ones and borrowed shared ones */
+    uint64_t own_bytes;  /* trained wire parameters it owns (first use here): what it spills */
+    uint64_t grad_bytes; /* fp32 accumulators of owned, unshared parameters */
+    uint64_t kept_bytes; /* what its backward reads of its forward */
     uint64_t held_bytes, sent_bytes; /* of that: held on the device and on the host, where a plan
                                         keeps only some (part_range_hold) */
-    uint64_t scratch_bytes; /* most transient bytes alive at once */
-    uint64_t x_bytes, y_bytes; /* boundaries in front and behind */
+    uint64_t scratch_bytes;          /* most transient bytes alive at once */
+    uint64_t x_bytes, y_bytes;       /* boundaries in front and behind */
     uint64_t own_elements;
     uint64_t muon_elements; /* of those: what Muon updates */
-    int64_t muon_ps;        /* and for how long */
+    int64_t muon_ps;        /* and for how long, on the host */
+    int64_t ortho_ps;       /* and on the device, if that makes the products */
     int64_t fwd_ps;         /* forward */
     int64_t again_ps;       /* the part of forward that backward needs repeated; no terminal op */
     int64_t bwd_ps;
@@ -39,7 +40,7 @@ typedef struct part_range {
 /* What a node adds to a range, whatever the range. */
 typedef struct part_node_facts {
     uint64_t own_bytes, frozen_bytes, grad_bytes, own_elements, muon_elements;
-    int64_t fwd_ps, bwd_ps, muon_ps;
+    int64_t fwd_ps, bwd_ps, muon_ps, ortho_ps;
     uint32_t kept_first, kept_last; /* of part_model.kept */
     int32_t
         prev_use[GRAPH_PARAM_MAX]; /* the node before that uses the same shared parameter, or -1 */
@@ -83,7 +84,10 @@ typedef struct part_model {
     uint64_t trained_elements; /* of the optimizer's state */
     uint64_t muon_elements;    /* of those: what has no second moment */
     uint64_t muon_bytes;       /* of host memory for the largest of Muon's matrices */
-    double muon_seconds;       /* of updates of all of them */
+    double muon_seconds;       /* of updates of all of them, on the host */
+    bool ortho;                /* plans make Muon's products on the device: */
+    uint64_t ortho_bytes;      /* what that takes there, */
+    double ortho_seconds;      /* and for how long */
     bool disk;  /* plans keep the optimizer's state on disk, in blocks through a ring */
     bool ahead; /* then, and with clipping, updates may run ahead */
     uint32_t ring_blocks;
@@ -97,6 +101,12 @@ void part_model_close(part_model **model);
 /* Plans of this model keep the optimizer's state on disk. How it is cut depends on the parameters
  * alone, so that a state outlives its plan. */
 void part_model_use_disk(part_model *model);
+/* Plans of this model make Muon's products on the device, which must have a rate for them. */
+void part_model_use_ortho(part_model *model);
+/* Is a step of so many micro-batches (0: of a few) shorter that way? The host updates beside forward,
+ * and only what forward does not hide is waited for; the device cannot compute anything else
+ * meanwhile. */
+bool part_ortho_pays(const part_model *model, uint32_t micro_batches);
 
 /* An empty range at `first`, and the range with one more node. scratch_bytes, y_bytes and again_ps
  * are filled in by part_range_finish(), which needs the end. */

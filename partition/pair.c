@@ -18,11 +18,17 @@ static int64_t copy_ps(uint64_t bytes, double bytes_per_second, double latency_s
     return (int64_t)(((double)bytes / bytes_per_second + latency_seconds) * 1e12 + 0.5);
 }
 
+/* What crosses the link in each direction where Muon's products are made behind it. */
+static uint64_t ortho_bytes(const part_model *m, const part_range *r)
+{
+    return m->ortho ? r->muon_elements * atom_dtype_bytes(m->g->dtype) : 0;
+}
+
 /* A device of its own copies out of the host's memory while the host updates there. */
 static int64_t update_waits(const part_model *m, const part_range *r)
 {
     const part_device *d = &m->profile->device;
-    double seconds = (double)r->slot_bytes / d->host_bytes_per_second;
+    double seconds = (double)(r->slot_bytes + 2 * ortho_bytes(m, r)) / d->host_bytes_per_second;
     return d->unified ? 0 : (int64_t)(seconds * 1e12 + 0.5);
 }
 
@@ -59,10 +65,11 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
     int64_t x = host ? C * copy_ps(r->x_bytes, d->h2d_both_bytes_per_second, wait) : 0;
     int64_t dy = host ? C * copy_ps(r->y_bytes, d->h2d_both_bytes_per_second, wait) : 0;
     part_times t = {
-        .fwd = C * r->fwd_ps,
+        .fwd = C * r->fwd_ps + r->ortho_ps,
         .bwd = C * (r->bwd_ps + (repeats ? r->again_ps : 0)),
-        .turn = C * (r->bwd_ps + r->again_ps),
-        .load = copy_ps(r->slot_bytes, d->h2d_bytes_per_second, wait),
+        .turn = C * (r->bwd_ps + r->again_ps) + r->ortho_ps,
+        .load = copy_ps(r->slot_bytes, d->h2d_bytes_per_second, wait) +
+                copy_ps(ortho_bytes(m, r), d->h2d_both_bytes_per_second, wait),
         .load_both = copy_ps(r->slot_bytes, d->h2d_both_bytes_per_second, wait),
         .spill = copy_ps(r->own_bytes, d->d2h_both_bytes_per_second, wait),
         .update = update_ps(m, r) + update_waits(m, r),
@@ -70,7 +77,8 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
         .x_out = host ? C * copy_ps(r->x_bytes, d->d2h_both_bytes_per_second, wait) : 0,
         .back_in = x + dy + unkept,
         .y_back_out = host ? C * copy_ps(r->y_bytes, d->d2h_both_bytes_per_second, wait) : 0,
-        .y_out = kept + (host ? C * copy_ps(r->y_bytes, d->d2h_bytes_per_second, wait) : 0),
+        .y_out = kept + copy_ps(ortho_bytes(m, r), d->d2h_both_bytes_per_second, wait) +
+                 (host ? C * copy_ps(r->y_bytes, d->d2h_bytes_per_second, wait) : 0),
     };
     t.bwd_one = t.bwd / C;
     t.least = t.fwd + t.bwd + (t.back_in + t.y_back_out) / C / 2;
@@ -82,7 +90,7 @@ uint64_t part_fixed_bytes(const part_model *m, const part_setting *s)
 {
     uint64_t late = s->boundaries == PART_ON_HOST ? 2 : s->micro_batches;
     return m->shared_bytes + m->norm_bytes + m->workspace_bytes + late * m->late_bytes +
-           s->micro_batches * m->micro_batch_bytes;
+           m->ortho_bytes + s->micro_batches * m->micro_batch_bytes;
 }
 
 bool part_pair_hides(const part_times *cur, const part_times *next, bool last)

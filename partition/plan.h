@@ -64,6 +64,8 @@ typedef struct part_plan {
     bool clip;              /* updates wait for the global norm */
     part_place boundaries;  /* where stashed boundaries and their gradients live */
     bool update_on_device;  /* AdamW and its state are there too: one sub-model, with clip */
+    bool ortho_on_device;   /* Muon's products are made there, all else of it on the host; with clip
+                               and the state in host memory */
     bool disk; /* master weights and moments live on disk (docs/design/engine.md#state-on-disk) */
     uint32_t ring_blocks;    /* of them that are in host memory at once; with disk only */
     uint64_t block_elements; /* of the canonical vector; with disk only */
@@ -184,6 +186,7 @@ typedef struct part_request {
     bool no_advice; /* with a C: no other is recommended, which takes most of a search */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */
+    bool ortho_on_device;  /* likewise */
     int recompute;         /* -1 free choice, 0 never, 1 always */
     int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
     bool ahead; /* with clip and on disk: updates may run ahead (swap/tape.h), so judge by that */

@@ -45,6 +45,8 @@ static const part_field plan_fields[] = {
     PLAN(boundaries, CHOICE, .names = place_names, .n_names = 2),
     PART_FIELD_AS(part_plan, update_on_device, "updates", CHOICE, .optional = true,
                   .names = update_names, .n_names = 2),
+    PART_FIELD_AS(part_plan, ortho_on_device, "muon_products", CHOICE, .optional = true,
+                  .names = update_names, .n_names = 2),
     PLAN(disk, BOOL),
     PLAN(ring_blocks, INTEGER, .high = 1 << 16),
     PLAN(block_elements, INTEGER, .high = 1 << 30),

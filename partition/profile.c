@@ -89,7 +89,8 @@ double part_muon_seconds(const part_device *d, int64_t rows, int64_t cols)
 
 double part_ortho_seconds(const part_device *d, int64_t rows, int64_t cols)
 {
-    return muon_flops(rows, cols) / d->ortho_flops_per_second;
+    enum { KERNELS = 3 * 5 + 2 }; /* three products in each step, and X to bf16 and back */
+    return KERNELS * d->launch_seconds + muon_flops(rows, cols) / d->ortho_flops_per_second;
 }
 
 /* The gradient and the momentum are read twice, X and the momentum written once. */

@@ -143,9 +143,16 @@ cleanup:
 
 /* --- the search --- */
 
+/* Where the optimizer works. */
+typedef enum part_where {
+    PART_STATE_ON_HOST,
+    PART_ORTHO_ON_DEVICE, /* Muon's products are made there where that pays, else as above */
+    PART_STATE_ON_DISK
+} part_where;
+
 ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
                                         const part_profile *profile, const part_request *request,
-                                        bool disk)
+                                        part_where where)
 {
     const part_device *d = &profile->device;
     ATOM_TRY(part_profile_matches(profile, g));
@@ -159,9 +166,11 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
     s->host_bytes = request->host_budget_bytes ? request->host_budget_bytes : d->host_bytes;
     s->micro_batches = request->micro_batches;
     ATOM_TRY(part_model_open(g, profile, &s->model));
-    if (disk)
+    if (where == PART_STATE_ON_DISK)
         part_model_use_disk(s->model);
-    s->model->ahead = disk && request->ahead && request->clip;
+    if (where == PART_ORTHO_ON_DEVICE && part_ortho_pays(s->model, s->micro_batches))
+        part_model_use_ortho(s->model);
+    s->model->ahead = s->model->disk && request->ahead && request->clip;
     return ATOM_OK;
 }
 
@@ -278,11 +287,11 @@ cleanup:
 }
 
 ATOM_MUST static atom_status search_once(const graph *g, const part_profile *profile,
-                                         const part_request *request, bool disk, part_plan **out,
-                                         part_search_stats *stats)
+                                         const part_request *request, part_where where,
+                                         part_plan **out, part_search_stats *stats)
 {
     part_search_state s = {0};
-    atom_status st = open_state(&s, g, profile, request, disk);
+    atom_status st = open_state(&s, g, profile, request, where);
     if (st == ATOM_OK)
         st = find(&s, out);
     *stats = s.stats;
@@ -308,7 +317,7 @@ ATOM_MUST static atom_status try_several(const graph *g, const part_profile *pro
     several.device_budget_bytes = (*plan)->device_peak_bytes;
     several.micro_batches = (*plan)->micro_batches;
     several.no_advice = true;
-    atom_status st = search_once(g, profile, &several, true, &other, &done);
+    atom_status st = search_once(g, profile, &several, PART_STATE_ON_DISK, &other, &done);
     stats->states += done.states;
     stats->evaluated += done.evaluated;
     if (st == ATOM_OK && beats(other, *plan) &&
@@ -328,6 +337,14 @@ ATOM_MUST static atom_status try_several(const graph *g, const part_profile *pro
     return st;
 }
 
+static bool may_use_ortho(const part_profile *profile, const part_request *request,
+                          graph_optimizer optimizer)
+{
+    return optimizer == GRAPH_MUON && request->ortho_on_device && request->clip &&
+           profile->device.ortho_flops_per_second > 0 &&
+           !(profile->device.unified && !request->device_budget_bytes);
+}
+
 /* In memory if that can be; else, if it may be, through the disk. */
 atom_status part_search(const graph *g, const part_profile *profile, const part_request *request,
                         part_plan **out, part_search_stats *stats)
@@ -335,10 +352,12 @@ atom_status part_search(const graph *g, const part_profile *profile, const part_
     part_search_stats done = {0};
     double begin = atom_clock_seconds();
     atom_status st = ATOM_E_RESOURCE;
-    if (request->disk <= 0)
-        st = search_once(g, profile, request, false, out, &done);
+    if (request->disk <= 0 && may_use_ortho(profile, request, g->optimizer))
+        st = search_once(g, profile, request, PART_ORTHO_ON_DEVICE, out, &done);
+    if (st == ATOM_E_RESOURCE && request->disk <= 0)
+        st = search_once(g, profile, request, PART_STATE_ON_HOST, out, &done);
     if (st == ATOM_E_RESOURCE && request->disk != 0)
-        st = search_once(g, profile, request, true, out, &done);
+        st = search_once(g, profile, request, PART_STATE_ON_DISK, out, &done);
     if (st == ATOM_OK && (*out)->disk && (*out)->in_place)
         st = try_several(g, profile, request, out, &done);
     done.seconds = atom_clock_seconds() - begin;

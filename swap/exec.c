@@ -14,7 +14,8 @@ static void find_updates(swap_exec *exec, const swap_tape *tape)
 {
     exec->first_update = exec->last_update = NULL;
     for (uint32_t i = 0; i < tape->n; i++) {
-        if (tape->instrs[i].code != SWAP_UPDATE || tape->instrs[i].ahead)
+        bool updates = tape->instrs[i].code == SWAP_UPDATE || tape->instrs[i].code == SWAP_BEGIN;
+        if (!updates || tape->instrs[i].ahead)
             continue;
         exec->first_update = exec->first_update ? exec->first_update : &tape->instrs[i];
         exec->last_update = &tape->instrs[i];
@@ -69,6 +70,8 @@ static atom_status issue_work(swap_exec *exec, const swap_instr *in, swap_launch
     case SWAP_UNSTASH:
     case SWAP_HAND:
     case SWAP_TAKE:
+    case SWAP_RAISE:
+    case SWAP_LOWER:
     case SWAP_SPILL:
     case SWAP_LOSS:
         return d->ops->copy(d, s, at(exec, in, in->dst), at(exec, in, in->src), in->src.bytes,
@@ -80,12 +83,14 @@ static atom_status issue_work(swap_exec *exec, const swap_instr *in, swap_launch
     case SWAP_LATE:
         return launch_lists(exec, in, l);
     case SWAP_ROUND:
+    case SWAP_ORTHO:
         return d->ops->launch(d, s, swap_work_compute, l, in->cost);
     case SWAP_UPDATE:
         if (in->stream == DEV_COMPUTE)
             return d->ops->launch(d, s, swap_work_compute, l, in->cost);
         return d->ops->host_call(d, s, swap_work_host, l, in->cost);
     case SWAP_CLIP:
+    case SWAP_BEGIN:
     case SWAP_LOAD:
     case SWAP_STORE:
     case SWAP_COMMIT:

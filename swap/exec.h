@@ -26,7 +26,8 @@ typedef struct swap_host_layout {
     uint64_t tokens;          /* C x (tokens i32[B,T], targets i32[B,T]): what UPLOAD reads */
     uint64_t losses;          /* C x f32[B,T] */
     uint64_t norms;           /* f64[norm_chunks] */
-    uint64_t muon;            /* krn_muon_space() of the largest matrix, where there is one */
+    uint64_t muon;            /* krn_muon_space() of the largest matrix, where there is one; where
+                                 the device makes the products f64[most rows of a matrix] */
     uint64_t extent, trained; /* elements of the canonical vector; of master and m */
     uint64_t seconds;         /* of v, which has none for matrices (swap_second_at) */
     uint64_t norm_chunks;
@@ -72,8 +73,8 @@ typedef struct swap_exec_config {
     uint64_t device_bytes, host_bytes; /* of each arena, of the slab */
     swap_range workspace;              /* in each arena */
     uint32_t instrs_max;               /* longest tape that will be run */
-    /* Called on the optimizer's stream before the first and after the last UPDATE of a tape that is
-     * not ahead and not on the device, with the step whose updates they are. May be NULL. */
+    /* Called on the optimizer's stream before the first and after the last BEGIN or UPDATE of a tape
+     * that is not ahead and not on the device, with the step whose updates they are. May be NULL. */
     void (*on_updates)(void *ctx, uint32_t step, bool begin);
     /* Of those UPDATEs each whose state came from disk, before and after it: elements [first, first +
      * n) of the master weights, which may be changed before. May be NULL. */

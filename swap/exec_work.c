@@ -147,15 +147,31 @@ static void update_piece(swap_exec *exec, const swap_instr *in, const swap_param
     }
 }
 
+/* Of one matrix the whole update, or the part before or behind the device's. */
+static void update_matrix(swap_exec *exec, const swap_instr *in, const krn_muon_step *step,
+                          state_at state, int64_t rows, int64_t cols)
+{
+    const krn_host_table *host = exec->c.host;
+    const swap_host_layout *h = &exec->c.layout;
+    atom_dtype dtype = exec->c.program->dtype;
+    atom_threads *threads = exec->c.threads;
+    void *space = exec->slab + h->muon;
+    void *wire = exec->slab + h->wire + step->first * atom_dtype_bytes(dtype);
+    if (in->code == SWAP_BEGIN)
+        host->muon_begin(threads, step, dtype, wire, state.m, rows, cols, space);
+    else if (in->begun)
+        host->muon_end(threads, step, dtype, wire, state.master, rows, cols);
+    else
+        host->muon(threads, step, dtype, wire, state.master, state.m, rows, cols, space);
+}
+
 /* A matrix is updated as a whole, once nobody needs anything of its parameter as it was. A block of
  * the disk tier has some of a parameter's matrices; none ends inside of one. */
 static void update_matrices(swap_exec *exec, const swap_instr *in, const swap_param *param,
                             krn_muon_step step)
 {
-    const swap_host_layout *h = &exec->c.layout;
-    atom_dtype dtype = exec->c.program->dtype;
     uint64_t i = param->offset, next;
-    ATOM_ASSERT(step.moments == h->moments);
+    ATOM_ASSERT(step.moments == exec->c.layout.moments);
     if (!in->src.bytes)
         swap_cow_leave(exec->cow, i, param->elements);
     step.decay = param->decay ? step.decay : 0;
@@ -164,11 +180,8 @@ static void update_matrices(swap_exec *exec, const swap_instr *in, const swap_pa
         if (next <= in->first_element || i >= in->last_element)
             continue;
         ATOM_ASSERT(i >= in->first_element && next <= in->last_element);
-        state_at state = state_of(exec, in, param, i);
         step.first = i;
-        exec->c.host->muon(exec->c.threads, &step, dtype,
-                           exec->slab + h->wire + i * atom_dtype_bytes(dtype), state.master,
-                           state.m, param->rows[k], param->cols, exec->slab + h->muon);
+        update_matrix(exec, in, &step, state_of(exec, in, param, i), param->rows[k], param->cols);
     }
 }
 
@@ -211,7 +224,7 @@ static atom_status on_update(swap_exec *exec, const swap_instr *in)
         step.decay = param->decay ? decay : 0;
         if (param->n_matrices)
             update_matrices(exec, in, param, muon);
-        else
+        else if (in->code == SWAP_UPDATE)
             update_piece(exec, in, param, step, from, to);
     }
     show_block(exec, in, false);
@@ -244,6 +257,15 @@ static void run_update(krn_ctx *cx, const swap_launch *l)
     }
 }
 
+static void run_ortho(krn_ctx *cx, const swap_launch *l)
+{
+    const swap_exec *exec = l->exec;
+    const swap_instr *in = l->in;
+    const swap_param *param = &exec->c.params[in->first_param];
+    int64_t rows = (int64_t)(in->last_element - in->first_element) / param->cols;
+    exec->c.table->ortho(cx, at(exec, in, in->src), rows, param->cols, at(exec, in, in->dst));
+}
+
 void swap_work_compute(krn_ctx *cx, void *arg)
 {
     swap_launch *l = arg;
@@ -255,6 +277,8 @@ void swap_work_compute(krn_ctx *cx, void *arg)
         run_round(cx, l);
     else if (l->in->code == SWAP_UPDATE)
         run_update(cx, l);
+    else if (l->in->code == SWAP_ORTHO)
+        run_ortho(cx, l);
     else
         run_lists(cx, l);
 }
@@ -279,6 +303,7 @@ atom_status swap_work_host(void *arg)
     switch (in->code) {
     case SWAP_CLIP:
         return on_clip(l->exec);
+    case SWAP_BEGIN:
     case SWAP_UPDATE:
         return on_update(l->exec, in);
     case SWAP_LOAD:

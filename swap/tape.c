@@ -14,8 +14,9 @@
 const char *swap_code_name(swap_code code)
 {
     static const char *const names[SWAP_CODE_N] = {
-        "UPLOAD", "FETCH", "FWD",   "BWD",  "LATE", "STASH",  "UNSTASH", "CLEAR", "HAND",
-        "TAKE",   "ROUND", "SPILL", "LOSS", "CLIP", "UPDATE", "LOAD",    "STORE", "COMMIT"};
+        "UPLOAD", "FETCH", "FWD",   "BWD",   "LATE",  "STASH", "UNSTASH", "CLEAR",
+        "HAND",   "TAKE",  "ROUND", "SPILL", "LOSS",  "CLIP",  "UPDATE",  "BEGIN",
+        "RAISE",  "ORTHO", "LOWER", "LOAD",  "STORE", "COMMIT"};
     return code < SWAP_CODE_N ? names[code] : "?";
 }
 

@@ -50,9 +50,15 @@ typedef enum swap_code {
     SWAP_UPDATE,  /* host: AdamW over a range of elements, or Muon where they are matrices, which
                      are whole in it; or compute: AdamW, where the state is on the device:
                      gradients in base GRAD (wire dtype), parameters go to base PARAM */
-    SWAP_LOAD,    /* load: a block of master, m, v from disk to a slot of the ring */
-    SWAP_STORE,   /* store: the same, back, as the next generation */
-    SWAP_COMMIT,  /* store: from now on a killed run goes back to that generation */
+    /* Where the device makes Muon's products, matrices pass through these before their UPDATE, which
+     * then only ends what was begun (krn_muon_begin_fn). */
+    SWAP_BEGIN, /* host: of the matrices in a range momentum moves, and X takes the gradient's place */
+    SWAP_RAISE,  /* h2d: X of one matrix */
+    SWAP_ORTHO,  /* compute: the products, on X in src, with scratch in dst */
+    SWAP_LOWER,  /* d2h: X, back to where it came from */
+    SWAP_LOAD,   /* load: a block of master, m, v from disk to a slot of the ring */
+    SWAP_STORE,  /* store: the same, back, as the next generation */
+    SWAP_COMMIT, /* store: from now on a killed run goes back to that generation */
     SWAP_CODE_N
 } swap_code;
 const char *swap_code_name(swap_code code); /* "FETCH", ... */
@@ -83,11 +89,13 @@ typedef struct swap_instr {
     uint8_t lists;       /* FWD/BWD/LATE: bit l set = run list l, in ascending order of l */
     uint8_t train;       /* FWD: dropout is on */
     uint8_t ahead;       /* UPDATE: of the step that runs, as if it were not clipped */
+    uint8_t begun;       /* UPDATE: BEGIN and ORTHO did the rest of what Muon does */
     swap_range base[SWAP_BASE_N]; /* FWD/BWD/LATE: where each base is; bytes 0: unused */
     /* copies: dst <- src, bytes of src. ROUND: dst and norms <- src (f32) of params
      * [first_param, last_param) of the canonical order. UPDATE: elements [first_element,
      * last_element), which belong to those params; their state is in src (a slot of the ring, or
-     * on the device), or, where src is empty, in the slab's own vectors */
+     * on the device), or, where src is empty, in the slab's own vectors. BEGIN: the same elements.
+     * ORTHO: elements [first_element, last_element) are one matrix of first_param */
     swap_range src, dst, norms;
     int32_t first_param, last_param;
     uint64_t first_element, last_element;

@@ -384,6 +384,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         ATOM_TRY_CLEAN(part_plan_check_place(v->output));
     ATOM_TRY_CLEAN(describe(v, &g, &profile));
     const plan_request request = {
+        .ortho_on_device = true,
         .devices = (uint32_t)v->devices,
         .device_memory = v->device_memory,
         .host_memory = v->host_memory,

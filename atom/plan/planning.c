@@ -202,6 +202,7 @@ atom_status plan_search(const graph *g, const part_profile *profile, const krn_t
                            .no_advice = request->no_advice,
                            .clip = request->clip,
                            .update_on_device = request->update_on_device && n == 1,
+                           .ortho_on_device = request->ortho_on_device && (!table || table->ortho),
                            .recompute = request->recompute,
                            .disk = request->disk,
                            .ahead = request->ahead,

@@ -154,6 +154,7 @@ typedef struct plan_request {
     bool no_advice;         /* with a C: the plan recommends no other, and is found sooner */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */
+    bool ortho_on_device;  /* likewise: Muon's products */
     int recompute;         /* plan_recompute */
     int disk;              /* plan_state: where the optimizer keeps it */
     bool ahead;            /* then updates may run ahead of the clip factor */

@@ -306,17 +306,19 @@ atom_status trainer_open_plan(trainer *t)
 {
     const train_config *c = t->config;
     bool cached = false;
-    plan_request request = {.devices = (uint32_t)c->devices,
-                            .device_memory = c->device_memory,
-                            .host_memory = c->host_memory,
-                            .micro_batches = (uint32_t)c->gradient_accumulation_steps,
-                            .clip = clips(t),
-                            .ahead = c->update_ahead != TRAIN_AHEAD_NEVER && !t->hooks.seam,
-                            .update_on_device = t->bench->card >= 0 &&
-                                                c->updates == PLAN_UPDATES_FREE &&
-                                                c->optimizer != GRAPH_MUON &&
-                                                !t->hooks.seam, /* a pool needs the masters here */
-                            .recompute = c->recompute};
+    plan_request request = {
+        .devices = (uint32_t)c->devices,
+        .device_memory = c->device_memory,
+        .host_memory = c->host_memory,
+        .micro_batches = (uint32_t)c->gradient_accumulation_steps,
+        .clip = clips(t),
+        .ahead = c->update_ahead != TRAIN_AHEAD_NEVER && !t->hooks.seam,
+        .update_on_device = t->bench->card >= 0 && c->updates == PLAN_UPDATES_FREE &&
+                            c->optimizer != GRAPH_MUON &&
+                            !t->hooks.seam, /* a pool needs the masters here */
+        .ortho_on_device = t->bench->card >= 0 && c->updates == PLAN_UPDATES_FREE &&
+                           !(t->hooks.seam && t->hooks.seam->shared),
+        .recompute = c->recompute};
     if (!c->plan)
         return find_plan(t, &request);
     ATOM_TRY(plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx, &t->profile,

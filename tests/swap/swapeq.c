@@ -105,7 +105,7 @@ static atom_status run_plan(const trial *t, const part_plan *plan, bool swapped,
 }
 
 typedef struct totals {
-    uint64_t sub_models, shared, disks, muons, muon_disks, right, wrong;
+    uint64_t sub_models, shared, disks, muons, muon_disks, orthos, right, wrong;
 } totals;
 
 /* The state on disk, and guesses that gradients are not clipped: longer, and with a limit that is
@@ -175,6 +175,10 @@ static int run_trial(uint64_t seed, bool cuda, totals *sum)
     ATOM_TRY_CLEAN(harness_resident_plan(t.g, t.C, t.clip, !cuda, &resident));
     ATOM_TRY_CLEAN(harness_resident_plan(t.g, t.C, t.clip, false, &single));
     ATOM_TRY_CLEAN(harness_random_plan(t.g, seed, t.C, t.clip, &plan));
+    bool products = t.g->optimizer == GRAPH_MUON && t.clip && t.table->ortho;
+    plan->ortho_on_device = products && !plan->disk && seed % 4;
+    single->ortho_on_device = products;
+    sum->orthos += plan->ortho_on_device && graph_matrix_elements(t.g) > 0;
     sum->disks += plan->disk;
     sum->muon_disks += plan->disk && graph_matrix_elements(t.g) > 0;
     for (uint32_t p = 0; p < t.g->n_params; p++)
@@ -243,16 +247,19 @@ int main(int argc, char **argv)
         bad += (uint64_t)run_trial(s, cuda, &sum);
     printf("%llu trials, %llu sub-models, %llu runs on several devices, %llu on disk, %llu of them "
            "with Muon, %llu parameters by "
-           "Muon, %llu guesses right, %llu wrong, %llu differ\n",
+           "Muon, %llu plans with its products on the device, %llu guesses right, %llu wrong, %llu "
+           "differ\n",
            (unsigned long long)seeds, (unsigned long long)sum.sub_models,
            (unsigned long long)sum.shared, (unsigned long long)sum.disks,
            (unsigned long long)sum.muon_disks, (unsigned long long)sum.muons,
-           (unsigned long long)sum.right, (unsigned long long)sum.wrong, (unsigned long long)bad);
+           (unsigned long long)sum.orthos, (unsigned long long)sum.right,
+           (unsigned long long)sum.wrong, (unsigned long long)bad);
     bool idle = seeds >= 24 && !cuda &&
                 (sum.shared < seeds || sum.right < seeds / 4 || sum.wrong < seeds / 8 ||
-                 sum.muon_disks < seeds / 12);
+                 sum.muon_disks < seeds / 12 || sum.orthos < seeds / 24);
     if (idle)
         fprintf(stderr,
-                "FAILED: too few guesses, or too little of Muon on disk, to prove anything\n");
+                "FAILED: too few guesses, or too little of Muon on disk or with its products on "
+                "the device, to prove anything\n");
     return bad != 0 || idle;
 }

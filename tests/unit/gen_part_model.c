@@ -119,7 +119,7 @@ static void agrees_with_the_tape(void **state)
 static void agrees_with_the_layout(void **state)
 {
     (void)state;
-    uint64_t seed = 11;
+    uint64_t seed = 11, products = 0;
     for (int i = 0; i < 60; i++) {
         graph *g = random_model(&seed);
         part_profile *profile = modelled(g, "rtx-4090");
@@ -128,10 +128,18 @@ static void agrees_with_the_layout(void **state)
         assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
         part_plan *plan = random_plan(m, &seed);
         gen_judge judge = {.g = g, .profile = profile};
+        if (g->optimizer == GRAPH_MUON && i % 2) {
+            part_model_use_ortho(m);
+            plan->ortho_on_device = plan->clip = true;
+            products++;
+        }
         if (gen_judge_plan(&judge, plan, &exact) != ATOM_OK)
             fail_msg("%s", atom_fail_message());
         part_estimate(m, plan, &model);
         assert_int_equal(model.host_peak_bytes, exact.host_peak_bytes);
+        if (plan->ortho_on_device && fabs(model.compute_seconds / exact.compute_seconds - 1) > 0.06)
+            fail_msg("plan %d computes for %g s, products included, the model says %g s", i,
+                     exact.compute_seconds, model.compute_seconds);
         double off = (double)model.device_peak_bytes / (double)exact.device_peak_bytes - 1;
         if (fabs(off) > 0.05)
             fail_msg("plan %d: %llu bytes on the device, the model says %llu", i,
@@ -142,6 +150,7 @@ static void agrees_with_the_layout(void **state)
         part_profile_close(&profile);
         graph_close(&g);
     }
+    assert_true(products > 5);
 }
 
 /* What the updates of a step take, each running alone. */

@@ -180,12 +180,129 @@ static void pieces_leave_matrices_whole(void **state)
     assert_true(inside > 0);
 }
 
+/* What was done to one matrix, in the order of the tape. */
+typedef enum stage { UNTOUCHED, BEGUN, RAISED, MULTIPLIED, LOWERED, ENDED } stage;
+
+static void expect_next(stage *at, stage next)
+{
+    assert_int_equal(*at, next - 1);
+    *at = next;
+}
+
+static bool holds(swap_range outer, swap_range inner)
+{
+    return outer.space == inner.space && outer.offset <= inner.offset &&
+           inner.offset + inner.bytes <= outer.offset + outer.bytes;
+}
+
+/* Elements [first, past) of one matrix; `place`: where the device has it. */
+static void follow(const gen_lowered *low, const swap_instr *in, uint64_t first, uint64_t past,
+                   stage *at, swap_range *place)
+{
+    const swap_host_layout *h = &low->layout;
+    const uint64_t each = atom_dtype_bytes(ATOM_BF16), moment = atom_dtype_bytes(h->moments);
+    const swap_range wire = {SWAP_HOST, h->wire + first * each, (past - first) * each};
+    bool mine = in->first_element <= first && past <= in->last_element;
+    switch (in->code) {
+    case SWAP_BEGIN:
+        if (!mine)
+            return;
+        expect_next(at, BEGUN);
+        assert_true(covers(in->writes, in->n_writes, SWAP_HOST, wire.offset, wire.bytes));
+        if (in->src.bytes)
+            assert_true(covers(in->writes, in->n_writes, SWAP_HOST, in->src.offset, in->src.bytes));
+        else
+            assert_true(covers(in->writes, in->n_writes, SWAP_HOST, h->m + first * moment,
+                               (past - first) * moment));
+        return;
+    case SWAP_RAISE:
+        if (!holds(in->src, wire))
+            return;
+        expect_next(at, RAISED);
+        *place = in->dst;
+        return;
+    case SWAP_ORTHO:
+        if (in->first_element != first)
+            return;
+        expect_next(at, MULTIPLIED);
+        assert_int_equal(in->src.offset, place->offset);
+        assert_true(covers(in->writes, in->n_writes, SWAP_DEVICE, in->src.offset, wire.bytes));
+        assert_true(covers(in->writes, in->n_writes, SWAP_DEVICE, in->dst.offset, in->dst.bytes));
+        return;
+    case SWAP_LOWER:
+        if (holds(in->dst, wire))
+            expect_next(at, LOWERED);
+        return;
+    case SWAP_UPDATE:
+        if (!mine)
+            return;
+        assert_true(in->begun);
+        expect_next(at, ENDED);
+        return;
+    default:
+        return;
+    }
+}
+
+static uint32_t count(const swap_tape *tape, swap_code code, swap_code before)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < tape->n && tape->instrs[i].code != before; i++)
+        n += tape->instrs[i].code == code;
+    return n;
+}
+
+/* Each of Muon's matrices passes all stations once, in their order, with the state in memory or on
+ * disk; and forward waits for the products of the first sub-models only. */
+static void products_are_made_on_the_device(void **state)
+{
+    (void)state;
+    uint32_t matrices = 0, later = 0;
+    for (uint64_t seed = 1; seed <= 16; seed++) {
+        random_gpt2 r = random_gpt2_make(seed);
+        graph *g = fused(&r.config, r.B, r.T);
+        part_device device = card(1e12, 1e10);
+        part_profile *profile = NULL;
+        gen_lowered *low = NULL;
+        graph_set_optimizer(g, GRAPH_MUON);
+        assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+        part_plan *plan = strided_plan(g, profile, 1 + (int)(seed % 4), 2);
+        plan->clip = plan->ortho_on_device = true;
+        assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+        for (uint32_t p = 0; p < low->n_params; p++) {
+            const swap_param *param = &low->params[p];
+            uint64_t first = param->offset, past;
+            for (uint8_t m = 0; m < param->n_matrices; m++, first = past, matrices++) {
+                past = first + (uint64_t)(param->rows[m] * param->cols);
+                const swap_tape_kind kinds[] = {SWAP_TAPE_TRAIN, SWAP_TAPE_DRAIN};
+                for (int t = 0; t < 2; t++) {
+                    const swap_tape *tape = low->tapes[kinds[t]];
+                    stage at = UNTOUCHED;
+                    swap_range place = {0};
+                    for (uint32_t i = 0; i < tape->n; i++)
+                        follow(low, &tape->instrs[i], first, past, &at, &place);
+                    assert_int_equal(at, ENDED);
+                }
+            }
+        }
+        const swap_tape *train = low->tapes[SWAP_TAPE_TRAIN];
+        later += count(train, SWAP_ORTHO, SWAP_FWD) < count(train, SWAP_ORTHO, SWAP_CODE_N);
+        assert_int_equal(swap_hazard_check(train), ATOM_OK);
+        gen_lowered_close(&low);
+        part_plan_close(&plan);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    assert_true(matrices > 50 && later > 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_declare_what_they_touch),
         cmocka_unit_test(a_fetch_begins_before_its_update_ends),
         cmocka_unit_test(pieces_leave_matrices_whole),
+        cmocka_unit_test(products_are_made_on_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

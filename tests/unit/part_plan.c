@@ -257,6 +257,16 @@ static void says_where_updates_run(void **state)
     assert_non_null(strstr(atom_fail_message(), "updates on the device"));
     atom_free(text);
     part_plan_close(&back);
+    plan->update_on_device = false;
+    plan->ortho_on_device = true;
+    assert_int_equal(part_plan_json(plan, &text), ATOM_OK);
+    assert_non_null(strstr(text, "\"muon_products\": \"device\""));
+    assert_int_equal(part_plan_parse("plan.json", text, strlen(text), &back), ATOM_OK);
+    assert_true(back->ortho_on_device && !back->update_on_device);
+    assert_int_equal(part_plan_check(back, g), ATOM_E_USAGE); /* AdamW */
+    assert_non_null(strstr(atom_fail_message(), "Muon's products"));
+    atom_free(text);
+    part_plan_close(&back);
     part_plan_close(&plan);
     graph_close(&g);
 }

@@ -94,6 +94,45 @@ static void updates_where_it_pays(void **state)
     graph_close(&g);
 }
 
+/* Muon's products go to the device where that is allowed and pays, and where there is room. */
+static void multiplies_where_it_pays(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-1558m", ATOM_BF16, 4, 1024);
+    graph_set_optimizer(g, GRAPH_MUON);
+    part_profile *profile = modelled(g, "rtx-4090");
+    part_request request = {.device_budget_bytes = (uint64_t)6 << 30,
+                            .micro_batches = 16,
+                            .clip = true,
+                            .recompute = -1,
+                            .ortho_on_device = true};
+    part_plan *there = find(g, profile, &request, NULL);
+    assert_true(there->ortho_on_device);
+    request.ortho_on_device = false;
+    part_plan *host = find(g, profile, &request, NULL);
+    assert_false(host->ortho_on_device);
+    assert_true(there->predicted_step_seconds < host->predicted_step_seconds / 2);
+    request.ortho_on_device = true;
+    request.clip = false;
+    part_plan *unclipped = find(g, profile, &request, NULL);
+    assert_false(unclipped->ortho_on_device);
+    part_plan_close(&unclipped);
+    request.clip = true;
+    profile->device.muon_flops_per_second = 1e16; /* a host that is quicker than any card */
+    part_plan *quick = find(g, profile, &request, NULL);
+    assert_false(quick->ortho_on_device);
+    part_plan_close(&quick);
+    profile->device.muon_flops_per_second = 0;
+    profile->device.ortho_flops_per_second = 0; /* a card that nobody measured for it */
+    part_plan *unknown = find(g, profile, &request, NULL);
+    assert_false(unknown->ortho_on_device);
+    part_plan_close(&unknown);
+    part_plan_close(&there);
+    part_plan_close(&host);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 static void obeys_recompute(void **state)
 {
     (void)state;
@@ -328,6 +367,7 @@ int main(void)
         cmocka_unit_test(plans_within_any_budget),
         cmocka_unit_test(uses_what_it_is_given),
         cmocka_unit_test(updates_where_it_pays),
+        cmocka_unit_test(multiplies_where_it_pays),
         cmocka_unit_test(obeys_recompute),
         cmocka_unit_test(runs_in_place_without_a_budget),
         cmocka_unit_test(says_what_would_fit),
