@@ -37,6 +37,8 @@ typedef struct krn_cpu_vec {
     krn_settle_fn settle[2];
     krn_adamw_fn adamw;
     krn_muon_fn muon;
+    krn_muon_begin_fn muon_begin;
+    krn_muon_end_fn muon_end;
     /* a[i] = b[i] + s c[i] with stores past the caches: the machine's bandwidth, for
      * kernels/bench.c */
     void (*triad)(atom_threads *threads, float *a, const float *b, const float *c, uint64_t n);

@@ -65,6 +65,8 @@ static void fill_all(void)
     const krn_cpu_vec *vec = krn_cpu_vec_get(chosen.isa);
     chosen.host.adamw = vec->adamw;
     chosen.host.muon = vec->muon;
+    chosen.host.muon_begin = vec->muon_begin;
+    chosen.host.muon_end = vec->muon_end;
     memcpy(chosen.host.round, vec->round, sizeof vec->round);
     memcpy(chosen.host.sumsq, vec->sumsq, sizeof vec->sumsq);
 }

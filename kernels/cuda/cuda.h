@@ -51,6 +51,10 @@ void krn_cuda_adamw(krn_ctx *cx, const krn_adamw_step *step, atom_dtype wire_dty
 void krn_cuda_update(krn_ctx *cx, const krn_adamw_step *step, atom_dtype wire_dtype, void *wire,
                      const void *grad, float *master, void *m, void *v, uint64_t n);
 
+/* muon.cu: exactly the bits of ref_ortho. */
+void krn_cuda_ortho(krn_ctx *cx, void *x, int64_t rows, int64_t cols, void *space,
+                    atom_dtype dtype);
+
 /* sums.cu: out[o] += sum over n of x act[N,O], in an order that depends on N and O alone.
  * workspace of krn_cuda_column_sums_workspace bytes, 256-byte aligned: the bias gradient where the
  * matmul library has no epilogue for it. */

@@ -72,6 +72,18 @@ template <typename... Params> static inline bool krn_code_there(void (*kernel)(P
 #endif
 }
 
+/* Of the current card. */
+static inline int krn_multiprocessors(void)
+{
+    int n = 0;
+#if defined(__CUDACC__)
+    int card = 0;
+    (void)cudaGetDevice(&card);
+    (void)cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, card);
+#endif
+    return n > 0 ? n : 1;
+}
+
 /* dst <- src, both on the device, no overlap. */
 static inline void krn_copy_on_stream(krn_ctx *cx, void *dst, const void *src, uint64_t bytes)
 {

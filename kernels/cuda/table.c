@@ -49,6 +49,8 @@ KRN_FIX_SUMS(krn_cuda_, f32, ATOM_F32)
 KRN_FIX_SUMS(krn_cuda_, bf16, ATOM_BF16)
 KRN_FIX_UPDATE(krn_cuda_update, f32, ATOM_F32)
 KRN_FIX_UPDATE(krn_cuda_update, bf16, ATOM_BF16)
+KRN_FIX_ORTHO(krn_cuda_ortho, f32, ATOM_F32)
+KRN_FIX_ORTHO(krn_cuda_ortho, bf16, ATOM_BF16)
 
 static void fill_f32(krn_table *t)
 {
@@ -56,6 +58,7 @@ static void fill_f32(krn_table *t)
     t->sumsq = sumsq_f32;
     t->settle = settle_f32;
     t->update = update_f32;
+    t->ortho = ortho_f32;
     t->workspace = workspace_f32;
 #define OP(name, ...)                                                                              \
     t->fwd[ATOM_OP_##name] = krn_cuda_##name##_fwd ? name##_fwd_f32 : NULL;                        \
@@ -70,6 +73,7 @@ static void fill_bf16(krn_table *t)
     t->sumsq = sumsq_bf16;
     t->settle = settle_bf16;
     t->update = update_bf16;
+    t->ortho = ortho_bf16;
     t->workspace = workspace_bf16;
 #define OP(name, ...)                                                                              \
     t->fwd[ATOM_OP_##name] = krn_cuda_##name##_fwd ? name##_fwd_bf16 : NULL;                       \

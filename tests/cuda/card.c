@@ -40,8 +40,9 @@ typedef struct job {
     atom_dtype wire;
     float *master;
     void *m, *v;
+    int64_t rows, cols; /* of dst, with space in m */
 } job;
-enum { DO_OP, DO_ROUND, DO_SUMSQ, DO_SETTLE, DO_ADAMW };
+enum { DO_OP, DO_ROUND, DO_SUMSQ, DO_SETTLE, DO_ADAMW, DO_ORTHO };
 
 static void run_job(krn_ctx *cx, void *arg)
 {
@@ -58,6 +59,8 @@ static void run_job(krn_ctx *cx, void *arg)
         j->table->sumsq(cx, j->norms, j->src, j->n);
     else if (j->what == DO_SETTLE)
         j->table->settle(cx, j->dst, (float *)(uintptr_t)j->src, j->norms, j->n);
+    else if (j->what == DO_ORTHO)
+        j->table->ortho(cx, j->dst, j->rows, j->cols, j->m);
     else
         card.module->adamw(cx, j->step, j->wire, j->dst, j->master, j->m, j->v, j->n);
 }
@@ -159,6 +162,22 @@ static void settle_bf16(krn_ctx *cx, void *dst, float *src, double *norms, uint6
     settle_on(1, dst, src, norms, n);
 }
 
+static void ortho_on(int i, void *x, int64_t rows, int64_t cols, void *space)
+{
+    run(&(job){
+        .what = DO_ORTHO, .table = card.real[i], .dst = x, .rows = rows, .cols = cols, .m = space});
+}
+static void ortho_f32(krn_ctx *cx, void *x, int64_t rows, int64_t cols, void *space)
+{
+    (void)cx;
+    ortho_on(0, x, rows, cols, space);
+}
+static void ortho_bf16(krn_ctx *cx, void *x, int64_t rows, int64_t cols, void *space)
+{
+    (void)cx;
+    ortho_on(1, x, rows, cols, space);
+}
+
 static void adamw(atom_threads *threads, const krn_adamw_step *step, atom_dtype wire_dtype,
                   void *wire, float *master, void *m, void *v, uint64_t n)
 {
@@ -196,6 +215,8 @@ static void fill(void)
     card.table[1].sumsq = sumsq_bf16;
     card.table[0].settle = settle_f32;
     card.table[1].settle = settle_bf16;
+    card.table[0].ortho = ortho_f32;
+    card.table[1].ortho = ortho_bf16;
 }
 
 int card_open(void)

@@ -1,6 +1,7 @@
 /*
  * check_cuda fp32|bf16 [small|real] [OP..]: the CUDA kernels on a card, against ref, by the cases of
- * tests/ops. small: few and small shapes, for compute-sanitizer. real: the sizes of real models.
+ * tests/ops; OP may also be sums or ortho. small: few and small shapes, for compute-sanitizer. real:
+ * the sizes of real models.
  * check_cuda host: AdamW, round and sumsq, bit for bit.
  * Exit 77: no card here, or the card has no such dtype, or none of the OPs a kernel or such a size.
  */
@@ -46,6 +47,15 @@ static void check_entry(report *r, const krn_table *table, atom_op op)
     }
 }
 
+/* Real: large enough for large tiles on any card, and not whole tiles. */
+static void check_ortho_on_card(report *r, const krn_table *table)
+{
+    if (r->real)
+        check_ortho_parts(r, table, 4096, 4104);
+    else
+        check_ortho(r, table);
+}
+
 static int check(const char *what, int argc, char **argv)
 {
     report r = {.backend = "cuda", .no_pool = true, .card = true};
@@ -74,6 +84,8 @@ static int check(const char *what, int argc, char **argv)
     }
     if (!r.real && wanted("sums", argc, argv))
         check_round_sumsq(&r, table);
+    if (wanted("ortho", argc, argv))
+        check_ortho_on_card(&r, table);
     return finish(&r);
 }
 

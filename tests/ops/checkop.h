@@ -128,6 +128,10 @@ void check_host(report *r, const krn_host_table *table);
 /* muon.c: Muon of that table. */
 void check_muon(report *r, const krn_host_table *table);
 void check_round_sumsq(report *r, const krn_table *table);
+/* ortho.c: the table's ortho against ref, bit for bit; shapes of more than work_max elements are
+ * skipped. And, for any size: as the middle of Muon, against the CPU backend's in one piece. */
+void check_ortho(report *r, const krn_table *table);
+void check_ortho_parts(report *r, const krn_table *table, int64_t rows, int64_t cols);
 
 /* canary.c: wrong kernels must be caught. Returns how many were not. */
 uint32_t check_canaries(void);

@@ -56,6 +56,10 @@ static int check_table(const char *backend, const krn_table *table, const krn_ta
         check_op(&r, table, spec, (atom_op)op);
     if (!real)
         check_round_sumsq(&r, table);
+    if (table->ortho) {
+        check_ortho_parts(&r, table, 150, 100);
+        check_ortho_parts(&r, table, 96, 161);
+    }
     if (verbose)
         print_worst(&r, table);
     return finish(&r);

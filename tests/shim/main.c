@@ -64,5 +64,7 @@ int main(int argc, char **argv)
     }
     if (wanted("sums", argc, argv))
         check_round_sumsq(&r, table);
+    if (wanted("ortho", argc, argv))
+        check_ortho(&r, table);
     return finish(&r);
 }

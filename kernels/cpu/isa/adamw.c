@@ -4,9 +4,9 @@
  * memory, so AdamW reads and writes each stream once and prefetches ahead of all of them;
  * non-temporal stores were measured slower, because every line is read before it is written.
  */
+#include "kernels/cpu/isa/drawn.h"
 #include "kernels/cpu/isa/kernels.h"
 #include "kernels/cpu/isa/span.h"
-#include "kernels/cpu/isa/vecrng.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,10 +14,10 @@
 enum {
     CHUNK = KRN_NORM_CHUNK,
     LINE = 64 / sizeof(float), /* floats of one cache line */
-    AHEAD = 16 * LINE,         /* how far AdamW prefetches, in elements */
-    DRAWN = 8 * VF_LANES       /* elements whose random bits are made at once */
+    AHEAD = 16 * LINE          /* how far AdamW prefetches, in elements */
 };
-_Static_assert(KRN_DRAW_ALIGN % DRAWN == 0 && CHUNK % DRAWN == 0, "words are made in groups");
+_Static_assert(KRN_DRAW_ALIGN % KRN_DRAWN == 0 && CHUNK % KRN_DRAWN == 0,
+               "words are made in groups");
 
 typedef struct host_job {
     const krn_adamw_step *step;
@@ -55,22 +55,6 @@ KRN_INLINE vf fma_exact(vf a, vf b, vf c)
 #endif
 }
 
-/* As vf_put, but bf16 is rounded by the 16 random bits in each lane of draw. */
-KRN_INLINE void vf_put_drawn(atom_dtype dtype, void *base, int64_t i, int64_t k, vf x, vi draw)
-{
-    if (dtype == ATOM_F32) {
-        vf_put(ATOM_F32, base, i, k, x);
-        return;
-    }
-    atom_bf16 halves[VF_LANES], *to = (atom_bf16 *)base + i;
-    vi bits = vi_bits(x), quiet = vi_or(vi_shr(bits, 16), vi_all(0x40));
-    vi rounded = vi_shr(vi_add(bits, draw), 16);
-    rounded = vi_bits(vf_if_nan(x, vf_bits(quiet), vf_bits(rounded)));
-    vi_store_u16(k == VF_LANES ? to : halves, rounded);
-    if (k < VF_LANES)
-        memcpy(to, halves, (size_t)k * sizeof *to);
-}
-
 /* The sequence of kernels.h on k <= VF_LANES elements from i; draw: 16 random bits of each. */
 KRN_INLINE void adamw_vector(atom_dtype wire, atom_dtype moments, const host_job *job, int64_t i,
                              int64_t k, vi draw)
@@ -90,15 +74,6 @@ KRN_INLINE void adamw_vector(atom_dtype wire, atom_dtype moments, const host_job
     vf_put(wire, job->wire, i, k, p);
 }
 
-/* The random bits of the DRAWN elements from i, in order: halves of words. */
-KRN_INLINE void draw_halves(const krn_adamw_step *s, int64_t i, uint16_t half[DRAWN])
-{
-    vi word[4];
-    krn_rng_words(s->rng, (s->first + (uint64_t)i) / 8, word);
-    for (int q = 0; q < 4; q++)
-        memcpy(half + 2 * VF_LANES * q, &word[q], sizeof word[q]);
-}
-
 /* Past the end a prefetch does nothing. */
 KRN_INLINE void prefetch_line(atom_dtype dtype, const void *x, int64_t i)
 {
@@ -108,9 +83,9 @@ KRN_INLINE void prefetch_line(atom_dtype dtype, const void *x, int64_t i)
 KRN_INLINE void adamw_chunk(atom_dtype wire, atom_dtype moments, const host_job *job,
                             uint32_t index)
 {
-    const int64_t group = moments == ATOM_F32 ? LINE : DRAWN;
+    const int64_t group = moments == ATOM_F32 ? LINE : KRN_DRAWN;
     int64_t i = (int64_t)index * CHUNK, end = chunk_end(job, i);
-    uint16_t half[DRAWN] = {0};
+    uint16_t half[KRN_DRAWN] = {0};
     for (; i < end; i += group) {
         int64_t here = krn_min(group, end - i), q = 0;
         for (int64_t l = 0; l < here; l += LINE) {
@@ -120,7 +95,7 @@ KRN_INLINE void adamw_chunk(atom_dtype wire, atom_dtype moments, const host_job 
             prefetch_line(moments, job->v, i + l);
         }
         if (moments == ATOM_BF16)
-            draw_halves(job->step, i, half);
+            krn_draw_halves(job->step->rng, job->step->first + (uint64_t)i, half);
         if (here == group) {
             for (; q < group; q += VF_LANES)
                 adamw_vector(wire, moments, job, i + q, VF_LANES, vi_load_u16(half + q));

@@ -48,6 +48,12 @@ void KRN_ISA(krn_cpu_adamw)(atom_threads *threads, const krn_adamw_step *step,
 void KRN_ISA(krn_cpu_muon)(atom_threads *threads, const krn_muon_step *step, atom_dtype wire_dtype,
                            void *wire, float *master, void *m, int64_t rows, int64_t cols,
                            void *space);
+void KRN_ISA(krn_cpu_muon_begin)(atom_threads *threads, const krn_muon_step *step,
+                                 atom_dtype wire_dtype, void *wire, void *m, int64_t rows,
+                                 int64_t cols, double *sums);
+void KRN_ISA(krn_cpu_muon_end)(atom_threads *threads, const krn_muon_step *step,
+                               atom_dtype wire_dtype, void *wire, float *master, int64_t rows,
+                               int64_t cols);
 
 void KRN_ISA(krn_cpu_triad)(atom_threads *threads, float *a, const float *b, const float *c,
                             uint64_t n);

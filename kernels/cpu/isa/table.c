@@ -26,5 +26,7 @@ const krn_cpu_vec KRN_ISA(krn_cpu_vec) = {
     .settle = {KRN_ISA(krn_cpu_settle_f32), KRN_ISA(krn_cpu_settle_bf16)},
     .adamw = KRN_ISA(krn_cpu_adamw),
     .muon = KRN_ISA(krn_cpu_muon),
+    .muon_begin = KRN_ISA(krn_cpu_muon_begin),
+    .muon_end = KRN_ISA(krn_cpu_muon_end),
     .triad = KRN_ISA(krn_cpu_triad),
 };
