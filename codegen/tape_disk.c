@@ -87,13 +87,13 @@ uint64_t gen_ready_blocks(const gen_writer *w)
     return ready < n ? ready : n;
 }
 
-static atom_status emit_block_update(gen_writer *w, uint64_t i, swap_range slot, bool ahead)
+/* An instruction on all of block i, which reads and writes what an update does. */
+static swap_instr block_instr(gen_writer *w, swap_code code, uint64_t i, swap_range slot)
 {
     const swap_host_layout *h = &w->layout->out->layout;
     uint32_t each = w->layout->wire_bytes_each;
-    swap_instr in = gen_instr(SWAP_UPDATE, DEV_HOST, -1, -1);
+    swap_instr in = gen_instr(code, DEV_HOST, -1, -1);
     in.src = slot;
-    in.ahead = ahead;
     in.first_element = swap_block_first(h->blocks, i);
     in.last_element = in.first_element + swap_block_elements(h->blocks, i);
     params_between(w->layout->out, in.first_element, in.last_element, &in.first_param,
@@ -103,6 +103,14 @@ static atom_status emit_block_update(gen_writer *w, uint64_t i, swap_range slot,
                                           (in.last_element - in.first_element) * each));
     if (w->layout->muon_bytes)
         swap_instr_writes(&in, (swap_range){SWAP_HOST, h->muon, w->layout->muon_bytes});
+    return in;
+}
+
+static atom_status emit_block_update(gen_writer *w, uint64_t i, swap_range slot, bool ahead)
+{
+    swap_instr in = block_instr(w, SWAP_UPDATE, i, slot);
+    in.ahead = ahead;
+    in.begun = w->layout->plan->ortho_on_device && gen_has_matrices(w, &in);
     if (!w->layout->plan->clip && in.first_param < in.last_param)
         swap_instr_reads(&in, gen_norm_range(w, in.first_param, in.last_param, SWAP_HOST));
     return gen_write(w, &in);
@@ -138,6 +146,58 @@ atom_status gen_write_blocks(gen_writer *w, uint64_t from)
     return ATOM_OK;
 }
 
+/* --- with products on the device ---------------------------------------------------------------- */
+
+/* Comes, and its matrices are begun. */
+static atom_status begin_block(gen_writer *w, uint64_t i)
+{
+    swap_range slot = block_slot(w->layout, i);
+    swap_instr in = block_instr(w, SWAP_BEGIN, i, slot);
+    if (i >= gen_ready_blocks(w))
+        ATOM_TRY(emit_load(w, i, slot));
+    return gen_has_matrices(w, &in) ? gen_write(w, &in) : ATOM_OK;
+}
+
+static atom_status end_block(gen_writer *w, uint64_t i)
+{
+    const swap_blocks b = w->layout->out->layout.blocks;
+    swap_range slot = block_slot(w->layout, i);
+    uint64_t first = swap_block_first(b, i);
+    ATOM_TRY(gen_write_products(w, -1, first, first + swap_block_elements(b, i)));
+    ATOM_TRY(emit_block_update(w, i, slot, false));
+    return i >= held_blocks(w->layout) ? emit_store(w, i, slot) : ATOM_OK;
+}
+
+/* Past the last block that begins in sub-model k or in front of it. */
+static uint64_t past_block(const gen_layout *layout, uint32_t k)
+{
+    do
+        k++;
+    while (k < layout->n && layout->visits[k].first_trained == layout->visits[k].last_trained);
+    return k < layout->n ? swap_block_from(layout->out->layout.blocks, layout->visits[k].own_offset)
+                         : swap_blocks_n(layout->out->layout.blocks);
+}
+
+/* While the device multiplies the matrices of one block the host begins those of the next. */
+atom_status gen_write_muon_blocks(gen_writer *w, uint32_t k)
+{
+    const uint64_t n = swap_blocks_n(w->layout->out->layout.blocks),
+                   past = past_block(w->layout, k);
+    const uint64_t held = held_blocks(w->layout), before = w->ended;
+    for (; w->ended < past; w->ended++) {
+        for (; w->begun < n && w->begun < w->ended + 2; w->begun++)
+            ATOM_TRY(begin_block(w, w->begun));
+        ATOM_TRY(end_block(w, w->ended));
+    }
+    if (before == n || w->ended < n)
+        return ATOM_OK;
+    ATOM_TRY(emit_stores(w, 0, held));
+    ATOM_TRY(emit_commit(w));
+    if (w->tape->kind == SWAP_TAPE_TRAIN)
+        ATOM_TRY(gen_write_loads(w, held, gen_ready_blocks(w))); /* for the next step */
+    return ATOM_OK;
+}
+
 /* --- some ahead ------------------------------------------------------------------------------- */
 
 /*
@@ -170,6 +230,8 @@ static share share_of(const gen_layout *layout)
     while (k < layout->n && layout->visits[k].first_trained == layout->visits[k].last_trained)
         k++;
     if (!layout->plan->disk || !layout->plan->clip || k >= layout->n || held >= n)
+        return (share){0};
+    if (layout->plan->ortho_on_device) /* products would wait for what was just spilled */
         return (share){0};
     share s = {.first = first_block(layout, k), .past = n};
     s.first = s.first > held ? s.first : held;

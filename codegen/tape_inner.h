@@ -30,14 +30,15 @@ typedef struct gen_writer {
     swap_tape *tape;
     uint32_t device; /* whose instructions are written, if its stream is one that each has */
     gen_fetches fetches[SWAP_DEVICES_MAX];
-    gen_sums grads;   /* of the visit that runs */
-    gen_sums shared;  /* of the step */
-    int32_t spilling; /* sub-model whose gradients still go to the host, or -1 */
-    uint32_t spilled; /* pieces of it already written */
-    bool ahead;       /* blocks are updated behind the backward that made their gradients */
-    uint32_t matrix;  /* matrices that passed through the pair of places */
-    uint64_t undone;  /* disk tier: blocks [0, undone) wait for their update */
-    uint64_t turn;    /* blocks that passed through the ring, where some are updated ahead */
+    gen_sums grads;        /* of the visit that runs */
+    gen_sums shared;       /* of the step */
+    int32_t spilling;      /* sub-model whose gradients still go to the host, or -1 */
+    uint32_t spilled;      /* pieces of it already written */
+    bool ahead;            /* blocks are updated behind the backward that made their gradients */
+    uint32_t matrix;       /* matrices that passed through the pair of places */
+    uint64_t undone;       /* disk tier: blocks [0, undone) wait for their update */
+    uint64_t turn;         /* blocks that passed through the ring, where some are updated ahead */
+    uint64_t begun, ended; /* blocks whose matrices are on their way to the device, or are back */
 } gen_writer;
 
 /* --- tape_write.c ---------------------------------------------------------------------------- */
@@ -82,6 +83,10 @@ ATOM_MUST atom_status gen_write_piece(gen_writer *w, swap_instr *in);
 
 /* The updates of sub-model k where the device makes Muon's products. Of all sub-models, in order. */
 ATOM_MUST atom_status gen_write_muon(gen_writer *w, uint32_t k);
+/* Are there matrices among the elements of that UPDATE, or of what becomes a BEGIN? */
+bool gen_has_matrices(const gen_writer *w, const swap_instr *in);
+/* The products of matrices in elements [first, past), for sub-model k or several (-1). */
+ATOM_MUST atom_status gen_write_products(gen_writer *w, int32_t k, uint64_t first, uint64_t past);
 
 /* --- tape_sums.c ----------------------------------------------------------------------------- */
 
@@ -106,6 +111,9 @@ uint64_t gen_ready_blocks(const gen_writer *w);
 ATOM_MUST atom_status gen_write_loads(gen_writer *w, uint64_t from, uint64_t to);
 /* Blocks [from, undone), and the commit when these are the last. */
 ATOM_MUST atom_status gen_write_blocks(gen_writer *w, uint64_t from);
+/* Where the device makes Muon's products: blocks up to the last one that begins in sub-model k. Of all
+ * sub-models, in order; behind the last one the commit. */
+ATOM_MUST atom_status gen_write_muon_blocks(gen_writer *w, uint32_t k);
 
 /* Can blocks of this plan be updated before the norm is known? */
 bool gen_has_ahead(const gen_layout *layout);

@@ -112,7 +112,7 @@ atom_status gen_write_updates(gen_writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
     if (w->layout->plan->ortho_on_device)
-        return gen_write_muon(w, k);
+        return w->layout->plan->disk ? gen_write_muon_blocks(w, k) : gen_write_muon(w, k);
     if (v->first_trained == v->last_trained)
         return ATOM_OK;
     if (w->layout->plan->disk) {

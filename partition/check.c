@@ -58,12 +58,11 @@ static atom_status check_header(const part_plan *plan, const graph *g)
         return atom_fail(ATOM_E_USAGE,
                          "the plan is for optimizer: muon, which updates on the host, but it "
                          "keeps the state on the device; make a new plan");
-    if (plan->ortho_on_device &&
-        (plan->optimizer != GRAPH_MUON || plan->in_place || plan->disk || !plan->clip))
+    if (plan->ortho_on_device && (plan->optimizer != GRAPH_MUON || plan->in_place || !plan->clip))
         return atom_fail(
             ATOM_E_USAGE,
             "the plan makes Muon's products on the device; that takes optimizer: muon, "
-            "clipping, and the state in host memory");
+            "clipping, and weights that are not used in place");
     if (plan->graph_hash != graph_hash(g) || plan->dtype != g->dtype ||
         plan->micro_batch != g->micro_batch || plan->sequence != g->sequence)
         return atom_fail(

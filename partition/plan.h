@@ -64,8 +64,8 @@ typedef struct part_plan {
     bool clip;              /* updates wait for the global norm */
     part_place boundaries;  /* where stashed boundaries and their gradients live */
     bool update_on_device;  /* AdamW and its state are there too: one sub-model, with clip */
-    bool ortho_on_device;   /* Muon's products are made there, all else of it on the host; with clip
-                               and the state in host memory */
+    bool
+        ortho_on_device; /* Muon's products are made there, all else of it on the host; with clip */
     bool disk; /* master weights and moments live on disk (docs/design/engine.md#state-on-disk) */
     uint32_t ring_blocks;    /* of them that are in host memory at once; with disk only */
     uint64_t block_elements; /* of the canonical vector; with disk only */

@@ -144,10 +144,9 @@ cleanup:
 /* --- the search --- */
 
 /* Where the optimizer works. */
-typedef enum part_where {
-    PART_STATE_ON_HOST,
-    PART_ORTHO_ON_DEVICE, /* Muon's products are made there where that pays, else as above */
-    PART_STATE_ON_DISK
+typedef struct part_where {
+    bool disk;  /* keeps its state there */
+    bool ortho; /* may make Muon's products on the device; it does where that pays */
 } part_where;
 
 ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
@@ -166,11 +165,11 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
     s->host_bytes = request->host_budget_bytes ? request->host_budget_bytes : d->host_bytes;
     s->micro_batches = request->micro_batches;
     ATOM_TRY(part_model_open(g, profile, &s->model));
-    if (where == PART_STATE_ON_DISK)
+    if (where.disk)
         part_model_use_disk(s->model);
-    if (where == PART_ORTHO_ON_DEVICE && part_ortho_pays(s->model, s->micro_batches))
+    if (where.ortho && part_ortho_pays(s->model, s->micro_batches))
         part_model_use_ortho(s->model);
-    s->model->ahead = s->model->disk && request->ahead && request->clip;
+    s->model->ahead = where.disk && !s->model->ortho && request->ahead && request->clip;
     return ATOM_OK;
 }
 
@@ -317,7 +316,7 @@ ATOM_MUST static atom_status try_several(const graph *g, const part_profile *pro
     several.device_budget_bytes = (*plan)->device_peak_bytes;
     several.micro_batches = (*plan)->micro_batches;
     several.no_advice = true;
-    atom_status st = search_once(g, profile, &several, PART_STATE_ON_DISK, &other, &done);
+    atom_status st = search_once(g, profile, &several, (part_where){.disk = true}, &other, &done);
     stats->states += done.states;
     stats->evaluated += done.evaluated;
     if (st == ATOM_OK && beats(other, *plan) &&
@@ -345,6 +344,19 @@ static bool may_use_ortho(const part_profile *profile, const part_request *reque
            !(profile->device.unified && !request->device_budget_bytes);
 }
 
+/* With Muon's products on the device if there is room for them. */
+ATOM_MUST static atom_status search_on(const graph *g, const part_profile *profile,
+                                       const part_request *request, bool disk, part_plan **out,
+                                       part_search_stats *stats)
+{
+    part_where where = {disk, may_use_ortho(profile, request, g->optimizer)};
+    atom_status st = search_once(g, profile, request, where, out, stats);
+    if (st != ATOM_E_RESOURCE || !where.ortho)
+        return st;
+    where.ortho = false;
+    return search_once(g, profile, request, where, out, stats);
+}
+
 /* In memory if that can be; else, if it may be, through the disk. */
 atom_status part_search(const graph *g, const part_profile *profile, const part_request *request,
                         part_plan **out, part_search_stats *stats)
@@ -352,12 +364,10 @@ atom_status part_search(const graph *g, const part_profile *profile, const part_
     part_search_stats done = {0};
     double begin = atom_clock_seconds();
     atom_status st = ATOM_E_RESOURCE;
-    if (request->disk <= 0 && may_use_ortho(profile, request, g->optimizer))
-        st = search_once(g, profile, request, PART_ORTHO_ON_DEVICE, out, &done);
-    if (st == ATOM_E_RESOURCE && request->disk <= 0)
-        st = search_once(g, profile, request, PART_STATE_ON_HOST, out, &done);
+    if (request->disk <= 0)
+        st = search_on(g, profile, request, false, out, &done);
     if (st == ATOM_E_RESOURCE && request->disk != 0)
-        st = search_once(g, profile, request, PART_STATE_ON_DISK, out, &done);
+        st = search_on(g, profile, request, true, out, &done);
     if (st == ATOM_OK && (*out)->disk && (*out)->in_place)
         st = try_several(g, profile, request, out, &done);
     done.seconds = atom_clock_seconds() - begin;

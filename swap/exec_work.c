@@ -188,7 +188,7 @@ static void update_matrices(swap_exec *exec, const swap_instr *in, const swap_pa
 /* Masters that only pass by are shown to whoever takes part. */
 static void show_block(const swap_exec *exec, const swap_instr *in, bool begin)
 {
-    if (exec->c.on_block && in->src.bytes && !in->ahead)
+    if (exec->c.on_block && in->code == SWAP_UPDATE && in->src.bytes && !in->ahead)
         exec->c.on_block(exec->c.ctx, in->first_element, in->last_element - in->first_element,
                          at(exec, in, in->src), begin);
 }

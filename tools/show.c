@@ -34,6 +34,9 @@ static void show_device(const part_device *d, atom_dtype dtype)
               cli_count(d->adamw_params_per_second));
     if (d->muon_flops_per_second > 0)
         cli_print("  %-22s %sFLOP/s\n", "Muon on the host", cli_count(d->muon_flops_per_second));
+    if (d->ortho_flops_per_second > 0)
+        cli_print("  %-22s %sFLOP/s\n", "Muon's products here",
+                  cli_count(d->ortho_flops_per_second));
 }
 
 /* "h.3.attn.c_proj" and "h.4.attn.c_proj" are one kind: "h.*.attn.c_proj". */
@@ -206,6 +209,8 @@ static void show_prediction(const part_plan *plan, const graph *g)
               cli_seconds(plan->predicted_compute_seconds),
               100 * plan->predicted_compute_seconds / plan->predicted_step_seconds);
     cli_print("  bound by        %s\n", part_bound_name(plan->bound));
+    if (plan->optimizer == GRAPH_MUON)
+        cli_print("  Muon's products on the %s\n", plan->ortho_on_device ? "device" : "host");
     if (!plan->simulated && plan->least_step_seconds > 0)
         cli_print(
             "  estimated       the step is too long to simulate; no plan can take less than %s, "

@@ -57,12 +57,13 @@ class Muon(TrainCase):
     def test_what_it_takes(self):
         """10 bytes of host memory for a hidden parameter in bf16, 14 for the others; 12 and 16 in fp32."""
         host = {}
-        for name, how in (("muon", MUON), ("adamw", [])):
+        for name, how in (("muon", [*MUON, "--no-clip"]), ("adamw", []), ("card", MUON)):
             plan = self.ok("plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--sequence-len", 512,
                            "--recompute", "always", "--gradient-accumulation-steps", 1, *how, "--json").json()
             host[name] = plan["host_peak_bytes"]
         hidden, scratch = 12 * 12 * 768 ** 2, 2 * 784 * (3072 + 784) * 4  # of the largest matrix
         self.assertAlmostEqual(host["adamw"] - host["muon"], 4 * hidden - scratch, delta=1e5)
+        self.assertAlmostEqual(host["adamw"] - host["card"], 4 * hidden, delta=1e5)  # the scratch is on the device
         state = {name: self.train(name, *how)["model_state_bytes"] for name, how in (("muon", MUON), ("adamw", []))}
         self.assertEqual(state["adamw"] - state["muon"], 4 * 12 * 48 ** 2 * CONFIG["n_layer"])
 
@@ -131,7 +132,9 @@ class Muon(TrainCase):
                 "--gradient-accumulation-steps", 1, "--json"]
         memory, disk = self.ok(*card).json(), self.ok(*card, "--optimizer-state", "disk").json()
         self.assertLess(disk["host_peak_bytes"], memory["host_peak_bytes"] - 500e6)
-        for plan in (memory, disk):  # what Muon takes is about the same, and most of it
+        self.assertEqual((memory["muon_products"], disk["muon_products"]), ("device", "device"))
+        memory, disk = self.ok(*card, "--no-clip").json(), self.ok(*card, "--no-clip", "--optimizer-state", "disk").json()
+        for plan in (memory, disk):  # what Muon takes of the host is about the same, and most of it
             self.assertLess(plan["predicted_step_seconds"], 2 * memory["predicted_step_seconds"])
         self.assertTrue(self.ok(*card, "--host-memory", disk["host_peak_bytes"]).json()["disk"])
         self.fails(4, *card, "--host-memory", disk["host_peak_bytes"], "--optimizer-state", "memory")
@@ -218,6 +221,9 @@ class Muon(TrainCase):
         card = ["plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--sequence-len", 512, *MUON]
         self.ok(*card)
         self.ok(*card, "--what-if")
+        self.assertIn("Muon's products on the device", self.ok(*card).out)
+        self.assertIn("Muon's products on the host", self.ok(*card, "--no-clip").out)
+        self.assertIn("Muon's products on the host", self.ok(*card, "--device-memory", "490MiB", "--recompute", "always").out)
         self.ok(*card, "--lora-r", 4)
 
 

@@ -268,6 +268,9 @@ static void products_are_made_on_the_device(void **state)
         assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
         part_plan *plan = strided_plan(g, profile, 1 + (int)(seed % 4), 2);
         plan->clip = plan->ortho_on_device = true;
+        plan->disk = seed % 4 >= 2;
+        plan->ring_blocks = plan->disk ? 2 + (uint32_t)seed % 5 : 0;
+        plan->block_elements = plan->disk ? BLOCK : 0;
         assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
         for (uint32_t p = 0; p < low->n_params; p++) {
             const swap_param *param = &low->params[p];
