@@ -34,6 +34,9 @@ static void show_device(const part_device *d, atom_dtype dtype)
               cli_count(d->adamw_params_per_second));
     if (d->muon_flops_per_second > 0)
         cli_print("  %-22s %sFLOP/s\n", "Muon on the host", cli_count(d->muon_flops_per_second));
+    if (d->ortho_flops_per_second > 0)
+        cli_print("  %-22s %sFLOP/s\n", "  its products on card",
+                  cli_count(d->ortho_flops_per_second));
 }
 
 /* "h.3.attn.c_proj" and "h.4.attn.c_proj" are one kind: "h.*.attn.c_proj". */
