@@ -35,7 +35,7 @@ static void show_device(const part_device *d, atom_dtype dtype)
     if (d->muon_flops_per_second > 0)
         cli_print("  %-22s %sFLOP/s\n", "Muon on the host", cli_count(d->muon_flops_per_second));
     if (d->ortho_flops_per_second > 0)
-        cli_print("  %-22s %sFLOP/s\n", "Muon's products here",
+        cli_print("  %-22s %sFLOP/s\n", "  its products on card",
                   cli_count(d->ortho_flops_per_second));
 }
 
