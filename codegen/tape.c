@@ -247,6 +247,22 @@ static atom_status spill_begin(gen_writer *w, uint32_t k)
     return later ? ATOM_OK : spill_continue(w, pieces, pieces);
 }
 
+/* Updates on the host, of what sub-model k owns. */
+static atom_status update_sub_model(gen_writer *w, uint32_t k)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    const part_plan *plan = w->layout->plan;
+    if (plan->ortho_on_device)
+        return plan->disk ? gen_write_muon_blocks(w, k) : gen_write_muon(w, k);
+    if (v->first_trained == v->last_trained)
+        return ATOM_OK;
+    if (!plan->disk)
+        return gen_write_updates(w, k);
+    /* what begins in this sub-model or behind it; forward nothing waits, so all at once */
+    const swap_blocks b = w->layout->out->layout.blocks;
+    return gen_write_blocks(w, plan->clip ? 0 : swap_block_from(b, v->own_offset));
+}
+
 static atom_status emit_gradients(gen_writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
@@ -262,7 +278,7 @@ static atom_status emit_gradients(gen_writer *w, uint32_t k)
         ATOM_TRY(spill_begin(w, k));
     else if (w->ahead)
         ATOM_TRY(gen_write_ahead(w, k));
-    return w->layout->plan->clip ? ATOM_OK : gen_write_updates(w, k);
+    return w->layout->plan->clip ? ATOM_OK : update_sub_model(w, k);
 }
 
 /* --- visits ---------------------------------------------------------------------------------- */
@@ -427,13 +443,13 @@ static atom_status write_train(gen_writer *w, bool updates)
      * needed. */
     const uint32_t at_once = w->layout->plan->ortho_on_device && n > 2 ? 2 : n;
     for (uint32_t k = 0; here && k < at_once; k++)
-        ATOM_TRY(gen_write_updates(w, k));
+        ATOM_TRY(update_sub_model(w, k));
     ATOM_TRY(emit_first_fetches(w));
     gen_sums_begin(w);
     for (uint32_t k = 0; k + 1 < n; k++) {
         ATOM_TRY(visit_forward(w, k, true));
         if (here && k + 2 < n && k + 2 >= at_once)
-            ATOM_TRY(gen_write_updates(w, k + 2));
+            ATOM_TRY(update_sub_model(w, k + 2));
     }
     for (uint32_t k = n; k-- > 0;)
         ATOM_TRY(visit_backward(w, k));
@@ -456,7 +472,7 @@ static atom_status write_drain(gen_writer *w)
     if (w->ahead)
         return gen_write_rest(w);
     for (uint32_t k = 0; w->layout->plan->clip && k < w->layout->n; k++)
-        ATOM_TRY(gen_write_updates(w, k));
+        ATOM_TRY(update_sub_model(w, k));
     return ATOM_OK;
 }
 

@@ -1,8 +1,8 @@
 /*
  * What the files that write tapes share: tape.c orders a step, tape_fetch.c brings parameters to a
  * device, tape_sums.c brings accumulators from one device to the next, tape_update.c updates a state
- * in memory, tape_muon.c brings Muon's matrices to the device and back, tape_disk.c moves the blocks of a state that is on disk, and tape_write.c appends what
- * all of them decide. Internal to codegen.
+ * in memory, tape_muon.c brings Muon's matrices to the device and back, tape_disk.c moves the blocks
+ * of a state that is on disk, and tape_write.c appends what all of them decide. Internal to codegen.
  */
 #ifndef CODEGEN_TAPE_INNER_H
 #define CODEGEN_TAPE_INNER_H
@@ -71,7 +71,7 @@ enum { GEN_PIECES_MAX = 8 };
 uint32_t gen_pieces(const gen_writer *w, uint32_t k);
 /* An UPDATE of all that sub-model k owns; it reads and writes nothing yet. */
 swap_instr gen_update_instr(const gen_writer *w, dev_stream_kind stream, uint32_t k);
-/* Updates on the host of what sub-model k owns; with the state on disk, of its blocks. */
+/* Updates on the host of what sub-model k owns, with the state in memory. */
 ATOM_MUST atom_status gen_write_updates(gen_writer *w, uint32_t k);
 /* Calls `write` with an UPDATE of each piece of sub-model k, which reads and writes nothing yet. */
 typedef atom_status (*gen_piece_fn)(gen_writer *w, swap_instr *in);

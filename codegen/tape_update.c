@@ -110,15 +110,5 @@ atom_status gen_each_piece(gen_writer *w, uint32_t k, gen_piece_fn write)
 
 atom_status gen_write_updates(gen_writer *w, uint32_t k)
 {
-    const gen_visit *v = &w->layout->visits[k];
-    if (w->layout->plan->ortho_on_device)
-        return w->layout->plan->disk ? gen_write_muon_blocks(w, k) : gen_write_muon(w, k);
-    if (v->first_trained == v->last_trained)
-        return ATOM_OK;
-    if (w->layout->plan->disk) {
-        /* what begins in this sub-model or behind it; forward nothing waits, so all at once */
-        const swap_blocks b = w->layout->out->layout.blocks;
-        return gen_write_blocks(w, w->layout->plan->clip ? 0 : swap_block_from(b, v->own_offset));
-    }
     return gen_each_piece(w, k, gen_write_piece);
 }
