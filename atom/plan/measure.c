@@ -254,6 +254,44 @@ static atom_status measure_copies(const plan_workbench *bench, dev_copy_bench *c
     return st;
 }
 
+/* The matrix of the model that takes Muon longest; false: there is none. */
+static bool largest_matrix(const graph *g, int64_t *rows, int64_t *cols)
+{
+    const part_device unit = {.ortho_flops_per_second = 1};
+    double most = 0;
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        int64_t each[GRAPH_MATRICES_MAX];
+        uint32_t n = graph_matrices(g, (int32_t)p, each);
+        for (uint32_t i = 0; i < n; i++) {
+            double work = part_ortho_seconds(&unit, each[i], g->params[p].dims[1]);
+            if (work <= most)
+                continue;
+            most = work;
+            *rows = each[i];
+            *cols = g->params[p].dims[1];
+        }
+    }
+    return most > 0;
+}
+
+/* Muon's products on the card, on a matrix of the model: small ones leave much of a card idle. */
+static atom_status measure_ortho(stopwatch *w, part_device *d)
+{
+    enum { MEASURED_MAX = 4096 };
+    const plan_workbench *bench = w->bench;
+    const part_device unit = {.ortho_flops_per_second = 1};
+    int64_t rows, cols;
+    double seconds;
+    if (!bench->table->ortho || !largest_matrix(bench->g, &rows, &cols))
+        return ATOM_OK;
+    rows = rows < MEASURED_MAX ? rows : MEASURED_MAX;
+    cols = cols < MEASURED_MAX ? cols : MEASURED_MAX;
+    ATOM_TRY(plan_measure_ortho(w->card, bench->table, &rows, &cols, &seconds));
+    if (seconds > 0)
+        d->ortho_flops_per_second = part_ortho_seconds(&unit, rows, cols) / seconds;
+    return ATOM_OK;
+}
+
 /* The numbers that differ on a card from this CPU's. */
 static atom_status describe_card(stopwatch *w, part_device *d)
 {
@@ -261,7 +299,8 @@ static atom_status describe_card(stopwatch *w, part_device *d)
     d->device_bytes = plan_device_bytes(w->bench);
     d->launch_seconds = 2e-6;
     ATOM_TRY(plan_measure_open(w->bench, &w->card));
-    return plan_measure_memory(w->card, &d->device_bytes_per_second);
+    ATOM_TRY(plan_measure_memory(w->card, &d->device_bytes_per_second));
+    return measure_ortho(w, d);
 }
 
 static atom_status measure_muon(const plan_workbench *bench, part_device *d)

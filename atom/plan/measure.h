@@ -22,4 +22,9 @@ ATOM_MUST atom_status plan_measure_call(plan_measure *m, const krn_table *table,
 
 ATOM_MUST atom_status plan_measure_memory(plan_measure *m, double *bytes_per_second);
 
+/* Median seconds of the table's ortho on a matrix of *rows x *cols, or on a smaller one of about that
+ * shape where it would take too long: then they become its sizes. */
+ATOM_MUST atom_status plan_measure_ortho(plan_measure *m, const krn_table *table, int64_t *rows,
+                                         int64_t *cols, double *seconds);
+
 #endif

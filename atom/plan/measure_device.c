@@ -1,18 +1,19 @@
 /*
- * Owns the timing of one call on a device whose memory is not the host's. One idea: as on the CPU,
- * the very call that the run will make, on buffers of the right size; several runs between two
- * events, so that the time is the card's and not the launch's. Refuses nothing itself: the device
- * says what does not fit on it.
+ * Owns the timing of one call, and of Muon's products, on a device whose memory is not the host's.
+ * One idea: as on the CPU, the very call that the run will make, on buffers of the right size;
+ * several runs between two events, so that the time is the card's and not the launch's. Refuses
+ * nothing itself: the device says what does not fit on it.
  */
 #include "atom/plan/measure.h"
 
 #include "atom/base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ROUNDS_MAX = 9, ROUNDS_MIN = 3, EACH_MAX = 32 };
-static const double ROUND_SECONDS = 2e-3, CALL_SECONDS = 0.25;
+static const double ROUND_SECONDS = 2e-3, CALL_SECONDS = 0.25, ORTHO_SECONDS = 0.1;
 
 struct plan_measure {
     dev *d;
@@ -27,6 +28,8 @@ typedef struct timed {
     void *workspace;
     uint64_t workspace_bytes;
     uint32_t runs;
+    krn_ortho_fn ortho; /* instead of fn, on args.buf[0], with its space in args.buf[1] */
+    int64_t rows, cols;
 } timed;
 
 static void run_timed(krn_ctx *cx, void *arg)
@@ -35,8 +38,12 @@ static void run_timed(krn_ctx *cx, void *arg)
     cx->workspace = t->workspace;
     cx->workspace_bytes = t->workspace_bytes;
     krn_ctx_step(cx, &t->step);
-    for (uint32_t i = 0; i < t->runs; i++)
-        t->fn(cx, &t->args);
+    for (uint32_t i = 0; i < t->runs; i++) {
+        if (t->ortho)
+            t->ortho(cx, t->args.buf[0], t->rows, t->cols, t->args.buf[1]);
+        else
+            t->fn(cx, &t->args);
+    }
 }
 
 atom_status plan_measure_open(const plan_workbench *bench, plan_measure **out)
@@ -181,5 +188,66 @@ atom_status plan_measure_memory(plan_measure *m, double *bytes_per_second)
 cleanup:
     if (at)
         ops->free(m->d, at, bytes);
+    return st;
+}
+
+/* Numbers as Muon's first part leaves them, of norm below 1: the steps stay finite. */
+static atom_status upload_matrix(plan_measure *m, atom_dtype dtype, void *to, int64_t n)
+{
+    const uint64_t bytes = (uint64_t)n * atom_dtype_bytes(dtype);
+    const float scale = (float)(1 / sqrt((double)n));
+    atom_status st;
+    void *x = atom_pages_take(atom_align(bytes));
+    if (!x)
+        return atom_fail_memory("profiling Muon", bytes);
+    for (int64_t i = 0; i < n; i++) {
+        float value = scale * ((float)((uint64_t)i * 2654435761u >> 16 & 0xffff) * 0x1p-15f - 1);
+        if (dtype == ATOM_F32)
+            ((float *)x)[i] = value;
+        else
+            ((atom_bf16 *)x)[i] = atom_f32_to_bf16(value);
+    }
+    st = upload(m, to, x, bytes);
+    atom_pages_give(x, atom_align(bytes));
+    return st;
+}
+
+/* From small to large, each eight times the work of the one before, until it is the whole matrix or
+ * the next would take too long. */
+static atom_status grow_ortho(plan_measure *m, atom_dtype dtype, timed *t, int64_t rows,
+                              int64_t cols)
+{
+    double one = 0;
+    t->runs = 1;
+    for (int halvings = 6; halvings >= 0 && 8 * one <= ORTHO_SECONDS; halvings--) {
+        t->rows = rows >> halvings ? rows >> halvings : 1;
+        t->cols = cols >> halvings ? cols >> halvings : 1;
+        ATOM_TRY(upload_matrix(m, dtype, t->args.buf[0], t->rows * t->cols));
+        ATOM_TRY(time_round(m, t, &one)); /* loads code */
+        ATOM_TRY(time_round(m, t, &one));
+    }
+    return ATOM_OK;
+}
+
+atom_status plan_measure_ortho(plan_measure *m, const krn_table *table, int64_t *rows,
+                               int64_t *cols, double *seconds)
+{
+    const dev_ops *ops = m->d->ops;
+    const int64_t n = *rows * *cols;
+    const uint64_t bytes[2] = {(uint64_t)n * atom_dtype_bytes(table->dtype),
+                               krn_ortho_space(*rows, *cols)};
+    timed t = {.ortho = table->ortho, .step = {.seed = 1, .step = 1, .train = 1}};
+    atom_status st;
+    for (int b = 0; b < 2; b++)
+        ATOM_TRY_CLEAN(ops->alloc(m->d, bytes[b], &t.args.buf[b]));
+    ATOM_TRY_CLEAN(grow_ortho(m, table->dtype, &t, *rows, *cols));
+    ATOM_TRY_CLEAN(time_rounds(m, &t, seconds));
+    *rows = t.rows;
+    *cols = t.cols;
+cleanup:
+    for (int b = 0; b < 2; b++) {
+        if (t.args.buf[b])
+            ops->free(m->d, t.args.buf[b], bytes[b]);
+    }
     return st;
 }
