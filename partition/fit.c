@@ -28,6 +28,7 @@ atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *
     plan->boundaries = setting->boundaries;
     plan->in_place = s->in_place;
     plan->ortho_on_device = s->model->ortho;
+    plan->muon_seconds = s->model->ortho ? s->model->ortho_seconds : s->model->muon_seconds;
     plan->disk = s->model->disk;
     plan->ring_blocks = s->model->disk ? s->model->ring_blocks : 0;
     plan->block_elements = s->model->disk ? s->model->block_elements : 0;

@@ -84,6 +84,8 @@ typedef struct part_plan {
     double least_step_seconds;        /* no plan for this C can take less: compute with nothing
                                          repeated, updates and copies of all parameters, whichever
                                          takes longest; 0: unknown */
+    double muon_seconds;              /* of a step: Muon's products where they are made, and on the
+                                         host all of Muon; 0: nothing is trained by it */
     bool simulated;                   /* the step was run in virtual time; else it is the model's */
     double predicted_ahead_seconds; /* of a step whose updates run ahead, as none is clipped; not in
                                        files; 0: unknown, or they cannot */

@@ -55,6 +55,7 @@ static const part_field plan_fields[] = {
     PLAN(predicted_step_seconds, F64, .high = SECONDS_MAX),
     PLAN(predicted_compute_seconds, F64, .high = SECONDS_MAX),
     PLAN(least_step_seconds, F64, .high = SECONDS_MAX, .optional = true),
+    PLAN(muon_seconds, F64, .high = SECONDS_MAX, .optional = true),
     PLAN(simulated, BOOL, .optional = true),
     PLAN(bound, CHOICE, .names = part_bound_names, .n_names = PART_BOUND_N),
     PLAN(device_peak_bytes, INTEGER, .high = BYTES_MAX),

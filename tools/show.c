@@ -210,7 +210,8 @@ static void show_prediction(const part_plan *plan, const graph *g)
               100 * plan->predicted_compute_seconds / plan->predicted_step_seconds);
     cli_print("  bound by        %s\n", part_bound_name(plan->bound));
     if (plan->optimizer == GRAPH_MUON)
-        cli_print("  Muon's products on the %s\n", plan->ortho_on_device ? "device" : "host");
+        cli_print("  Muon            %s on the %s, whatever the number of micro-batches\n",
+                  cli_seconds(plan->muon_seconds), plan->ortho_on_device ? "device" : "host");
     if (!plan->simulated && plan->least_step_seconds > 0)
         cli_print(
             "  estimated       the step is too long to simulate; no plan can take less than %s, "
