@@ -63,6 +63,8 @@ class Table:
         text += number(run, "planned_device_bytes", " (planned {:.1f})", 1 / GIB)
         text += number(run, "h2d_bytes_per_second", ", copies {:.1f}", 1e-9) + number(run, "d2h_bytes_per_second", "/{:.1f} GB/s", 1e-9)
         text += number(run, "recomputed_sub_models", ", recomputed {}") + number(run, "sub_models", " of {}")
+        if run.get("muon"):
+            text += f", Muon's products on the {run['muon'].get('products')}"
         return text + (f", state in {run['optimizer_state']}, updates on {run.get('updates')}" if "optimizer_state" in run else "")
 
     def line(self, stage, name, r, cards):

@@ -26,6 +26,7 @@ typedef struct bench_values {
     int32_t recompute;       /* plan_recompute */
     int32_t optimizer_state; /* plan_state */
     int32_t updates;         /* plan_updates */
+    int32_t optimizer;       /* graph_optimizer */
     int64_t peers, streams;  /* allreduce, and below; rates in Mbit/s, rtt in ms, -1: none */
     int32_t codec;           /* gsp_codec */
     int32_t transport;       /* bench_transport */

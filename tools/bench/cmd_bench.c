@@ -55,6 +55,7 @@ static const opt_spec specs[] = {
     PLAN_ROW_OPTIMIZER_STATE(.help = "train: as in 'atom train'. memory: fails if it does not "
                                      "fit."),
     PLAN_ROW_UPDATES(.help = "train: as in 'atom train'."),
+    PLAN_ROW_OPTIMIZER(.help = "train: as in 'atom train'."),
     PLAN_ROW_LINK_BANDWIDTH(.help = "copy and train: slow the link down to this rate."),
     {.name = "trace", .type = OPT_TEXT, AT(trace), .value = "FILE",
      .help = "train: as in 'atom train'; of the swapped run, where there are two."},
@@ -216,7 +217,7 @@ static const struct {
     {"plan", " dtype model micro_batch_size "},
     {"train", " dtype moments_dtype threads model micro_batch_size sequence_len "
               "gradient_accumulation_steps device steps device_memory only recompute "
-              "optimizer_state updates link_bandwidth trace "},
+              "optimizer optimizer_state updates link_bandwidth trace "},
 };
 
 static atom_status check_options(const char *what, const opt_parsed *parsed)

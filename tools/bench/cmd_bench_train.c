@@ -58,7 +58,8 @@ typedef struct bench_run {
     uint64_t planned_device_bytes;
     double predicted_compute_seconds; /* of a step */
     uint32_t recomputed;              /* sub-models */
-    bool disk, update_on_device;
+    double muon_seconds;
+    bool disk, update_on_device, ortho_on_device;
 } bench_run;
 
 static void note_plan(const part_plan *plan, bench_run *out)
@@ -67,6 +68,8 @@ static void note_plan(const part_plan *plan, bench_run *out)
     out->predicted_compute_seconds = plan->predicted_compute_seconds;
     out->disk = plan->disk;
     out->update_on_device = plan->update_on_device;
+    out->ortho_on_device = plan->ortho_on_device;
+    out->muon_seconds = plan->muon_seconds;
     for (uint32_t i = 0; i + 1 < plan->n_sub_models; i++) /* the last never is */
         out->recomputed += plan->sub_models[i].keep == PART_RECOMPUTE ||
                            plan->sub_models[i].keep == PART_KEEP_SOME;
@@ -108,6 +111,7 @@ static atom_status train_once(const bench_values *v, const char *dir, const char
     config.recompute = v->recompute;
     config.optimizer_state = v->optimizer_state;
     config.updates = v->updates;
+    config.optimizer = v->optimizer;
     config.eval_steps = 0;
     config.save_steps = 0;
     ATOM_TRY_CLEAN(trainer_open(&config, &hooks, &t));
@@ -150,13 +154,22 @@ static json_t *waited_json(const train_summary *s)
     return o;
 }
 
+/* Null where nothing is trained by it. */
+static json_t *muon_json(const bench_values *v, const bench_run *r)
+{
+    if (v->optimizer != GRAPH_MUON)
+        return json_null();
+    return json_pack("{s:s, s:o}", "products", r->ortho_on_device ? "device" : "host",
+                     "predicted_seconds", cli_real(r->muon_seconds));
+}
+
 static json_t *run_json(const bench_values *v, const bench_run *r)
 {
     double C = (double)v->gradient_accumulation_steps;
     double tokens = C * (double)(v->micro_batch_size * v->sequence_len);
     return json_pack(
         "{s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:I, s:s?, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, "
-        "s:I, s:i, s:s, s:s, s:o}",
+        "s:I, s:i, s:s, s:s, s:o, s:o}",
         "tokens_per_second", cli_real(tokens / r->summary.median_step_seconds),
         "median_step_seconds", cli_real(r->summary.median_step_seconds), "predicted_step_seconds",
         cli_real(r->summary.predicted_step_seconds), "matmul_seconds",
@@ -173,18 +186,22 @@ static json_t *run_json(const bench_values *v, const bench_run *r)
         (json_int_t)r->planned_device_bytes, "recomputed_sub_models", (int)r->recomputed,
         "optimizer_state", r->disk ? "disk" : "memory", "updates",
         r->update_on_device ? "device" : "host", "predicted_compute_seconds",
-        cli_real(r->predicted_compute_seconds));
+        cli_real(r->predicted_compute_seconds), "muon", muon_json(v, r));
 }
 
 static void run_print(const bench_values *v, const char *name, const bench_run *r)
 {
     double C = (double)v->gradient_accumulation_steps;
     double tokens = C * (double)(v->micro_batch_size * v->sequence_len);
-    cli_print("%-9s %s tokens/s, step %s (predicted %s), %u sub-models, device %s\n", name,
+    cli_print("%-9s %s tokens/s, step %s (predicted %s), %u sub-models, device %s", name,
               cli_count(tokens / r->summary.median_step_seconds),
               cli_seconds(r->summary.median_step_seconds),
               cli_seconds(r->summary.predicted_step_seconds), r->summary.sub_models,
               cli_size(r->summary.device_peak_bytes));
+    if (v->optimizer == GRAPH_MUON)
+        cli_print(", Muon %s on the %s", cli_seconds(r->muon_seconds),
+                  r->ortho_on_device ? "device" : "host");
+    cli_print("\n");
 }
 
 static atom_status show_one(const bench_values *v, const char *name, const bench_run *run)
