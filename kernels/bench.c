@@ -25,7 +25,7 @@ static krn_bench median(double *times, uint32_t rounds, uint64_t bytes)
 {
     qsort(times + 1, rounds - 1, sizeof *times, by_value);
     double seconds = times[1 + (rounds - 1) / 2];
-    return (krn_bench){bytes, seconds, seconds > 0 ? (double)bytes / seconds : 0};
+    return (krn_bench){bytes, seconds, seconds > 0 ? (double)bytes / seconds : 0, times[1]};
 }
 
 static uint32_t clamp_rounds(uint32_t rounds)

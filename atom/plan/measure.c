@@ -303,13 +303,15 @@ static atom_status describe_card(stopwatch *w, part_device *d)
     return measure_ortho(w, d);
 }
 
-static atom_status measure_muon(const plan_workbench *bench, part_device *d)
+static atom_status measure_muon(stopwatch *w, part_device *d)
 {
-    enum { ROWS = 384, COLS = 1024, ROUNDS = 3 };
+    enum { ROWS = 384, COLS = 1024 };
+    const plan_workbench *bench = w->bench;
     const part_device unit = {.muon_flops_per_second = 1};
     krn_bench muon;
-    ATOM_TRY(
-        krn_bench_muon(bench->threads, bench->host, bench->g->dtype, ROWS, COLS, ROUNDS, &muon));
+    ATOM_TRY(krn_bench_muon(bench->threads, bench->host, bench->g->dtype, ROWS, COLS, BENCH_ROUNDS,
+                            &muon));
+    plan_timer_saw(&w->timer, "Muon", &muon);
     d->muon_flops_per_second = part_muon_seconds(&unit, ROWS, COLS) / muon.seconds;
     return ATOM_OK;
 }
@@ -332,6 +334,10 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     const krn_adamw_kinds kinds = {bench->g->dtype, bench->g->moments};
     ATOM_TRY(krn_bench_adamw(bench->threads, bench->host, kinds, sizes.adamw_params, BENCH_ROUNDS,
                              &adamw, &beside));
+    plan_timer_saw(&w->timer, "the memory's rate", &triad);
+    plan_timer_saw(&w->timer, "AdamW", &adamw);
+    plan_timer_saw(&w->timer, "copying to the device", &copies.h2d);
+    plan_timer_saw(&w->timer, "copying to the host", &copies.d2h);
     d->host_bytes_per_second = d->device_bytes_per_second = triad.bytes_per_second;
     d->h2d_bytes_per_second = copies.h2d.bytes_per_second;
     d->d2h_bytes_per_second = copies.d2h.bytes_per_second;
@@ -341,7 +347,7 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     d->adamw_params_per_second = (double)sizes.adamw_params / adamw.seconds;
     d->launch_seconds = 2e-6;
     if (bench->g->optimizer == GRAPH_MUON)
-        ATOM_TRY(measure_muon(bench, d));
+        ATOM_TRY(measure_muon(w, d));
     if (bench->card >= 0)
         ATOM_TRY(describe_card(w, d));
     return ATOM_OK;

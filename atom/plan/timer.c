@@ -15,7 +15,8 @@
 enum { RUNS_MIN = 3, RUNS_MAX = 15 };
 static const double SECONDS_ALONE = 1.0; /* what takes longer is run once */
 static const double TELLING = 0.02;      /* medians of less than that in all say nothing */
-static const double SPREAD = 1.25, DRIFT = 1.3, LOAD = 1.5; /* beyond that it was busy */
+/* Beyond these it was busy. */
+static const double SPREAD = 1.25, RATE_SPREAD = 1.3, DRIFT = 1.3, LOAD = 1.5;
 
 static double now(const plan_timer *t)
 {
@@ -65,6 +66,15 @@ double plan_timer_median(plan_timer *t, void (*run)(void *arg), void (*before)(v
     return times[n / 2];
 }
 
+void plan_timer_saw(plan_timer *t, const char *name, const krn_bench *rate)
+{
+    double spread = rate->fastest_seconds > 0 ? rate->seconds / rate->fastest_seconds : 1;
+    if (spread <= t->rate_spread)
+        return;
+    t->rate_spread = spread;
+    t->rate = name;
+}
+
 bool plan_timer_busy(const plan_timer *t, char *why, size_t room)
 {
     double spread = t->fastest > 0 ? t->medians / t->fastest : 1;
@@ -77,6 +87,9 @@ bool plan_timer_busy(const plan_timer *t, char *why, size_t room)
         snprintf(why, room,
                  "the machine was busy: calls took %.1f times as long as their fastest run",
                  spread);
+    else if (t->rate_spread > RATE_SPREAD)
+        snprintf(why, room, "the machine was busy: %s took %.1f times as long as its fastest run",
+                 t->rate, t->rate_spread);
     else if (drift > DRIFT)
         snprintf(why, room,
                  "the machine was busy: one call took %.1f times as long at another moment", drift);

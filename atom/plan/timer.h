@@ -7,6 +7,7 @@
 #define ATOM_PLAN_TIMER_H
 
 #include "atom/plan/workbench.h"
+#include "kernels/bench.h"
 
 typedef struct plan_timer {
     const plan_machine *machine;
@@ -15,6 +16,8 @@ typedef struct plan_timer {
     double medians, fastest;          /* sums over the calls that ran several times */
     double probe_before, probe_after; /* one call at the beginning and at the end; 0: no probe */
     double load;                      /* when it began */
+    double rate_spread; /* of the rates the worst median in terms of its fastest pass */
+    const char *rate;   /* which; borrowed */
 } plan_timer;
 
 /* Begins to watch: notes the load. machine: borrowed, outlives the timer. */
@@ -24,6 +27,9 @@ plan_timer plan_timer_begin(const plan_machine *machine, double call_seconds);
  * run only once. before(arg) comes before each timed run and is not timed; NULL: nothing does. */
 double plan_timer_median(plan_timer *t, void (*run)(void *arg), void (*before)(void *arg),
                          void *arg);
+
+/* One of the machine's rates was measured elsewhere (kernels/bench.h). name: borrowed. */
+void plan_timer_saw(plan_timer *t, const char *name, const krn_bench *rate);
 
 /*
  * Was the machine busy with other work? Where it was, `why` is one line that says how that was seen.

@@ -214,6 +214,13 @@ class Muon(TrainCase):
         self.fails(2, *self.args("no", *MUON, "--profile", "a.json"), says="--optimizer adamw")
         self.fails(2, "plan", "--profile", "m.json", *MUON, says="atom profile")
 
+    def test_bench(self):
+        bench = ["bench", "train", "--model", self.config, "--micro-batch-size", 1, "--sequence-len", 16, "--steps", 2, "--json"]
+        self.assertIsNone(self.ok(*bench, "--only", "resident").json()["resident"]["muon"])
+        muon = self.ok(*bench, "--only", "resident", "--optimizer", "muon").json()["resident"]["muon"]
+        self.assertEqual(muon["products"], "host")
+        self.assertGreater(muon["predicted_seconds"], 0)
+
     def test_what_is_refused(self):
         self.fails(2, *self.args("no", *MUON, "--muon-momentum", 1), says="--muon-momentum")
         self.fails(2, *self.args("no", "--muon-momentum", 0.9), says="optimizer: muon")

@@ -132,7 +132,7 @@ class Steps(Case):
         check.bench = lambda stage, name, *_: order.append(name) or True
         self.assertTrue(check.stage_bench_retention())
         self.assertEqual(order, ["64k-resident", "64k-1/8", "16k-resident", "16k-1/8", "64k-resident-recompute", "64k-1/4", "64k-1/2",
-                                 "16k-1/4", "16k-1/2"])
+                                 "16k-1/4", "16k-1/2", "16k-1/8-muon"])
 
     def test_the_architecture_is_the_cards(self):
         path = os.environ["PATH"]

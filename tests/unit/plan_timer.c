@@ -69,6 +69,16 @@ static void notices_a_busy_machine(void **state)
     fake loaded = {.load = 6, .takes = {0.03}, .n = 1};
     assert_true(busy_after(&loaded, 0, 0, why));
     assert_non_null(strstr(why, "6.0 tasks wanted each core"));
+    fake steady = {.takes = {0.03}, .n = 1};
+    const plan_machine machine = {fake_seconds, fake_load, &steady};
+    plan_timer t = plan_timer_begin(&machine, 0.25);
+    plan_timer_median(&t, fake_run, NULL, &steady);
+    plan_timer_saw(&t, "AdamW", &(krn_bench){.seconds = 0.012, .fastest_seconds = 0.01});
+    assert_false(plan_timer_busy(&t, why, 160));
+    plan_timer_saw(&t, "Muon", &(krn_bench){.seconds = 0.018, .fastest_seconds = 0.01});
+    plan_timer_saw(&t, "AdamW", &(krn_bench){.seconds = 0.014, .fastest_seconds = 0.01});
+    assert_true(plan_timer_busy(&t, why, 160));
+    assert_non_null(strstr(why, "Muon took 1.8 times as long as its fastest run"));
     fake tiny = {.load = 6, .takes = {1e-6, 9e-6, 5e-6}, .n = 3};
     assert_false(busy_after(&tiny, 1e-6, 9e-6, why));
 }
