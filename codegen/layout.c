@@ -410,7 +410,7 @@ static void place_host_store(gen_layout *layout, gen_store *s, uint64_t *total)
 
 /* The gradient of a boundary goes where the boundary was: backward of a micro-batch has brought that
  * back, for the last time, before it makes the gradient. With a state on disk it has a place of its
- * own: the search would make more cuts in what that leaves, and they take it from held blocks. */
+ * own where there is room: else the search would make more cuts, and they take it from held blocks. */
 static void place_stashes(gen_layout *layout)
 {
     uint64_t base = layout->out->host_bytes, at = base;
@@ -419,7 +419,7 @@ static void place_stashes(gen_layout *layout)
         place_host_store(layout, &v->kept, &at);
         place_host_store(layout, &v->sent, &at);
         place_host_store(layout, &v->x_store, &at);
-        if (layout->plan->disk)
+        if (layout->plan->disk && !layout->plan->over_boundaries)
             place_host_store(layout, &v->dx_store, &at);
         else
             v->dx_store.host = v->x_store.host;

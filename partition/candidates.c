@@ -40,7 +40,8 @@ static atom_status make_single(const part_search_state *s, part_plan **out)
 static bool same_plan(const part_plan *a, const part_plan *b, uint32_t n_nodes)
 {
     if (a->n_sub_models != b->n_sub_models || a->boundaries != b->boundaries ||
-        a->update_on_device != b->update_on_device || a->ortho_on_device != b->ortho_on_device)
+        a->update_on_device != b->update_on_device || a->ortho_on_device != b->ortho_on_device ||
+        a->over_boundaries != b->over_boundaries)
         return false;
     for (uint32_t k = 0; k < a->n_sub_models; k++) {
         const part_sub_model *x = &a->sub_models[k], *y = &b->sub_models[k];
@@ -199,7 +200,7 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
 atom_status part_candidates_make(part_search_state *s)
 {
     part_candidates_clear(s);
-    s->device_need_bytes = s->host_need_bytes = 0;
+    s->device_need_bytes = s->host_need_bytes = s->host_alone_bytes = 0;
     s->quick = true;
     ATOM_TRY(add_single(s));
     ATOM_TRY(add_updating(s));

@@ -46,6 +46,7 @@ typedef struct part_search_state {
     part_candidate candidates[PART_CANDIDATES_MAX];
     /* least that a candidate needed which did not fit */
     uint64_t device_need_bytes, host_need_bytes;
+    uint64_t host_alone_bytes; /* of those that fit the device: the host alone is short; 0: none */
     part_search_stats stats;
 } part_search_state;
 

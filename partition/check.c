@@ -63,6 +63,9 @@ static atom_status check_header(const part_plan *plan, const graph *g)
             ATOM_E_USAGE,
             "the plan makes Muon's products on the device; that takes optimizer: muon, "
             "clipping, and weights that are not used in place");
+    if (plan->over_boundaries && !plan->disk)
+        return atom_fail(ATOM_E_USAGE, "the plan has over_boundaries, which only a plan with the "
+                                       "optimizer's state on disk has");
     if (plan->graph_hash != graph_hash(g) || plan->dtype != g->dtype ||
         plan->micro_batch != g->micro_batch || plan->sequence != g->sequence)
         return atom_fail(

@@ -67,7 +67,8 @@ static void add_boundaries(const part_plan *plan, const part_model *m, part_verd
     v->device_peak_bytes += late * m->late_bytes;
     if (plan->boundaries == PART_ON_HOST) {
         v->device_peak_bytes += 4 * ring;
-        v->host_peak_bytes += (plan->disk ? 2 : 1) * C * total; /* layout.c, place_stashes() */
+        v->host_peak_bytes += (plan->disk && !plan->over_boundaries ? 2 : 1) * C *
+                              total; /* layout.c, place_stashes() */
         v->host_peak_bytes += plan->n_sub_models > 1 ? C * m->late_bytes : 0;
     } else {
         v->device_peak_bytes += C * total + C * ring;

@@ -30,6 +30,7 @@ atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *
     plan->ortho_on_device = s->model->ortho;
     plan->muon_seconds = s->model->ortho ? s->model->ortho_seconds : s->model->muon_seconds;
     plan->disk = s->model->disk;
+    plan->over_boundaries = s->model->over;
     plan->ring_blocks = s->model->disk ? s->model->ring_blocks : 0;
     plan->block_elements = s->model->disk ? s->model->block_elements : 0;
     for (uint32_t k = 0; k < n; k++) {
@@ -305,6 +306,9 @@ void part_note_need(part_search_state *s, const part_verdict *v, uint64_t limit)
         s->device_need_bytes = device;
     if (!part_host_holds(s, v) && (!s->host_need_bytes || host < s->host_need_bytes))
         s->host_need_bytes = host;
+    if (device <= limit && !part_host_holds(s, v) &&
+        (!s->host_alone_bytes || host < s->host_alone_bytes))
+        s->host_alone_bytes = host;
 }
 
 /* Bytes of the largest pair, with what is fixed. */

@@ -90,6 +90,7 @@ typedef struct part_model {
     double ortho_seconds;      /* and for how long */
     bool disk;  /* plans keep the optimizer's state on disk, in blocks through a ring */
     bool ahead; /* then, and with clipping, updates may run ahead */
+    bool over;  /* then gradients of boundaries have no place of their own (part_plan) */
     uint32_t ring_blocks;
     uint64_t block_elements, block_bytes, n_blocks; /* as asked for; of the largest; how many */
 } part_model;

@@ -67,6 +67,9 @@ typedef struct part_plan {
     bool
         ortho_on_device; /* Muon's products are made there, all else of it on the host; with clip */
     bool disk; /* master weights and moments live on disk (docs/design/engine.md#state-on-disk) */
+    bool
+        over_boundaries; /* with disk: gradients of stashed boundaries lie over these, as they always
+                             do without */
     uint32_t ring_blocks;    /* of them that are in host memory at once; with disk only */
     uint64_t block_elements; /* of the canonical vector; with disk only */
     uint32_t n_sub_models;

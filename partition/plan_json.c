@@ -48,6 +48,7 @@ static const part_field plan_fields[] = {
     PART_FIELD_AS(part_plan, ortho_on_device, "muon_products", CHOICE, .optional = true,
                   .names = update_names, .n_names = 2),
     PLAN(disk, BOOL),
+    PLAN(over_boundaries, BOOL, .optional = true),
     PLAN(ring_blocks, INTEGER, .high = 1 << 16),
     PLAN(block_elements, INTEGER, .high = 1 << 30),
     PLAN(device_budget_bytes, INTEGER, .high = BYTES_MAX),

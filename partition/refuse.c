@@ -192,6 +192,7 @@ ATOM_MUST static atom_status smallest(part_search_state *s, int way, part_plan *
         ATOM_TRY_CLEAN(weigh_cuts(s, &setting, &cuts, &plan, &v));
         part_cuts_close(&cuts);
         bool host = !s->host_bytes || v.host_peak_bytes <= s->host_bytes;
+        part_note_need(s, &v, s->device_bytes);
         if (host && (!*out || v.device_peak_bytes < least->device_peak_bytes)) {
             part_plan_close(out);
             *out = plan;
@@ -219,19 +220,23 @@ atom_status part_smallest_plan(part_search_state *s, part_plan **out, part_verdi
     return st;
 }
 
-/* The host's memory is short for stashes. */
-ATOM_MUST static atom_status refuse_stashes(const part_search_state *s)
+/* The host's memory is short for stashes; with `device` bytes of device memory there would be fewer of
+ * them (0: unknown). */
+ATOM_MUST static atom_status refuse_stashes(const part_search_state *s, uint64_t need,
+                                            uint64_t device)
 {
     const part_device *d = &s->profile->device;
     advice a = {0};
-    char words[256];
-    snprintf(a.limit, sizeof a.limit, "--host-memory %lluMiB",
-             (unsigned long long)in_mib(s->host_need_bytes));
+    char words[320], what[160], more[64], size[32];
+    snprintf(a.limit, sizeof a.limit, "--host-memory %lluMiB", (unsigned long long)in_mib(need));
+    snprintf(more, sizeof more, "%s of device memory", atom_size_text(device, size));
     advise(&a, true, a.limit);
-    advise(&a, s->device_bytes < d->device_bytes, "a larger --device-memory");
+    advise(&a, device > 0 && device / 2 < s->device_bytes, more);
+    advise(&a, !device && s->device_bytes < d->device_bytes, "a larger --device-memory");
     advise_less(s, true, &a);
     join(&a, words, sizeof words);
-    return short_of("host", s->host_need_bytes, s->host_bytes, s->g->name, words);
+    snprintf(what, sizeof what, "%s with %u micro-batches", s->g->name, s->micro_batches);
+    return short_of("host", need, s->host_bytes, what, words);
 }
 
 /* Bytes of the device that one micro-batch would not take: those of all but one. */
@@ -253,8 +258,10 @@ atom_status part_refuse_device(const part_search_state *s, const part_plan *leas
     const bool node = least && least->device_peak_bytes > s->device_bytes;
     const uint64_t need = node ? least->device_peak_bytes : s->device_need_bytes;
     advice a = {0};
+    if (s->host_alone_bytes) /* with that the device would do */
+        return refuse_stashes(s, s->host_alone_bytes, node ? need : 0);
     if (!node && s->host_need_bytes > s->host_bytes)
-        return refuse_stashes(s);
+        return refuse_stashes(s, s->host_need_bytes, 0);
     if (need <= s->device_bytes)
         return atom_fail(ATOM_E_RESOURCE, "no plan fits %s; it needs more device or host memory",
                          s->g->name);

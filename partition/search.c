@@ -146,6 +146,7 @@ cleanup:
 /* Where the optimizer works. */
 typedef struct part_where {
     bool disk;  /* keeps its state there */
+    bool over;  /* and has no room for gradients of boundaries beside these */
     bool ortho; /* may make Muon's products on the device; it does where that pays */
 } part_where;
 
@@ -167,6 +168,7 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
     ATOM_TRY(part_model_open(g, profile, &s->model));
     if (where.disk)
         part_model_use_disk(s->model);
+    s->model->over = where.over;
     if (where.ortho && part_ortho_pays(s->model, s->micro_batches))
         part_model_use_ortho(s->model);
     s->model->ahead = where.disk && !s->model->ortho && request->ahead && request->clip;
@@ -346,10 +348,10 @@ static bool may_use_ortho(const part_profile *profile, const part_request *reque
 
 /* With Muon's products on the device if there is room for them. */
 ATOM_MUST static atom_status search_on(const graph *g, const part_profile *profile,
-                                       const part_request *request, bool disk, part_plan **out,
-                                       part_search_stats *stats)
+                                       const part_request *request, part_where where,
+                                       part_plan **out, part_search_stats *stats)
 {
-    part_where where = {disk, may_use_ortho(profile, request, g->optimizer)};
+    where.ortho = may_use_ortho(profile, request, g->optimizer);
     atom_status st = search_once(g, profile, request, where, out, stats);
     if (st != ATOM_E_RESOURCE || !where.ortho)
         return st;
@@ -365,9 +367,9 @@ atom_status part_search(const graph *g, const part_profile *profile, const part_
     double begin = atom_clock_seconds();
     atom_status st = ATOM_E_RESOURCE;
     if (request->disk <= 0)
-        st = search_on(g, profile, request, false, out, &done);
-    if (st == ATOM_E_RESOURCE && request->disk != 0)
-        st = search_on(g, profile, request, true, out, &done);
+        st = search_on(g, profile, request, (part_where){0}, out, &done);
+    for (int over = 0; over < 2 && st == ATOM_E_RESOURCE && request->disk != 0; over++)
+        st = search_on(g, profile, request, (part_where){.disk = true, .over = over}, out, &done);
     if (st == ATOM_OK && (*out)->disk && (*out)->in_place)
         st = try_several(g, profile, request, out, &done);
     done.seconds = atom_clock_seconds() - begin;

@@ -69,7 +69,7 @@ double plan_timer_median(plan_timer *t, void (*run)(void *arg), void (*before)(v
 void plan_timer_saw(plan_timer *t, const char *name, const krn_bench *rate)
 {
     double spread = rate->fastest_seconds > 0 ? rate->seconds / rate->fastest_seconds : 1;
-    if (spread <= t->rate_spread)
+    if (spread <= t->rate_spread || t->machine->seconds)
         return;
     t->rate_spread = spread;
     t->rate = name;

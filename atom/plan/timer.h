@@ -28,7 +28,8 @@ plan_timer plan_timer_begin(const plan_machine *machine, double call_seconds);
 double plan_timer_median(plan_timer *t, void (*run)(void *arg), void (*before)(void *arg),
                          void *arg);
 
-/* One of the machine's rates was measured elsewhere (kernels/bench.h). name: borrowed. */
+/* One of the machine's rates was measured elsewhere (kernels/bench.h), by the real clock; where `machine`
+ * has another, that says nothing. name: borrowed. */
 void plan_timer_saw(plan_timer *t, const char *name, const krn_bench *rate);
 
 /*

@@ -460,6 +460,7 @@ static void harness_use_disk(part_plan *plan, const graph *g, uint64_t seed)
 {
     uint32_t i = 1000, align = (uint32_t)swap_block_align(g->moments);
     plan->disk = draw(seed, &i) % 2;
+    plan->over_boundaries = plan->disk && seed % 3 == 0;
     plan->ring_blocks = plan->disk ? 2 + draw(seed, &i) % 12 : 0;
     plan->block_elements = plan->disk ? align * (1 + draw(seed, &i) % 8) : 0;
 }

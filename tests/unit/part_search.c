@@ -133,6 +133,42 @@ static void multiplies_where_it_pays(void **state)
     graph_close(&g);
 }
 
+/* With the state on disk and many micro-batches: gradients lie over boundaries before anything is refused,
+ * and what is refused for want of host memory says so, though more device memory would do, too. */
+static void has_room_for_many_micro_batches(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-1558m", ATOM_BF16, 4, 1024);
+    part_profile *profile = modelled(g, "rtx-4090");
+    part_request request = {.device_budget_bytes = (uint64_t)2500 << 20,
+                            .host_budget_bytes = (uint64_t)24 << 30,
+                            .micro_batches = 16,
+                            .clip = true,
+                            .recompute = -1,
+                            .disk = 1};
+    part_plan *plan = find(g, profile, &request, NULL);
+    assert_false(plan->over_boundaries);
+    part_plan_close(&plan);
+    uint32_t C = 16;
+    do { /* until there is no room for both */
+        C += 16;
+        request.micro_batches = C;
+        assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_OK);
+        bool over = plan->over_boundaries;
+        assert_true(plan->host_peak_bytes <= request.host_budget_bytes);
+        part_plan_close(&plan);
+        if (over)
+            break;
+    } while (C < 4096);
+    assert_true(C < 4096);
+    request.micro_batches = 4 * C;
+    assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_E_RESOURCE);
+    assert_non_null(strstr(atom_fail_message(), "not enough host memory"));
+    assert_non_null(strstr(atom_fail_message(), "fewer --gradient-accumulation-steps"));
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 static void obeys_recompute(void **state)
 {
     (void)state;
@@ -368,6 +404,7 @@ int main(void)
         cmocka_unit_test(uses_what_it_is_given),
         cmocka_unit_test(updates_where_it_pays),
         cmocka_unit_test(multiplies_where_it_pays),
+        cmocka_unit_test(has_room_for_many_micro_batches),
         cmocka_unit_test(obeys_recompute),
         cmocka_unit_test(runs_in_place_without_a_budget),
         cmocka_unit_test(says_what_would_fit),

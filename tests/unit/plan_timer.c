@@ -69,18 +69,24 @@ static void notices_a_busy_machine(void **state)
     fake loaded = {.load = 6, .takes = {0.03}, .n = 1};
     assert_true(busy_after(&loaded, 0, 0, why));
     assert_non_null(strstr(why, "6.0 tasks wanted each core"));
-    fake steady = {.takes = {0.03}, .n = 1};
-    const plan_machine machine = {fake_seconds, fake_load, &steady};
+    fake tiny = {.load = 6, .takes = {1e-6, 9e-6, 5e-6}, .n = 3};
+    assert_false(busy_after(&tiny, 1e-6, 9e-6, why));
+}
+
+static void notices_uneven_rates(void **state)
+{
+    (void)state;
+    char why[160];
+    fake idle = {0};
+    const plan_machine machine = {.load = fake_load, .ctx = &idle};
     plan_timer t = plan_timer_begin(&machine, 0.25);
-    plan_timer_median(&t, fake_run, NULL, &steady);
+    t.medians = t.fastest = 1;
     plan_timer_saw(&t, "AdamW", &(krn_bench){.seconds = 0.012, .fastest_seconds = 0.01});
     assert_false(plan_timer_busy(&t, why, 160));
     plan_timer_saw(&t, "Muon", &(krn_bench){.seconds = 0.018, .fastest_seconds = 0.01});
     plan_timer_saw(&t, "AdamW", &(krn_bench){.seconds = 0.014, .fastest_seconds = 0.01});
     assert_true(plan_timer_busy(&t, why, 160));
     assert_non_null(strstr(why, "Muon took 1.8 times as long as its fastest run"));
-    fake tiny = {.load = 6, .takes = {1e-6, 9e-6, 5e-6}, .n = 3};
-    assert_false(busy_after(&tiny, 1e-6, 9e-6, why));
 }
 
 static void repeats_what_is_short(void **state)
@@ -248,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notices_a_busy_machine),
+        cmocka_unit_test(notices_uneven_rates),
         cmocka_unit_test(repeats_what_is_short),
         cmocka_unit_test(does_not_time_what_runs_between),
         cmocka_unit_test(writes_as_much_as_a_micro_batch_does),
