@@ -214,8 +214,8 @@ static void ask_wish(pool_run *r, char text[GSP_POOL_WHY_BYTES])
         snprintf(text, GSP_POOL_WHY_BYTES, "paused; to continue: atom pool resume %s", r->dir);
     else if (r->wish == GSP_POOL_REST)
         snprintf(text, GSP_POOL_WHY_BYTES, "%s", *r->why ? r->why : "resting");
-    else if (r->wish == GSP_POOL_GO && (!r->limits || pool_limits_now(r->limits, text)) &&
-             !lacks_peers(r, text))
+    else if (r->wish == GSP_POOL_GO && pool_run_has_room(r, text) &&
+             (!r->limits || pool_limits_now(r->limits, text)) && !lacks_peers(r, text))
         text[0] = 0;
 }
 
@@ -231,7 +231,8 @@ static bool on_stop(void *ctx)
         if (stop || !why[0])
             break;
         if (!paused) {
-            pool_note(&r->hooks, "%s", why);
+            if (!r->starved) /* then it was said */
+                pool_note(&r->hooks, "%s", why);
             r->hooks.phase(r->hooks.ctx, POOL_PHASE_RESTING);
             pool_anchor_running(r->anchor, false);
         }
@@ -241,6 +242,8 @@ static bool on_stop(void *ctx)
         usleep(100000);
     }
     gsp_pool_say_rest(r->life, "");
+    paused |= r->starved;
+    r->starved = false;
     if (paused && !stop && r->wish != GSP_POOL_STOP)
         r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
     if (paused || pool_run_sums(r))
@@ -518,6 +521,15 @@ static void say_goodbye(pool_run *r)
         pool_note(&r->hooks, "%s", atom_fail_message());
 }
 
+/* What ends the membership meanwhile, or then, does not take the place of what ended the run. */
+static atom_status end_after(pool_run *r, atom_status st)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", atom_fail_message());
+    end_membership(r);
+    return pool_run_say_return(r, atom_fail(st, "%s", why));
+}
+
 atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
 {
     bool unused;
@@ -531,16 +543,18 @@ atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
     char why[GSP_POOL_WHY_BYTES];
     bool rests = r->limits && !pool_limits_now(r->limits, why); /* not one step before its hours */
+    atom_room_wait_by(pool_run_wait_room, r);
     atom_status st = rests && on_stop(r) ? atom_fail(ATOM_E_INTERRUPTED, "stopped before a step")
                                          : trainer_run(r->t, summary);
+    atom_room_wait_by(NULL, NULL);
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_LEAVING);
     pool_anchor_running(r->anchor, false);
     if (st != ATOM_OK && st != ATOM_E_INTERRUPTED)
-        return st;
+        return end_after(r, st);
     *orderly = true;
     say_goodbye(r);
     end_membership(r); /* from here on the anchor is what is on disk, and what is told of it */
     if (r->ended != ATOM_OK)
-        return atom_fail(r->ended, "%s", r->why);
+        return pool_run_say_return(r, atom_fail(r->ended, "%s", r->why));
     return r->wish == GSP_POOL_STOP ? ATOM_OK : st; /* it was asked to leave, and did */
 }

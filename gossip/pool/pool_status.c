@@ -187,6 +187,9 @@ gsp_pool_wish gsp_pool_wishes(gsp_pool *p, char why[GSP_POOL_WHY_BYTES], atom_st
     } else if (atomic_load(&p->paused)) {
         wish = GSP_POOL_PAUSE;
         text = "paused";
+    } else if (atomic_load(&p->no_room)) {
+        wish = GSP_POOL_REST;
+        text = p->room_text;
     } else if (atomic_load(&p->door.shut)) {
         wish = GSP_POOL_REST;
         (void)gsp_headline_read(&p->headline, resting);
@@ -217,6 +220,8 @@ void gsp_pool_read_status(gsp_pool *p, gsp_pool_status *out)
     char text[GSP_POOL_WHY_BYTES];
     pthread_mutex_lock(&p->lock);
     *out = *p->status;
+    if (atomic_load(&p->no_room))
+        memcpy(out->text, p->room_text, sizeof out->text);
     pthread_mutex_unlock(&p->lock);
     out->stage = gsp_headline_read(&p->headline, text);
     if (out->stage != GSP_POOL_RUNNING)
