@@ -521,6 +521,15 @@ static void say_goodbye(pool_run *r)
         pool_note(&r->hooks, "%s", atom_fail_message());
 }
 
+/* Not one step before its hours, or after `pause`. */
+static bool rests_at_first(pool_run *r)
+{
+    char why[GSP_POOL_WHY_BYTES];
+    r->wish = gsp_pool_wishes(r->life, r->why, &r->ended);
+    return r->wish == GSP_POOL_PAUSE || !pool_run_has_room(r, why) ||
+           (r->limits && !pool_limits_now(r->limits, why));
+}
+
 /* What ends the membership meanwhile, or then, does not take the place of what ended the run. */
 static atom_status end_after(pool_run *r, atom_status st)
 {
@@ -541,11 +550,10 @@ atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
     /* A share of a sum may be all of it: nothing is brought before the roster was asked for. */
     pool_anchor_running(r->anchor, !pool_run_sums(r));
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
-    char why[GSP_POOL_WHY_BYTES];
-    bool rests = r->limits && !pool_limits_now(r->limits, why); /* not one step before its hours */
     atom_room_wait_by(pool_run_wait_room, r);
-    atom_status st = rests && on_stop(r) ? atom_fail(ATOM_E_INTERRUPTED, "stopped before a step")
-                                         : trainer_run(r->t, summary);
+    atom_status st = rests_at_first(r) && on_stop(r)
+                         ? atom_fail(ATOM_E_INTERRUPTED, "stopped before a step")
+                         : trainer_run(r->t, summary);
     atom_room_wait_by(NULL, NULL);
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_LEAVING);
     pool_anchor_running(r->anchor, false);

@@ -104,6 +104,7 @@ atom_status gsp_pool_make(const gsp_pool_host *host, gsp_pool **out)
     memcpy(p->host.bootstrap, host->bootstrap, sizeof host->bootstrap);
     ATOM_TRY_CLEAN(copy_texts(p));
     ATOM_TRY_CLEAN(take_directory(p));
+    atomic_store(&p->paused, gsp_pause_is_kept(p->directory));
     ATOM_TRY_CLEAN(gsp_door_open(&p->door, p->directory));
     p->notes = gsp_notes_open(p->directory, p->door.identity.public_key, &p->links);
     p->data = (gsp_data){.directory = p->directory,
@@ -214,6 +215,11 @@ atom_status gsp_pool_open_net(gsp_pool *p)
 bool gsp_pool_exists(const char *directory)
 {
     return gsp_dir_has(directory, "keys") && gsp_dir_has(directory, "manifest.json");
+}
+
+bool gsp_pool_is_paused(const char *directory)
+{
+    return gsp_pause_is_kept(directory);
 }
 
 atom_status gsp_pool_check_rights(const char *directory)

@@ -36,6 +36,7 @@
 #include "gossip/pool/manifest_ask.h"
 #include "gossip/pool/month.h"
 #include "gossip/pool/notes.h"
+#include "gossip/pool/pause.h"
 #include "gossip/pool/pool.h"
 #include "gossip/pool/reach.h"
 #include "gossip/pool/seek.h"
