@@ -283,6 +283,10 @@ void pool_run_say_mode(const pool_run *r, uint64_t n_floats)
     pool_settings_say(&r->settings, text);
     pool_note(&r->hooks, "mode %s: %s", pool_settings_mode(&r->settings), text);
     pool_note(&r->hooks, "%s", pool_settings_trust(&r->settings));
+    if (pool_run_sums(r) && r->settings.data == POOL_DATA_OWN)
+        pool_note(&r->hooks,
+                  "data: own: every member has to bring a copy of the same data, which the pool "
+                  "does not send; other data is refused, because all work on the same batches");
     pool_run_say_memory(r, n_floats);
 }
 

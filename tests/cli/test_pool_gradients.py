@@ -305,6 +305,7 @@ class PoolGradients(Members):
         _, err = second.communicate(timeout=PATIENCE)
         self.assertEqual(second.returncode, 0, err)
         self.assertIn("was not compared, because the pool was made by an older atom", err)
+        self.assertIn("every member has to bring a copy of the same data", err)
         self.end(first)
 
 
