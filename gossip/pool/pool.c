@@ -246,11 +246,7 @@ atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out)
     ATOM_TRY_CLEAN(gsp_door_load_keys(&p->door));
     ATOM_TRY_CLEAN(gsp_door_load_manifest(&p->door));
     if (!gsp_door_load_admission(&p->door))
-        ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_FORMAT,
-                      "%s: this host's admission is missing or has expired; join again with "
-                      "a ticket",
-                      host->directory));
+        ATOM_TRY_CLEAN(gsp_door_fail_admission(&p->door, (uint64_t)atom_wall_seconds()));
     if (gsp_door_bans_us(&p->door))
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "the pool's owner has banned this host"));
     if (gsp_door_is_owner(&p->door))
