@@ -62,11 +62,14 @@ static atom_status check(const pool_run *r, uint64_t need, const char *what)
     uint64_t here = bytes_below(r->dir, 4, false); /* a member that comes back has most of it */
     if (room >= need || room + here >= need)
         return ATOM_OK;
-    return atom_fail(ATOM_E_RESOURCE,
-                     "%s: %s for this pool take %s, but only %s are free; %s more are needed. "
-                     "Nothing was fetched. Name another directory with -o",
-                     r->dir, what, atom_size_text(need, all), atom_size_text(room, free_now),
-                     atom_size_text(need - room - here, lacking));
+    return atom_fail(
+        ATOM_E_RESOURCE,
+        "%s: %s for this pool take %s, but only %s are free; %s more are needed. Nothing was "
+        "fetched. %s",
+        r->dir, what, atom_size_text(need, all), atom_size_text(room, free_now),
+        atom_size_text(need - room - here, lacking),
+        r->genesis ? "Name another directory with -o"
+                   : "Free some space, or move the directory to a larger disk and name it with -o");
 }
 
 /* Products and sums that end at the top instead of wrapping. */

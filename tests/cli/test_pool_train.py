@@ -158,6 +158,19 @@ class PoolTrain(Members):
         self.assertEqual(self.read("x", "checkpoint-3", "model.safetensors"),
                          self.read("y", "checkpoint-3", "model.safetensors"))
 
+    def test_a_failed_join_keeps_its_place(self):
+        """A ticket for one host: whoever was admitted and failed tries again, with the same key, and nobody else has to wait."""
+        a, ticket = self.create("a", more=("--invite-count", 1))
+        for _ in range(2):
+            self.fails(4, "pool", "join", ticket, "-o", "b", "--max-disk", 0.001, "--data", self.data, *ALONE,
+                       says=("--max-disk", "name b again with -o"))
+        self.assertEqual([e["event"] for e in self.events("a")].count("admitted"), 1)
+        refused = self.fails(1, "pool", "join", ticket, "-o", "c", "--data", self.data, *ALONE, says="used up")
+        self.assertNotIn("again with -o", refused.err)  # it has no place
+        os.remove(self.path("b", "pool", "admission"))  # as if it had died before it was on disk
+        b = self.join("b", ticket, "--max-disk", 10, "--data", self.data)
+        self.until("b", "a member", lambda s: s["is_member"] and s["roster"] == 2, [a, b])
+
     def test_a_pause_outlives_the_process(self):
         a, ticket = self.create("a")
         b = self.join("b", ticket, "--data", self.data)
