@@ -444,11 +444,26 @@ static atom_status check_patience(const pool_run *r, const char *text, double *h
                : atom_fail(ATOM_E_RUNTIME, "nobody of the pool answered in time: %s", text);
 }
 
+/* A joiner learns from the pool's certificates that it comes too late. */
+static void say_ended(const pool_run *r, bool *said)
+{
+    uint64_t last = (uint64_t)(r->settings.batch * r->settings.steps);
+    if (*said || last == 0 || r->status->member.state_samples < last)
+        return;
+    *said = true;
+    pool_note(&r->hooks,
+              "the run of this pool has ended: step %lld of %lld was made. What is left are its "
+              "weights. They are fetched from the members that are still there, if these are "
+              "enough to vouch for them; a member can also give you the model that it writes with "
+              "atom pool export",
+              (long long)r->settings.steps, (long long)r->settings.steps);
+}
+
 /* A joiner's anchor comes from the others: the pool's thread fetches it. */
 static atom_status wait_for_anchor(pool_run *r)
 {
     double heard = atom_clock_seconds();
-    bool said = false;
+    bool said = false, told = false;
     while (!pool_anchor_ready(r->anchor)) {
         gsp_pool_wish wish = gsp_pool_wishes(r->life, r->why, &r->ended);
         gsp_pool_read_status(r->life, r->status);
@@ -460,6 +475,7 @@ static atom_status wait_for_anchor(pool_run *r)
             return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights had arrived");
         if (wish == GSP_POOL_STOP)
             return atom_fail(r->ended == ATOM_OK ? ATOM_E_INTERRUPTED : r->ended, "%s", r->why);
+        say_ended(r, &told);
         ATOM_TRY(check_patience(r, progress.text, &heard, &said));
         usleep(50000);
     }
@@ -546,11 +562,13 @@ static atom_status end_after(pool_run *r, atom_status st)
 atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
 {
     bool unused;
+    pool_anchor_status s;
     orderly = orderly ? orderly : &unused;
     *orderly = false;
     *summary = (train_summary){
         .first_step = 1, .first_loss = NAN, .final_loss = NAN, .validation_loss = NAN};
     ATOM_TRY(start(r));
+    pool_run_forget_done(r);
     /* A share of a sum may be all of it: nothing is brought before the roster was asked for. */
     pool_anchor_running(r->anchor, !pool_run_sums(r));
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
@@ -568,5 +586,8 @@ atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
     end_membership(r); /* from here on the anchor is what is on disk, and what is told of it */
     if (r->ended != ATOM_OK)
         return pool_run_say_return(r, atom_fail(r->ended, "%s", r->why));
+    pool_anchor_read_status(r->anchor, false, &s);
+    if (s.max_steps > 0 && s.pool_step >= s.max_steps)
+        pool_run_keep_done(r, &s, summary->checkpoint);
     return r->wish == GSP_POOL_STOP ? ATOM_OK : st; /* it was asked to leave, and did */
 }

@@ -93,6 +93,11 @@ bool pool_run_wait_room(void *ctx, int fd, uint64_t bytes);
 /* st with its message, and where the disk was the reason, the command that goes on. */
 ATOM_MUST atom_status pool_run_say_return(const pool_run *r, atom_status st);
 
+/* run_done.c. What pool_run_was_done finds: kept where this member has seen the last step, and forgotten
+ * where there is something to train all the same (after the owner's reset). */
+void pool_run_keep_done(const pool_run *r, const pool_anchor_status *s, const char *checkpoint);
+void pool_run_forget_done(const pool_run *r);
+
 /* run_place.c. ATOM_E_USAGE: DIR holds checkpoints or metrics of a run, though no pool. */
 ATOM_MUST atom_status pool_run_check_unused(const pool_run *r);
 enum { POOL_RUN_MAKES = 4 };
