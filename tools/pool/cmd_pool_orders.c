@@ -236,8 +236,10 @@ static const opt_command pause_options = {
 
 static atom_status pause_it(void *values, const opt_parsed *parsed)
 {
-    return say_pause(values, parsed, true,
-                     "it pauses after this step, until you say: atom pool resume");
+    char said[512];
+    snprintf(said, sizeof said, "it pauses after this step, until you say: atom pool resume %s",
+             dir_of(parsed, 0));
+    return say_pause(values, parsed, true, said);
 }
 
 static const opt_command resume_options = {
