@@ -67,6 +67,7 @@
 #include "gossip/gate/net_address.h"
 #include "gossip/member/evidence.h"
 #include "gossip/pool/control.h"
+#include "gossip/pool/pause.h"
 #include "partition/plan.h"
 #include "partition/profile.h"
 

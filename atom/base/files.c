@@ -36,6 +36,34 @@ int atom_fd_read(int fd, uint64_t at, void *out, uint64_t bytes)
     return 0;
 }
 
+static _Thread_local atom_room_wait *waits;
+static _Thread_local void *waits_ctx;
+
+void atom_room_wait_by(atom_room_wait *wait, void *ctx)
+{
+    waits = wait;
+    waits_ctx = ctx;
+}
+
+/* A limit on one file's size (EFBIG) does not go away. */
+bool atom_room_waited(int error, int fd, uint64_t bytes)
+{
+    if (!waits || (error != ENOSPC && error != EDQUOT))
+        return false;
+    bool again = waits(waits_ctx, fd, bytes);
+    errno = error; /* which is still what the write failed with */
+    return again;
+}
+
+int atom_fd_open(const char *path, int flags, unsigned mode)
+{
+    int fd;
+    do
+        fd = open(path, flags, mode);
+    while (fd < 0 && (errno == EINTR || atom_room_waited(errno, -1, 0)));
+    return fd;
+}
+
 int atom_fd_write(int fd, uint64_t at, const void *data, uint64_t bytes)
 {
     const char *from = data;
@@ -43,8 +71,11 @@ int atom_fd_write(int fd, uint64_t at, const void *data, uint64_t bytes)
         ssize_t n = pwrite(fd, from, bytes < PIECE_MAX ? bytes : PIECE_MAX, (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
+        int error = n < 0 ? errno : ENOSPC;
+        if (n <= 0 && atom_room_waited(error, fd, bytes))
+            continue;
         if (n <= 0)
-            return errno = n < 0 ? errno : ENOSPC;
+            return errno = error;
         from += n;
         at += (uint64_t)n;
         bytes -= (uint64_t)n;
@@ -70,9 +101,11 @@ atom_status atom_fail_write(int error, const char *path, uint64_t bytes)
 
 atom_status atom_fd_room(int fd, const char *path, uint64_t bytes)
 {
-    if (fallocate(fd, 0, 0, (off_t)bytes) < 0 && no_room(errno))
-        return atom_fail_write(errno, path, bytes);
-    return ATOM_OK;
+    int error;
+    do
+        error = fallocate(fd, 0, 0, (off_t)bytes) < 0 ? errno : 0;
+    while (error && atom_room_waited(error, fd, bytes));
+    return no_room(error) ? atom_fail_write(error, path, bytes) : ATOM_OK;
 }
 
 atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, uint64_t *bytes)
@@ -119,7 +152,7 @@ static int write_whole(int fd, const char *at, uint64_t bytes)
 {
     while (bytes) {
         ssize_t n = write(fd, at, bytes);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && (errno == EINTR || atom_room_waited(errno, fd, bytes)))
             continue;
         if (n < 0)
             return errno;
@@ -131,7 +164,7 @@ static int write_whole(int fd, const char *at, uint64_t bytes)
 
 static atom_status write_and_sync(const char *path, const void *data, uint64_t bytes)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int fd = atom_fd_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
         return atom_fail_errno(errno, "cannot create %s", path);
     int error = write_whole(fd, data, bytes);

@@ -49,6 +49,18 @@ ATOM_MUST atom_status atom_dir_remove(const char *path);
  * that is in errno too: ENODATA where the file ends early, ENOSPC where nothing more went in. */
 ATOM_MUST int atom_fd_read(int fd, uint64_t at, void *out, uint64_t bytes);
 ATOM_MUST int atom_fd_write(int fd, uint64_t at, const void *data, uint64_t bytes);
+/*
+ * Whoever can wait until a full disk has room again, for the writes of one thread: each write above and
+ * below that finds the disk full asks `wait`, and tries again where it says true; false: it fails as
+ * if nobody waited. fd: the file (-1: one that is only being made); bytes: what is still to be
+ * written. NULL: nobody waits (so it is for each thread at first).
+ */
+typedef bool atom_room_wait(void *ctx, int fd, uint64_t bytes);
+void atom_room_wait_by(atom_room_wait *wait, void *ctx);
+/* For writes that are made elsewhere: true: there may be room now, try again. */
+ATOM_MUST bool atom_room_waited(int error, int fd, uint64_t bytes);
+/* open(2) for files of ours, which needs room too where it makes one. -1, and errno. */
+ATOM_MUST int atom_fd_open(const char *path, int flags, unsigned mode);
 /* Reserves the space of a file of so many bytes before any is written, where the file system can.
  * path: for the message. */
 ATOM_MUST atom_status atom_fd_room(int fd, const char *path, uint64_t bytes);

@@ -206,13 +206,18 @@ static atom_status look_at_member(host *h)
     return grew ? tell(h, HOST_CERTIFIED, 0) : ATOM_OK;
 }
 
+/* A paused one that is running stays in its pool as long as nobody else wants the turn; it has no
+ * further one. */
 static void look_at_hours(host *h)
 {
     char why[POOL_LIMITS_WHY_BYTES];
     bool open = !h->hours || pool_limits_now(h->hours, why);
-    for (uint32_t i = 0; i < h->pools->n; i++)
+    for (uint32_t i = 0; i < h->pools->n; i++) {
+        h->paused[i] = host_pool_is_paused(&h->pools->pool[i]);
         h->schedule.turn[i].allowed =
-            open && (!h->pool_hours[i] || pool_limits_now(h->pool_hours[i], why));
+            open && (!h->pool_hours[i] || pool_limits_now(h->pool_hours[i], why)) &&
+            (!h->paused[i] || h->schedule.running == (int32_t)i);
+    }
 }
 
 static atom_status look(host *h)

@@ -28,6 +28,7 @@ typedef struct host {
     bool said_running, heard_status;
     char text[HOST_POOLS_MAX][HOST_WHY_BYTES];                /* what was last said of each pool */
     int64_t version[HOST_POOLS_MAX], members[HOST_POOLS_MAX]; /* then; 0: not known */
+    bool paused[HOST_POOLS_MAX];                              /* by atom pool pause */
     atomic_bool asked_stop;
     pthread_mutex_t mutex; /* of status */
     char *status;          /* one line of JSON; free */

@@ -19,6 +19,8 @@ static const char *state_of(const host *h, uint32_t i)
         return host_phase_name(h->schedule.phase);
     if (t->over)
         return "over";
+    if (h->paused[i])
+        return "paused";
     if (!t->allowed)
         return "outside its hours";
     if (h->schedule.now < t->not_before)

@@ -215,6 +215,14 @@ bool host_pool_joined(const host_pool *pool)
     return joined;
 }
 
+bool host_pool_is_paused(const host_pool *pool)
+{
+    char *inner = atom_path_join(pool->dir, "pool");
+    bool paused = inner && gsp_pool_is_paused(inner);
+    atom_free(inner);
+    return paused;
+}
+
 static atom_status check_rights(const host_pool *p)
 {
     char *inner = atom_path_join(p->dir, "pool");

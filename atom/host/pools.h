@@ -51,6 +51,8 @@ ATOM_MUST atom_status host_pools_parse(const char *path, const char *text, size_
 ATOM_MUST atom_status host_pools_check(const host_pools *pools);
 /* Does its directory hold a membership to come back to? */
 bool host_pool_joined(const host_pool *pool);
+/* Its user paused it (gsp_pool_is_paused). */
+bool host_pool_is_paused(const host_pool *pool);
 void host_pools_close(host_pools **pools);
 
 #endif

@@ -214,8 +214,8 @@ static void ask_wish(pool_run *r, char text[GSP_POOL_WHY_BYTES])
         snprintf(text, GSP_POOL_WHY_BYTES, "paused; to continue: atom pool resume %s", r->dir);
     else if (r->wish == GSP_POOL_REST)
         snprintf(text, GSP_POOL_WHY_BYTES, "%s", *r->why ? r->why : "resting");
-    else if (r->wish == GSP_POOL_GO && (!r->limits || pool_limits_now(r->limits, text)) &&
-             !lacks_peers(r, text))
+    else if (r->wish == GSP_POOL_GO && pool_run_has_room(r, text) &&
+             (!r->limits || pool_limits_now(r->limits, text)) && !lacks_peers(r, text))
         text[0] = 0;
 }
 
@@ -231,7 +231,8 @@ static bool on_stop(void *ctx)
         if (stop || !why[0])
             break;
         if (!paused) {
-            pool_note(&r->hooks, "%s", why);
+            if (!r->starved) /* then it was said */
+                pool_note(&r->hooks, "%s", why);
             r->hooks.phase(r->hooks.ctx, POOL_PHASE_RESTING);
             pool_anchor_running(r->anchor, false);
         }
@@ -241,6 +242,8 @@ static bool on_stop(void *ctx)
         usleep(100000);
     }
     gsp_pool_say_rest(r->life, "");
+    paused |= r->starved;
+    r->starved = false;
     if (paused && !stop && r->wish != GSP_POOL_STOP)
         r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
     if (paused || pool_run_sums(r))
@@ -280,6 +283,10 @@ void pool_run_say_mode(const pool_run *r, uint64_t n_floats)
     pool_settings_say(&r->settings, text);
     pool_note(&r->hooks, "mode %s: %s", pool_settings_mode(&r->settings), text);
     pool_note(&r->hooks, "%s", pool_settings_trust(&r->settings));
+    if (pool_run_sums(r) && r->settings.data == POOL_DATA_OWN)
+        pool_note(&r->hooks,
+                  "data: own: every member has to bring a copy of the same data, which the pool "
+                  "does not send; other data is refused, because all work on the same batches");
     pool_run_say_memory(r, n_floats);
 }
 
@@ -437,11 +444,26 @@ static atom_status check_patience(const pool_run *r, const char *text, double *h
                : atom_fail(ATOM_E_RUNTIME, "nobody of the pool answered in time: %s", text);
 }
 
+/* A joiner learns from the pool's certificates that it comes too late. */
+static void say_ended(const pool_run *r, bool *said)
+{
+    uint64_t last = (uint64_t)(r->settings.batch * r->settings.steps);
+    if (*said || last == 0 || r->status->member.state_samples < last)
+        return;
+    *said = true;
+    pool_note(&r->hooks,
+              "the run of this pool has ended: step %lld of %lld was made. What is left are its "
+              "weights. They are fetched from the members that are still there, if these are "
+              "enough to vouch for them; a member can also give you the model that it writes with "
+              "atom pool export",
+              (long long)r->settings.steps, (long long)r->settings.steps);
+}
+
 /* A joiner's anchor comes from the others: the pool's thread fetches it. */
 static atom_status wait_for_anchor(pool_run *r)
 {
     double heard = atom_clock_seconds();
-    bool said = false;
+    bool said = false, told = false;
     while (!pool_anchor_ready(r->anchor)) {
         gsp_pool_wish wish = gsp_pool_wishes(r->life, r->why, &r->ended);
         gsp_pool_read_status(r->life, r->status);
@@ -453,6 +475,7 @@ static atom_status wait_for_anchor(pool_run *r)
             return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights had arrived");
         if (wish == GSP_POOL_STOP)
             return atom_fail(r->ended == ATOM_OK ? ATOM_E_INTERRUPTED : r->ended, "%s", r->why);
+        say_ended(r, &told);
         ATOM_TRY(check_patience(r, progress.text, &heard, &said));
         usleep(50000);
     }
@@ -518,29 +541,53 @@ static void say_goodbye(pool_run *r)
         pool_note(&r->hooks, "%s", atom_fail_message());
 }
 
+/* Not one step before its hours, or after `pause`. */
+static bool rests_at_first(pool_run *r)
+{
+    char why[GSP_POOL_WHY_BYTES];
+    r->wish = gsp_pool_wishes(r->life, r->why, &r->ended);
+    return r->wish == GSP_POOL_PAUSE || !pool_run_has_room(r, why) ||
+           (r->limits && !pool_limits_now(r->limits, why));
+}
+
+/* What ends the membership meanwhile, or then, does not take the place of what ended the run. */
+static atom_status end_after(pool_run *r, atom_status st)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", atom_fail_message());
+    end_membership(r);
+    return pool_run_say_return(r, atom_fail(st, "%s", why));
+}
+
 atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
 {
     bool unused;
+    pool_anchor_status s;
     orderly = orderly ? orderly : &unused;
     *orderly = false;
     *summary = (train_summary){
         .first_step = 1, .first_loss = NAN, .final_loss = NAN, .validation_loss = NAN};
     ATOM_TRY(start(r));
+    pool_run_forget_done(r);
     /* A share of a sum may be all of it: nothing is brought before the roster was asked for. */
     pool_anchor_running(r->anchor, !pool_run_sums(r));
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
-    char why[GSP_POOL_WHY_BYTES];
-    bool rests = r->limits && !pool_limits_now(r->limits, why); /* not one step before its hours */
-    atom_status st = rests && on_stop(r) ? atom_fail(ATOM_E_INTERRUPTED, "stopped before a step")
-                                         : trainer_run(r->t, summary);
+    atom_room_wait_by(pool_run_wait_room, r);
+    atom_status st = rests_at_first(r) && on_stop(r)
+                         ? atom_fail(ATOM_E_INTERRUPTED, "stopped before a step")
+                         : trainer_run(r->t, summary);
+    atom_room_wait_by(NULL, NULL);
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_LEAVING);
     pool_anchor_running(r->anchor, false);
     if (st != ATOM_OK && st != ATOM_E_INTERRUPTED)
-        return st;
+        return end_after(r, st);
     *orderly = true;
     say_goodbye(r);
     end_membership(r); /* from here on the anchor is what is on disk, and what is told of it */
     if (r->ended != ATOM_OK)
-        return atom_fail(r->ended, "%s", r->why);
+        return pool_run_say_return(r, atom_fail(r->ended, "%s", r->why));
+    pool_anchor_read_status(r->anchor, false, &s);
+    if (s.max_steps > 0 && s.pool_step >= s.max_steps)
+        pool_run_keep_done(r, &s, summary->checkpoint);
     return r->wish == GSP_POOL_STOP ? ATOM_OK : st; /* it was asked to leave, and did */
 }

@@ -84,6 +84,14 @@ typedef struct pool_join {
 ATOM_MUST atom_status pool_run_join(const pool_run_config *config, const pool_join *join,
                                     pool_run **out);
 
+/* A run that reached its last step when this member was last there: then nobody of it may be left, and
+ * there is nothing to come back for. Reads DIR alone. */
+typedef struct pool_run_done {
+    uint64_t version, step, steps;
+    char checkpoint[4096]; /* path of this member's last one; "": it is not there */
+} pool_run_done;
+bool pool_run_was_done(const char *dir, pool_run_done *out);
+
 /* What others join with; "" where this host has none to give. */
 const char *pool_run_ticket(const pool_run *run);
 uint16_t pool_run_port(const pool_run *run); /* 0: accepts nobody */

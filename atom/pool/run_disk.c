@@ -62,11 +62,14 @@ static atom_status check(const pool_run *r, uint64_t need, const char *what)
     uint64_t here = bytes_below(r->dir, 4, false); /* a member that comes back has most of it */
     if (room >= need || room + here >= need)
         return ATOM_OK;
-    return atom_fail(ATOM_E_RESOURCE,
-                     "%s: %s for this pool take %s, but only %s are free; %s more are needed. "
-                     "Nothing was fetched. Name another directory with -o",
-                     r->dir, what, atom_size_text(need, all), atom_size_text(room, free_now),
-                     atom_size_text(need - room - here, lacking));
+    return atom_fail(
+        ATOM_E_RESOURCE,
+        "%s: %s for this pool take %s, but only %s are free; %s more are needed. Nothing was "
+        "fetched. %s",
+        r->dir, what, atom_size_text(need, all), atom_size_text(room, free_now),
+        atom_size_text(need - room - here, lacking),
+        r->genesis ? "Name another directory with -o"
+                   : "Free some space, or move the directory to a larger disk and name it with -o");
 }
 
 /* Products and sums that end at the top instead of wrapping. */
@@ -93,8 +96,7 @@ static uint64_t least_bytes(uint64_t n_floats, atom_dtype moments)
     return times(n_floats, atom_state_bytes(moments) - atom_dtype_bytes(moments));
 }
 
-/* As this host is configured. t: NULL before there is one. */
-static uint64_t checkpoint_bytes(const pool_run *r, const trainer *t, uint64_t n_floats)
+uint64_t pool_run_checkpoint_bytes(const pool_run *r, const trainer *t, uint64_t n_floats)
 {
     atom_dtype moments = (atom_dtype)r->config.moments_dtype;
     if (t)
@@ -126,7 +128,7 @@ static atom_status check_all(const pool_run *r, const trainer *t, uint64_t n_flo
 {
     uint64_t checkpoints =
         (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
-    uint64_t each = checkpoint_bytes(r, t, n_floats);
+    uint64_t each = pool_run_checkpoint_bytes(r, t, n_floats);
     bool stored = t ? trainer_plan(t)->disk : r->config.optimizer_state == PLAN_STATE_ON_DISK;
     bool on_disk = t ? trainer_seam_on_disk(t) : stored, here = stored && !r->config.store_dir;
     uint64_t kept = stored ? times(SWAP_GENERATIONS, each) : 0;

@@ -42,7 +42,10 @@ struct pool_run {
     atomic_bool leaving;
     gsp_pool_wish wish;
     char why[GSP_POOL_WHY_BYTES];
-    atom_status ended; /* what ended the pool for us */
+    atom_status ended;  /* what ended the pool for us */
+    bool starved;       /* the trainer waited in a write, for room on the disk */
+    bool short_of_disk; /* there was not room enough when it was last looked */
+    double looked_s;    /* at the disk */
 };
 
 /* run.c */
@@ -78,6 +81,22 @@ ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, const trainer *t);
 /* The least that it will be, as soon as there is a manifest. */
 ATOM_MUST atom_status pool_run_check_manifest_disk(const pool_run *r, const gsp_manifest *m,
                                                    bool with_data);
+
+/* Of a checkpoint as this host is configured. t: NULL before there is one, then it is the least. */
+uint64_t pool_run_checkpoint_bytes(const pool_run *r, const trainer *t, uint64_t n_floats);
+
+/* run_room.c. A disk that fills up while the member trains. Is there room for what comes next? Else
+ * `text` says what is missing, and the member should rest. Cheap: looks once a second. */
+bool pool_run_has_room(pool_run *r, char text[GSP_POOL_REST_BYTES]);
+/* atom_room_wait of the trainer's thread; ctx: the run. */
+bool pool_run_wait_room(void *ctx, int fd, uint64_t bytes);
+/* st with its message, and where the disk was the reason, the command that goes on. */
+ATOM_MUST atom_status pool_run_say_return(const pool_run *r, atom_status st);
+
+/* run_done.c. What pool_run_was_done finds: kept where this member has seen the last step, and forgotten
+ * where there is something to train all the same (after the owner's reset). */
+void pool_run_keep_done(const pool_run *r, const pool_anchor_status *s, const char *checkpoint);
+void pool_run_forget_done(const pool_run *r);
 
 /* run_place.c. ATOM_E_USAGE: DIR holds checkpoints or metrics of a run, though no pool. */
 ATOM_MUST atom_status pool_run_check_unused(const pool_run *r);

@@ -236,6 +236,19 @@ static void say_step(const pool_run *r)
                   pool_seconds_text(seconds, text));
 }
 
+/* A host that was admitted and then failed has its place. Who tries again elsewhere takes another. */
+static atom_status say_place(const pool_run *r, const pool_join *join, atom_status st)
+{
+    char why[512];
+    if (!r || !r->life || !join->ticket || st == ATOM_OK || st == ATOM_E_INTERRUPTED)
+        return st;
+    snprintf(why, sizeof why, "%s", atom_fail_message());
+    return atom_fail(st,
+                     "%s. To try again, name %s again with -o: a host that joins from a new "
+                     "directory takes another place of the ticket",
+                     why, r->dir);
+}
+
 atom_status pool_run_join(const pool_run_config *config, const pool_join *join, pool_run **out)
 {
     pool_run *r = NULL;
@@ -270,6 +283,7 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     r = NULL;
 cleanup:
     free_small(&small);
+    st = say_place(r, join, st);
     pool_run_close(&r);
     return st;
 }

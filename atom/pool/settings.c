@@ -40,8 +40,9 @@ static const opt_spec specs[] = {
              "all members together make the steps that one trainer would make."},
     {.name = "data", .type = OPT_CHOICE, AT(data), .fallback = "shared", .choices = datas,
      .help = "What members train on. shared: the creator's data set, which newcomers download "
-             "from the members. own: every member brings its own data set. either: shared, but "
-             "`pool join --own-data` is allowed."},
+             "from the members. own: every member brings its own data set; with gradients that has "
+             "to be a copy of the same data. either: shared, but `pool join --own-data` is "
+             "allowed."},
     {.name = "global_batch_size", .type = OPT_INT, AT(global_batch_size), .fallback = "0", .min = 0,
      .max = 1e9,
      .help = "With gradients: samples per step of all members together, a multiple of "

@@ -80,7 +80,7 @@ static atom_status open_slot(const pool_store *s, uint32_t f, uint32_t slot, int
         return atom_fail_memory("a path", 256);
     atom_status st = ATOM_OK;
     bool fresh = (flags & O_CREAT) && !atom_path_exists(path);
-    *fd = open(path, flags | O_CLOEXEC, 0600);
+    *fd = atom_fd_open(path, flags | O_CLOEXEC, 0600);
     if (*fd < 0)
         st = atom_fail_errno(errno, "cannot open %s", path);
     else if (fresh)
@@ -246,7 +246,7 @@ atom_status pool_next_open(const pool_store *s, uint32_t f, int *fd)
     *fd = -1;
     if (!path)
         return atom_fail_memory("a path", 256);
-    *fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    *fd = atom_fd_open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (*fd < 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot open %s", path));
     ATOM_TRY_CLEAN(atom_fd_room(*fd, path, bytes));

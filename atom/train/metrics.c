@@ -6,6 +6,7 @@
 #include "atom/train/metrics.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 
@@ -99,7 +100,7 @@ static atom_status append(train_metrics *m, const char *line, size_t bytes)
     size_t done = 0;
     while (done < bytes) {
         ssize_t n = write(m->fd, line + done, bytes - done);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && (errno == EINTR || atom_room_waited(errno, m->fd, bytes - done)))
             continue;
         if (n < 0) {
             int error = errno;

@@ -92,6 +92,8 @@ uint64_t trainer_floats(const trainer *t);
 ATOM_MUST atom_status trainer_weights_changed(trainer *t);
 /* True: memory is short, and whoever takes part keeps on disk what it can. */
 bool trainer_seam_on_disk(const trainer *t);
+/* A checkpoint is being written meanwhile. */
+bool trainer_is_saving(const trainer *t);
 /* How far the run is. marks: the pool.json of the checkpoint it went on from, or NULL. */
 typedef struct trainer_place {
     int64_t step;

@@ -139,6 +139,11 @@ atom_status trainer_describe(const trainer *t, const char *dir)
     return file_buffers_write(dir, &m->config);
 }
 
+bool trainer_is_saving(const trainer *t)
+{
+    return t->snapshot != NULL;
+}
+
 trainer_place trainer_where(const trainer *t)
 {
     return (trainer_place){.step = t->state.step,

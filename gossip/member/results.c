@@ -138,7 +138,7 @@ static atom_status file_open(gsp_results *r, uint64_t version, results_file **ou
     char *path = file_path(r, version);
     if (!path)
         return atom_fail_memory("the path of results", 0);
-    f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    f->fd = atom_fd_open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     atom_status st = f->fd < 0 ? atom_fail_errno(errno, "%s", path) : ATOM_OK;
     atom_free(path);
     ATOM_TRY(st);

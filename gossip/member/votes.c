@@ -196,7 +196,7 @@ static atom_status journal_make(gsp_votes *v, uint64_t epoch, int *out)
     atom_status st = ATOM_OK;
     uint8_t head[JOURNAL_HEAD_BYTES];
     char *path = journal_path(v, epoch);
-    int fd = path ? open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+    int fd = path ? atom_fd_open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
     if (fd < 0)
         ATOM_TRY_CLEAN(path ? atom_fail_errno(errno, "%s", path)
                             : atom_fail_memory("the journal of votes", 0));

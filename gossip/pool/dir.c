@@ -31,7 +31,7 @@ static bool write_whole(int fd, const uint8_t *data, size_t bytes)
 {
     while (bytes) {
         ssize_t n = write(fd, data, bytes);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && (errno == EINTR || atom_room_waited(errno, fd, bytes)))
             continue;
         if (n <= 0)
             return false;
@@ -49,7 +49,7 @@ atom_status gsp_dir_save(const char *directory, const char *name, const void *da
     int fd = -1;
     if (!path || !aside)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
-    fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    fd = atom_fd_open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || fchmod(fd, 0600) != 0 || !write_whole(fd, data, bytes) ||
         rename(aside, path) != 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", path));

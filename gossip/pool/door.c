@@ -145,31 +145,17 @@ atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
 
 /* ---- our admission ---- */
 
-/* When an admission was given and ends; its layout is admission.h's. */
-static bool span(const uint8_t *credential, uint32_t bytes, uint64_t *from, uint64_t *until)
-{
-    enum { AT = GSP_ADMISSION_BYTES - GSP_SIGNATURE_BYTES - 16 };
-    *from = *until = 0;
-    if (bytes < GSP_ADMISSION_BYTES)
-        return false;
-    for (unsigned i = 0; i < 8; i++) {
-        *from |= (uint64_t)credential[AT + i] << 8 * i;
-        *until |= (uint64_t)credential[AT + 8 + i] << 8 * i;
-    }
-    return true;
-}
-
 uint64_t gsp_admission_ends(const uint8_t *credential, uint32_t bytes)
 {
     uint64_t from, until;
-    (void)span(credential, bytes, &from, &until);
+    (void)gsp_admission_span(credential, bytes, &from, &until);
     return until;
 }
 
 bool gsp_door_wants_admission(const gsp_door *d, uint64_t now_s)
 {
     uint64_t from, until;
-    return span(d->credential, d->credential_bytes, &from, &until) &&
+    return gsp_admission_span(d->credential, d->credential_bytes, &from, &until) &&
            now_s > from + (until - from) / 2;
 }
 

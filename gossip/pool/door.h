@@ -91,6 +91,8 @@ ATOM_MUST atom_status gsp_door_load_manifest(gsp_door *door);
 ATOM_MUST atom_status gsp_door_save_admission(const gsp_door *door);
 /* False: there is none, or it is of no use any more. */
 bool gsp_door_load_admission(gsp_door *door);
+/* Fails with the reason for that: ATOM_E_FORMAT. */
+atom_status gsp_door_fail_admission(const gsp_door *door, uint64_t now_s);
 /* The owner's book of invites and its ticket, where it has one. */
 ATOM_MUST atom_status gsp_door_load_owner(gsp_door *door);
 

@@ -154,6 +154,30 @@ bool gsp_door_load_admission(gsp_door *d)
     return good;
 }
 
+atom_status gsp_door_fail_admission(const gsp_door *d, uint64_t now_s)
+{
+    char *data = NULL, text[240];
+    uint64_t bytes = 0, from = 0, until = 0;
+    gsp_role role = GSP_GUEST;
+    gsp_refusal refusal = GSP_REFUSED_CREDENTIAL;
+    bool any = gsp_dir_has(d->directory, "admission");
+    if (any && gsp_dir_read(d->directory, "admission", &data, &bytes) == ATOM_OK) {
+        refusal = gsp_credential_check(data, (size_t)bytes, d->pool, d->owner,
+                                       d->identity.public_key, now_s, &role);
+        gsp_admission_span((const uint8_t *)data, (uint32_t)bytes, &from, &until);
+    }
+    atom_free(data);
+    if (refusal == GSP_REFUSED_EXPIRED || refusal == GSP_REFUSED_CLOCK)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: this host's admission to the pool is %s; else join again with a "
+                         "ticket, into the same directory",
+                         d->directory, gsp_validity_text(from, until, now_s, text, sizeof text));
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s: this host's admission to the pool is %s; join again with a ticket, into "
+                     "the same directory",
+                     d->directory, any ? "damaged, or not for this key" : "missing");
+}
+
 /* ---- the owner's ---- */
 
 atom_status gsp_door_load_owner(gsp_door *d)

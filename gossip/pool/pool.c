@@ -104,6 +104,7 @@ atom_status gsp_pool_make(const gsp_pool_host *host, gsp_pool **out)
     memcpy(p->host.bootstrap, host->bootstrap, sizeof host->bootstrap);
     ATOM_TRY_CLEAN(copy_texts(p));
     ATOM_TRY_CLEAN(take_directory(p));
+    atomic_store(&p->paused, gsp_pause_is_kept(p->directory));
     ATOM_TRY_CLEAN(gsp_door_open(&p->door, p->directory));
     p->notes = gsp_notes_open(p->directory, p->door.identity.public_key, &p->links);
     p->data = (gsp_data){.directory = p->directory,
@@ -216,6 +217,11 @@ bool gsp_pool_exists(const char *directory)
     return gsp_dir_has(directory, "keys") && gsp_dir_has(directory, "manifest.json");
 }
 
+bool gsp_pool_is_paused(const char *directory)
+{
+    return gsp_pause_is_kept(directory);
+}
+
 atom_status gsp_pool_check_rights(const char *directory)
 {
     return gsp_dir_check_rights(directory);
@@ -240,11 +246,7 @@ atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out)
     ATOM_TRY_CLEAN(gsp_door_load_keys(&p->door));
     ATOM_TRY_CLEAN(gsp_door_load_manifest(&p->door));
     if (!gsp_door_load_admission(&p->door))
-        ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_FORMAT,
-                      "%s: this host's admission is missing or has expired; join again with "
-                      "a ticket",
-                      host->directory));
+        ATOM_TRY_CLEAN(gsp_door_fail_admission(&p->door, (uint64_t)atom_wall_seconds()));
     if (gsp_door_bans_us(&p->door))
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "the pool's owner has banned this host"));
     if (gsp_door_is_owner(&p->door))

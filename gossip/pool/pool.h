@@ -115,6 +115,8 @@ ATOM_MUST atom_status gsp_pool_join(const gsp_pool_host *host, const char *ticke
 ATOM_MUST atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out);
 /* Is there a pool in this directory? */
 bool gsp_pool_exists(const char *directory);
+/* Its user paused the member there (gsp_pool_pause), whether it runs or not. */
+bool gsp_pool_is_paused(const char *directory);
 /* ATOM_E_USAGE where this user may not look into the directory: then no pool exists for it, although
  * there may be one. */
 ATOM_MUST atom_status gsp_pool_check_rights(const char *directory);
@@ -204,7 +206,9 @@ void gsp_pool_report(gsp_pool *pool, uint64_t samples, uint64_t tokens);
 gsp_pool_wish gsp_pool_wishes(gsp_pool *pool, char why[GSP_POOL_WHY_BYTES], atom_status *status);
 /* Why the trainer does not compute although it may, for the status; "": it computes. */
 void gsp_pool_say_rest(gsp_pool *pool, const char *why);
-void gsp_pool_pause(gsp_pool *pool, bool paused);
+/* Until it is taken back, also after a restart (pause.h). It pauses also where that cannot be kept,
+ * which is then the error. */
+ATOM_MUST atom_status gsp_pool_pause(gsp_pool *pool, bool paused);
 
 /* ---- what is seen of it ---- */
 

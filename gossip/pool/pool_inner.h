@@ -36,6 +36,7 @@
 #include "gossip/pool/manifest_ask.h"
 #include "gossip/pool/month.h"
 #include "gossip/pool/notes.h"
+#include "gossip/pool/pause.h"
 #include "gossip/pool/pool.h"
 #include "gossip/pool/reach.h"
 #include "gossip/pool/seek.h"
@@ -95,15 +96,18 @@ struct gsp_pool {
     pthread_t thread;
     bool has_thread;
     atomic_bool stop, leave, paused, asked_stop;
-    atomic_bool ended; /* the thread is over */
+    atomic_bool ended;   /* the thread is over */
+    atomic_bool no_room; /* the thread waits in a write, until the disk has room */
+    double no_room_s;    /* since when */
     atomic_uint_fast64_t samples, tokens;
 
     pthread_mutex_t lock;   /* of what follows */
     pthread_cond_t changed; /* `ended` */
     gsp_pool_status *status;
     char rest[GSP_POOL_REST_BYTES]; /* why the trainer waits; "": it does not */
-    atom_status end; /* why the thread ended */
+    atom_status end;                /* why the thread ended */
     char end_text[GSP_POOL_WHY_BYTES];
+    char room_text[GSP_POOL_WHY_BYTES]; /* while no_room */
 };
 
 /* ---- pool_self.c ---- */

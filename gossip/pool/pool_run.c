@@ -3,7 +3,9 @@
  * between two turns of the node; other threads leave numbers and orders behind. A host that has
  * used up its bytes of the month says nothing at all: links are ended, nobody is let in, the node's
  * clock stands still, so nothing is decided alone either; with the next month it comes back as if
- * it had slept. It refuses to rest before the start: joining is a wish.
+ * it had slept. With a full disk the thread waits in the write that found it, so nothing is said that
+ * is not on disk, and it comes back as if it had been stopped meanwhile. It refuses to rest before the
+ * start: joining is a wish.
  */
 #include "gossip/pool/pool_inner.h"
 
@@ -11,6 +13,7 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 #include "gossip/member/node_look.h"
 #include "gossip/member/shares.h"
 #include "gossip/member/votes.h"
@@ -319,13 +322,51 @@ static atom_status rest(gsp_pool *p)
     return ATOM_OK;
 }
 
+/* ---- a full disk ---- */
+
+/* A write finds the disk full: waits a little. False: somebody wants this host to end. */
+static bool wait_for_room(void *context, int fd, uint64_t bytes)
+{
+    gsp_pool *p = context;
+    char more[24];
+    (void)fd;
+    if (!atomic_load(&p->no_room)) {
+        pthread_mutex_lock(&p->lock);
+        snprintf(p->room_text, sizeof p->room_text,
+                 "the disk that holds %.100s is full: %s more have to fit. This member contributes "
+                 "nothing until there is room, and then goes on by itself",
+                 p->directory, bytes ? atom_size_text(bytes, more) : "some bytes");
+        pthread_mutex_unlock(&p->lock);
+        p->no_room_s = atom_clock_seconds();
+        atomic_store(&p->no_room, true);
+    }
+    for (int i = 0; i < 10; i++) {
+        if (atomic_load(&p->stop) || atomic_load(&p->leave) || atomic_load(&p->asked_stop))
+            return false;
+        nanosleep(&(struct timespec){0, 50000000}, NULL);
+    }
+    return true;
+}
+
+/* What waited has been written. */
+static void found_room(gsp_pool *p)
+{
+    if (!atomic_load(&p->no_room))
+        return;
+    atomic_store(&p->no_room, false);
+    gsp_event_log_add(&p->diary, "\"event\":\"room\",\"waited_s\":%.0f",
+                      atom_clock_seconds() - p->no_room_s);
+}
+
 /* ---- the thread ---- */
 
 static void *run(void *context)
 {
     gsp_pool *p = context;
     atom_status st = ATOM_OK;
+    atom_room_wait_by(wait_for_room, p);
     while (st == ATOM_OK && !atomic_load(&p->stop)) {
+        found_room(p);
         if (rests(p)) {
             st = rest(p);
             if (st == ATOM_OK && atomic_load(&p->leave))

@@ -187,6 +187,9 @@ gsp_pool_wish gsp_pool_wishes(gsp_pool *p, char why[GSP_POOL_WHY_BYTES], atom_st
     } else if (atomic_load(&p->paused)) {
         wish = GSP_POOL_PAUSE;
         text = "paused";
+    } else if (atomic_load(&p->no_room)) {
+        wish = GSP_POOL_REST;
+        text = p->room_text;
     } else if (atomic_load(&p->door.shut)) {
         wish = GSP_POOL_REST;
         (void)gsp_headline_read(&p->headline, resting);
@@ -207,16 +210,20 @@ void gsp_pool_say_rest(gsp_pool *p, const char *why)
     pthread_mutex_unlock(&p->lock);
 }
 
-void gsp_pool_pause(gsp_pool *p, bool paused)
+atom_status gsp_pool_pause(gsp_pool *p, bool paused)
 {
     atomic_store(&p->paused, paused);
+    return gsp_pause_keep(p->directory, paused);
 }
+
 void gsp_pool_read_status(gsp_pool *p, gsp_pool_status *out)
 {
     gsp_pool_wish wish = gsp_pool_wishes(p, NULL, NULL);
     char text[GSP_POOL_WHY_BYTES];
     pthread_mutex_lock(&p->lock);
     *out = *p->status;
+    if (atomic_load(&p->no_room))
+        memcpy(out->text, p->room_text, sizeof out->text);
     pthread_mutex_unlock(&p->lock);
     out->stage = gsp_headline_read(&p->headline, text);
     if (out->stage != GSP_POOL_RUNNING)
@@ -301,8 +308,11 @@ static json_t *answer(gsp_pool *p, const json_t *request)
     if (strcmp(what, "status") == 0)
         return show(p);
     if (strcmp(what, "pause") == 0 || strcmp(what, "resume") == 0) {
-        gsp_pool_pause(p, what[0] == 'p');
-        return json_pack("{s:b}", "ok", 1);
+        json_t *o = json_pack("{s:b}", "ok", 1);
+        if (gsp_pool_pause(p, what[0] == 'p') != ATOM_OK)
+            json_object_set_new(
+                o, "note", json_sprintf("this is forgotten at a restart: %s", atom_fail_message()));
+        return o;
     }
     if (strcmp(what, "leave") == 0 || strcmp(what, "stop") == 0) {
         atomic_store(what[0] == 'l' ? &p->leave : &p->asked_stop, true);

@@ -213,7 +213,7 @@ static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
             gsp_headline_say(
                 &p->headline, GSP_POOL_ASKING,
                 "a member answers, but only the pool's owner can admit this host and is not "
-                "there now; waiting");
+                "there now: it may be off, or the run may have ended; waiting");
     } else if (p->door.is_guest) {
         bool owners = memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0 ||
                       gsp_door_is_owners_word(&p->door, m, (uint64_t)atom_wall_seconds());

@@ -24,8 +24,11 @@ static const char *without_mark(const char *host)
 const char *gsp_seek_text(const gsp_seek *s, char *text, size_t bytes)
 {
     uint32_t n = 0;
+    bool long_way = s->look_ns && s->pause_ns > PAUSE_FIRST_NS;
     snprintf(text, bytes, "looking for a member%s",
-             s->shut ? "; the ticket may no longer be valid; ask for a new one" : "");
+             s->shut    ? "; the ticket may no longer be valid; ask for a new one"
+             : long_way ? "; none answers: they may be off, or the run may have ended"
+                        : "");
     for (uint32_t i = 0; i <= GSP_TICKET_HOSTS_MAX; i++) {
         const gsp_tried *t = &s->tried[i];
         size_t at = strlen(text);
@@ -77,6 +80,7 @@ void gsp_seek_step(gsp_seek *s, bool linked, uint64_t now)
         gsp_seek_dial(s);
         if (s->pause_ns < PAUSE_MAX_NS)
             s->pause_ns *= 2;
+        s->news = true;
         s->look_ns = atom_clock_ns() + s->pause_ns;
     }
 }

@@ -34,8 +34,9 @@ typedef enum gsp_pool_stage {
 typedef enum gsp_pool_wish {
     GSP_POOL_GO,
     GSP_POOL_PAUSE, /* the user wants the machine: stop computing; the member stays in the pool */
-    GSP_POOL_REST,  /* this month's bytes are used up: nothing is exchanged until the next month */
-    GSP_POOL_STOP,  /* save and exit: a user asked for it, or the pool is over for this host */
+    GSP_POOL_REST, /* this month's bytes are used up, or the disk is full: nothing is exchanged until
+                    * the next month, or until there is room */
+    GSP_POOL_STOP, /* save and exit: a user asked for it, or the pool is over for this host */
 } gsp_pool_wish;
 
 typedef struct gsp_pool_peer {

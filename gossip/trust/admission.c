@@ -8,7 +8,9 @@
 #include "atom/base/assert.h"
 #include "atom/base/bytes.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { KIND_ADMISSION = 1, KIND_DELEGATION = 2, KIND_INVITE = 3, VERSION = 1 };
 
@@ -289,4 +291,38 @@ const char *gsp_refusal_text(gsp_refusal refusal)
         [GSP_REFUSED_HANDSHAKE] = "no answer to our handshake; is its ticket another one?",
     };
     return (unsigned)refusal < GSP_REFUSAL_N ? text[refusal] : "refused for an unknown reason";
+}
+
+bool gsp_admission_span(const uint8_t *credential, uint32_t bytes, uint64_t *from, uint64_t *until)
+{
+    enum { AT = GSP_ADMISSION_BYTES - GSP_SIGNATURE_BYTES - 16 };
+    *from = *until = 0;
+    if (bytes < GSP_ADMISSION_BYTES)
+        return false;
+    for (unsigned i = 0; i < 8; i++) {
+        *from |= (uint64_t)credential[AT + i] << 8 * i;
+        *until |= (uint64_t)credential[AT + 8 + i] << 8 * i;
+    }
+    return true;
+}
+
+static const char *time_text(uint64_t s, char text[24])
+{
+    time_t at = (time_t)s;
+    struct tm t;
+    text[0] = 0;
+    if (gmtime_r(&at, &t))
+        (void)strftime(text, 24, "%Y-%m-%d %H:%M", &t);
+    return text;
+}
+
+const char *gsp_validity_text(uint64_t issued_s, uint64_t expires_s, uint64_t now_s, char *text,
+                              size_t bytes)
+{
+    char from[24], until[24], now[24];
+    snprintf(text, bytes,
+             "valid from %s to %s, but this host's clock says %s (all in UTC). If that is not the "
+             "time, set the clock and try again (timedatectl set-ntp true)",
+             time_text(issued_s, from), time_text(expires_s, until), time_text(now_s, now));
+    return text;
 }

@@ -79,6 +79,13 @@ typedef enum gsp_refusal {
 /* What was wrong and what to do, in a sentence for the user. */
 const char *gsp_refusal_text(gsp_refusal refusal);
 
+/* Since 1970, when the admission of a credential was given and ends; false, and zeros: it has none. */
+bool gsp_admission_span(const uint8_t *credential, uint32_t bytes, uint64_t *from, uint64_t *until);
+/* "... from A to B, but this host's clock says C": of what a host's clock says it is too early or too late
+ * for; a clock that is wrong is the likely reason where it is days. */
+const char *gsp_validity_text(uint64_t issued_s, uint64_t expires_s, uint64_t now_s, char *text,
+                              size_t bytes);
+
 /* The owner's word that it does not admit a key that showed a credential, in a form that others can
  * pass on: the time, and a signature over pool, key, credential, refusal and time. */
 void gsp_refusal_sign(const gsp_identity *owner, const uint8_t pool[GSP_POOL_BYTES],

@@ -225,6 +225,12 @@ atom_status gsp_ticket_check(const gsp_ticket *ticket, uint64_t now_s)
         return ATOM_OK;
     gsp_refusal refusal =
         gsp_credential_check(credential, bytes, ticket->pool, ticket->owner, nobody, now_s, &role);
+    if (refusal == GSP_REFUSED_EXPIRED || refusal == GSP_REFUSED_CLOCK) {
+        const gsp_invite *i = &ticket->invite;
+        char text[240];
+        return atom_fail(ATOM_E_USAGE, "the ticket is %s; else ask for a new ticket",
+                         gsp_validity_text(i->issued_s, i->expires_s, now_s, text, sizeof text));
+    }
     if (refusal != GSP_WELCOME)
         return atom_fail(ATOM_E_USAGE, "ticket: %s", gsp_refusal_text(refusal));
     return ATOM_OK;

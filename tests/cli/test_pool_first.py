@@ -90,7 +90,17 @@ class PoolFirst(test_pool_train.Members):
     def test_nothing_left_to_train(self):
         done = self.ok(*[w for w in self.attempt("a", "--listen", "127.0.0.1:0") if w != "--quiet"])
         self.assertIn("trained steps 1 to 20", done.out)
-        again = self.ok("pool", "join", "-o", "a", "--listen", "127.0.0.1:0", *ALONE)
+        come = ["pool", "join", "-o", "a", "--listen", "127.0.0.1:0", *ALONE]
+        again = self.ok(*come)
+        self.assertIn("this run has ended: the pool made step 20 of 20", again.out)
+        self.assertIn("atom pool export a -o model", again.out)
+        self.assertIn("a/checkpoint-20", again.out)
+        told = self.ok(*come, "--json").json()
+        self.assertEqual((told["done"], told["pool_step"], told["checkpoint"]), (True, 20, "a/checkpoint-20"))
+        self.fails(1, "pool", "status", "a", says=("the run has ended", "atom pool export a"))
+        # Where nobody kept it (an older atom), the trainer finds it out.
+        os.remove(self.path("a", "pool", "done"))
+        again = self.ok(*come)
         self.assertNotIn("nan", again.out)
         self.assertIn("there was nothing left to train", again.out)
 

@@ -281,6 +281,40 @@ class PoolGradients(Members):
         self.assertRegex(err, "is not (the same as the pool's|the data that the others train on)")
         first.kill()
 
+    def late(self, i, ticket):
+        late = self.start_atom("pool", "join", ticket, "--data", self.data, "-o", f"p{i}", "--listen", "127.0.0.1:0", *ALONE[:2])
+        self.addCleanup(late.communicate)
+        self.addCleanup(late.kill)
+        return late
+
+    def test_latecomers(self):
+        """A run that has ended, with members that rest and so still serve: who joins now is told, and gets the weights."""
+        rest, ticket = self.create(40, 3)
+        members = [rest, *(self.join(i, ticket) for i in (1, 2))]
+        self.until(lambda s: s["version"] > 3)
+        for out in ("p0", "p1"):
+            self.ok("pool", "pause", out)
+        self.assertEqual(self.end(members[2])["pool_step"], 40)
+        late = self.late(3, ticket)
+        out, err = late.communicate(timeout=PATIENCE)
+        self.assertEqual(late.returncode, 0, out + err)
+        self.assertIn("there was nothing left to train", out)
+        self.assertIn("the pool is done; to get its model: atom pool export p3 -o model", out)
+        self.assertGreater(self.ok("pool", "export", "p3", "-o", "model", "--json").json()["version"], 0)
+        # It does not come back to nobody.
+        self.assertIn("this run has ended: the pool made step 40 of 40", self.ok("pool", "join", "-o", "p3", *ALONE[:2]).out)
+        # One alone cannot vouch for the weights; that the run has ended it can show.
+        members[1].kill()
+        late = self.late(4, ticket)
+        self.assertTrue(any("the run of this pool has ended: step 40 of 40 was made" in line for line in late.stderr))
+        self.until(lambda s: "1 members agree" in s["text"], "p4")
+        late.kill()
+        # Once nobody is left, who comes is told what that may mean.
+        self.assertIsNone(rest.poll())
+        rest.terminate()
+        rest.communicate(timeout=PATIENCE)
+        self.fails(1, "pool", "join", ticket, "--data", self.data, "-o", "p5", "--patience", 12, *ALONE, says="the run may have ended")
+
     def test_own_data(self):
         # Files of the same names and lengths are not the same data, unless nobody can tell.
         other, old = self.data + "-other", self.data + "-old"
@@ -305,6 +339,7 @@ class PoolGradients(Members):
         _, err = second.communicate(timeout=PATIENCE)
         self.assertEqual(second.returncode, 0, err)
         self.assertIn("was not compared, because the pool was made by an older atom", err)
+        self.assertIn("every member has to bring a copy of the same data", err)
         self.end(first)
 
 

@@ -158,6 +158,42 @@ class PoolTrain(Members):
         self.assertEqual(self.read("x", "checkpoint-3", "model.safetensors"),
                          self.read("y", "checkpoint-3", "model.safetensors"))
 
+    def test_a_failed_join_keeps_its_place(self):
+        """A ticket for one host: whoever was admitted and failed tries again, with the same key, and nobody else has to wait."""
+        a, ticket = self.create("a", more=("--invite-count", 1))
+        for _ in range(2):
+            self.fails(4, "pool", "join", ticket, "-o", "b", "--max-disk", 0.001, "--data", self.data, *ALONE,
+                       says=("--max-disk", "name b again with -o"))
+        self.assertEqual([e["event"] for e in self.events("a")].count("admitted"), 1)
+        refused = self.fails(1, "pool", "join", ticket, "-o", "c", "--data", self.data, *ALONE, says="used up")
+        self.assertNotIn("again with -o", refused.err)  # it has no place
+        os.remove(self.path("b", "pool", "admission"))  # as if it had died before it was on disk
+        b = self.join("b", ticket, "--max-disk", 10, "--data", self.data)
+        self.until("b", "a member", lambda s: s["is_member"] and s["roster"] == 2, [a, b])
+
+    def test_a_pause_outlives_the_process(self):
+        a, ticket = self.create("a")
+        b = self.join("b", ticket, "--data", self.data)
+        self.until("b", "it contributes", lambda s: s["roster"] == 2 and s["samples"] > 0, [a, b])
+        self.assertIn("until you say: atom pool resume b", self.ok("pool", "pause", "b").out)
+        self.until("b", "it pauses", lambda s: s["wish"] == "pause", [a, b])
+        b.kill()
+        b.communicate()
+        b = self.join("b")
+        seen = self.until("b", "back", lambda s: s["is_member"], [a, b])
+        self.assertEqual(seen["wish"], "pause")
+        self.until("b", "it follows", lambda s: s["applied"] >= seen["applied"] + 3, [a, b])
+        self.assertEqual(self.status("b")["samples"], 0)  # not one step
+        b.terminate()
+        self.end(b, 143)
+        # Of a member that does not run, both are remembered for when it does.
+        said = self.ok("pool", "resume", "b").out
+        self.assertIn("atom pool join -o b", said)
+        self.assertIn("until you say: atom pool resume b", self.ok("pool", "pause", "b").out)
+        self.assertEqual(self.ok("pool", "resume", "b", "--json").json(), {"ok": True, "running": False})
+        b = self.join("b")
+        self.until("b", "it computes", lambda s: s["wish"] == "go" and s["samples"] > 0, [a, b])
+
     def test_data_from_the_members(self):
         """Nothing but the ticket: the data set comes from the members, is checked, and trained on."""
         a, ticket = self.create("a")

@@ -169,6 +169,22 @@ class Host(Members):
         self.ended(host, 0)
         self.assertEqual(self.processes(), [])
 
+    def test_a_paused_pool_has_no_turn(self):
+        self.pools({"a": 1, "b": 1}, slice_seconds=4)
+        host = self.host()
+        seen = self.both_compute({}, "both have had a turn")
+        seen = self.until_asked("one computes", lambda s: s["state"] == "computing")
+        other = next(p["name"] for p in seen["pools"] if p["name"] != seen["running"])
+        self.assertIn("no member runs here now", self.ok("pool", "pause", self.path("box", other)).out)
+        seen = self.until_asked("it is known", lambda s: any(p["state"] == "paused" for p in s["pools"]))
+        had = self.turns_of(seen)[other]
+        self.until_asked("the turn goes on", lambda s: s["turn_used_s"] > 10)
+        self.assertEqual(self.turns_of(self.asked())[other], had)
+        self.ok("pool", "resume", self.path("box", other))
+        self.until_asked("it has a turn again", lambda s: s["running"] == other and s["state"] == "computing")
+        self.ok("host", "stop", "box")
+        self.ended(host, 0)
+
     def test_a_pool_that_is_done(self):
         """Its steps are made: the host has nothing else to do, and says so."""
         self.pools({"a": 1}, steps=6000, more="    devices: 1\n")

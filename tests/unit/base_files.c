@@ -71,6 +71,64 @@ static void open_files_are_moved_whole_or_say_why(void **state)
     close(fd);
 }
 
+/* Somebody makes room in the disk that `fd` is on, the third time that it is asked for. */
+typedef struct maker {
+    int fd, into;
+    uint64_t bytes;
+    uint32_t asked;
+    bool gives_up;
+} maker;
+
+static bool make_room(void *ctx, int fd, uint64_t bytes)
+{
+    maker *m = ctx;
+    assert_int_equal(fd, m->fd);
+    m->bytes = bytes;
+    if (++m->asked == 3)
+        assert_int_equal(dup2(m->into, m->fd), m->fd);
+    return !m->gives_up;
+}
+
+static bool give_up(void *ctx, int fd, uint64_t bytes)
+{
+    (void)ctx;
+    (void)fd;
+    (void)bytes;
+    errno = EPERM; /* of something that it did meanwhile */
+    return false;
+}
+
+static void a_write_waits_for_room_where_somebody_can(void **state)
+{
+    (void)state;
+    char back[8] = {0};
+    int full = open("/dev/full", O_WRONLY);
+    int good = open("waited", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    maker m = {.fd = full, .into = good};
+    assert_true(good >= 0 && full >= 0);
+    atom_room_wait_by(make_room, &m);
+    assert_int_equal(atom_fd_write(full, 0, "hello", 5), 0);
+    assert_int_equal(m.asked, 3);
+    assert_int_equal(m.bytes, 5);
+    assert_int_equal(atom_fd_read(good, 0, back, 5), 0);
+    assert_string_equal(back, "hello");
+    /* Who is told to stop fails as if nobody had waited; so does every other error. */
+    full = open("/dev/full", O_WRONLY);
+    m = (maker){.fd = full, .gives_up = true};
+    assert_int_equal(atom_fd_write(full, 0, "x", 1), ENOSPC);
+    assert_int_equal(m.asked, 1);
+    assert_false(atom_room_waited(EIO, full, 1));
+    assert_false(atom_room_waited(EFBIG, full, 1));
+    assert_int_equal(m.asked, 1);
+    atom_room_wait_by(give_up, NULL);
+    assert_int_equal(atom_file_write("/dev/full", "x", 1), ATOM_E_RESOURCE);
+    atom_room_wait_by(NULL, NULL);
+    assert_int_equal(atom_fd_write(full, 0, "x", 1), ENOSPC);
+    assert_int_equal(m.asked, 1);
+    close(full);
+    close(good);
+}
+
 static void room_is_taken_before_anything_is_written(void **state)
 {
     (void)state;
@@ -279,6 +337,7 @@ int main(void)
         cmocka_unit_test(devices_and_links_stay),
         cmocka_unit_test(directories),
         cmocka_unit_test(open_files_are_moved_whole_or_say_why),
+        cmocka_unit_test(a_write_waits_for_room_where_somebody_can),
         cmocka_unit_test(room_is_taken_before_anything_is_written),
         cmocka_unit_test(removing_does_not_follow_links),
         cmocka_unit_test(the_cache_is_ours),

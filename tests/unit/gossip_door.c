@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -119,6 +120,20 @@ static void invite_becomes_admission(void **state)
     memset(first.credential, 0, sizeof first.credential);
     first.is_guest = true;
     assert_true(gsp_door_load_admission(&first));
+    /* Where the clock says that it is over, or not yet given, both times are named, and so is the clock. */
+    const uint64_t clocks[] = {ends + 86400, test_now_s() - 86400};
+    for (int i = 0; i < 2; i++) {
+        char says[24];
+        time_t at = (time_t)clocks[i];
+        struct tm t;
+        strftime(says, sizeof says, "%Y-%m-%d %H:%M", gmtime_r(&at, &t));
+        assert_int_equal(gsp_door_fail_admission(&first, clocks[i]), ATOM_E_FORMAT);
+        assert_non_null(strstr(atom_fail_message(), says));
+        assert_non_null(strstr(atom_fail_message(), "set the clock"));
+        at = (time_t)ends;
+        strftime(says, sizeof says, "%Y-%m-%d %H:%M", gmtime_r(&at, &t));
+        assert_non_null(strstr(atom_fail_message(), says));
+    }
     assert_false(first.is_guest);
     assert_memory_equal(first.credential, answer.credential, GSP_ADMISSION_BYTES);
     guest_close(&first, &places[0]);

@@ -199,7 +199,7 @@ static atom_status show_advice(const pool_show *show)
     return ATOM_OK;
 }
 
-static atom_status show_ticket(const pool_show *show)
+static atom_status show_ticket(const pool_show *show, const create_values *v)
 {
     const char *ticket = pool_run_ticket(show->run);
     if (show->json)
@@ -211,6 +211,10 @@ static atom_status show_ticket(const pool_show *show)
                   "  %s\n"
                   "\n",
                   ticket);
+    if (!show->json && !v->plain)
+        cli_print(
+            "it admits %lld hosts within %g days; whoever has it can join, so keep it secret\n",
+            (long long)v->invite_count, v->invite_days);
     (void)fflush(stdout);
     return ATOM_OK;
 }
@@ -256,7 +260,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         st = show_advice(&show);
         goto cleanup;
     }
-    ATOM_TRY_CLEAN(show_ticket(&show));
+    ATOM_TRY_CLEAN(show_ticket(&show, v));
     ATOM_TRY_CLEAN(pool_show_train(&show));
 cleanup:
     pool_show_close(&show);

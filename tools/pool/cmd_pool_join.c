@@ -67,7 +67,8 @@ static const opt_command options = {
     .name = "pool join",
     .summary = "join a pool, or come back to it, and train",
     .description =
-        "With a ticket, joins its pool; without, comes back to the pool of DIR. The ticket is a "
+        "With a ticket, joins its pool; without, comes back to the pool of DIR, or says that its "
+        "run has ended. The ticket is a "
         "secret: put it into a file, or give - and paste it on standard input. If you type it on "
         "the command line (atom1-...), everybody on this machine can see it. Weights and data "
         "are downloaded from the members; an interrupted download continues, and disk and memory "
@@ -85,6 +86,23 @@ static const opt_command options = {
     .positional_max = 1,
     OPT_TABLE(specs, join_values),
 };
+
+/* Nobody may be left to come back to. */
+static atom_status say_done(const join_values *v, const pool_run_done *d)
+{
+    if (v->json)
+        return cli_print_json(json_pack(
+            "{s:b, s:s, s:s?, s:I, s:I, s:I}", "done", 1, "output_dir", v->output_dir, "checkpoint",
+            d->checkpoint[0] ? d->checkpoint : NULL, "version", (json_int_t)d->version, "pool_step",
+            (json_int_t)d->step, "pool_steps", (json_int_t)d->steps));
+    cli_print("this run has ended: the pool made step %llu of %llu, so there is nothing left to "
+              "train\n"
+              "to get the pool's model: atom pool export %s -o model\n",
+              (unsigned long long)d->step, (unsigned long long)d->steps, v->output_dir);
+    if (d->checkpoint[0])
+        cli_print("this member's last checkpoint: %s\n", d->checkpoint);
+    return ATOM_OK;
+}
 
 static atom_status run(void *values, const opt_parsed *parsed)
 {
@@ -112,8 +130,11 @@ static atom_status run(void *values, const opt_parsed *parsed)
     const pool_join join = {.ticket = parsed->n_positional ? ticket : NULL,
                             .patience_s = v->patience,
                             .own_data = v->own_data};
+    pool_run_done done;
     atom_status st;
     cli_signals_catch();
+    if (!join.ticket && pool_run_was_done(show.dir, &done))
+        return say_done(v, &done);
     ATOM_TRY(pool_host_recall(show.dir, &options, parsed, &v->host));
     if (join.ticket)
         ATOM_TRY(gsp_ticket_read(parsed->positional[0], ticket));

@@ -1,7 +1,8 @@
 /*
  * atom pool ticket, invite, ban, rotate, reset, leave, pause, resume: a word to the member that runs here.
  * One idea: each is one request over the local socket, and the member does it. Refuses to change
- * files behind a member's back: what does not run takes no orders.
+ * files behind a member's back: what does not run takes no orders, but pause and resume, which are
+ * meant for later too.
  */
 #include "tools/pool/cmd_pool_ask.h"
 
@@ -186,9 +187,47 @@ static atom_status leave(void *values, const opt_parsed *parsed)
     return say(values, parsed, "leave", "leaving: it saves and stops");
 }
 
+/* Of a member that does not run: for when it does. *done false: one runs, or there is none. */
+static atom_status pause_for_later(const order_values *v, const char *dir, bool paused, bool *done)
+{
+    char *place = atom_path_join(dir, "pool"), said[512];
+    atom_status st = ATOM_OK;
+    *done = false;
+    if (!place)
+        return atom_fail_memory("a path", 0);
+    if (!gsp_pool_exists(place))
+        goto cleanup;
+    st = gsp_pause_keep_for_later(place, paused);
+    *done = st != ATOM_E_USAGE;
+    if (st != ATOM_OK) {
+        st = *done ? st : ATOM_OK;
+        goto cleanup;
+    }
+    snprintf(said, sizeof said,
+             paused
+                 ? "no member runs here now; when it is started it is paused, until you say: atom "
+                   "pool resume %s"
+                 : "no member runs here now; when it is started it computes: atom pool join -o %s",
+             dir);
+    st = finish(v, json_pack("{s:b, s:b}", "ok", 1, "running", 0), said);
+cleanup:
+    atom_free(place);
+    return st;
+}
+
+static atom_status say_pause(void *values, const opt_parsed *parsed, bool paused, const char *said)
+{
+    bool done;
+    ATOM_TRY(pause_for_later(values, dir_of(parsed, 0), paused, &done));
+    return done ? ATOM_OK : say(values, parsed, paused ? "pause" : "resume", said);
+}
+
 static const opt_command pause_options = {
     .name = "pool pause",
     .summary = "stop computing, but stay in the pool",
+    .description =
+        "Holds until atom pool resume, also when the member ends and is started again. A "
+        "member that does not run now is paused for when it does.",
     .examples = "atom pool pause run\natom pool resume run\n",
     .positional = "[DIR]",
     .positional_max = 1,
@@ -197,7 +236,10 @@ static const opt_command pause_options = {
 
 static atom_status pause_it(void *values, const opt_parsed *parsed)
 {
-    return say(values, parsed, "pause", "it pauses after this step");
+    char said[512];
+    snprintf(said, sizeof said, "it pauses after this step, until you say: atom pool resume %s",
+             dir_of(parsed, 0));
+    return say_pause(values, parsed, true, said);
 }
 
 static const opt_command resume_options = {
@@ -211,7 +253,7 @@ static const opt_command resume_options = {
 
 static atom_status resume(void *values, const opt_parsed *parsed)
 {
-    return say(values, parsed, "resume", "going on");
+    return say_pause(values, parsed, false, "going on");
 }
 
 const cli_command cli_pool_ticket = {&ticket_options, ticket};

@@ -164,7 +164,7 @@ static atom_status sum_up(const pool_show *show, const train_summary *s)
         return cli_print_json(summary_json(show, s));
     if (show->quiet)
         return ATOM_OK;
-    if (s->steps < s->first_step)
+    if (s->steps < s->first_step || isnan(s->first_loss)) /* all steps were others' */
         cli_print("%s\n", p->pool_step >= p->max_steps && p->max_steps > 0
                               ? "there was nothing left to train"
                               : "trained no step");

@@ -1,0 +1,81 @@
+/*
+ * Owns what a member's directory says about a run that has reached its last step. One idea: nobody of
+ * a pool that is done is there any more to ask, so it is kept on disk when this member sees it. Refuses
+ * to guess: without the file the others are asked, as ever.
+ */
+#include "atom/pool/run_inner.h"
+
+#include "atom/base/files.h"
+#include "atom/base/log.h"
+#include "atom/base/mem.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *done_path(const char *dir)
+{
+    return atom_format("%s/pool/done", dir);
+}
+
+/* The name of a checkpoint in DIR, which may have been moved since. */
+static const char *name_of(const char *checkpoint)
+{
+    const char *slash = checkpoint ? strrchr(checkpoint, '/') : NULL;
+    return slash ? slash + 1 : checkpoint ? checkpoint : "";
+}
+
+void pool_run_keep_done(const pool_run *r, const pool_anchor_status *s, const char *checkpoint)
+{
+    char *path = done_path(r->dir);
+    json_t *o = json_pack("{s:i, s:I, s:I, s:I, s:s}", "format", 1, "version",
+                          (json_int_t)s->applied, "step", (json_int_t)s->pool_step, "steps",
+                          (json_int_t)s->max_steps, "checkpoint", name_of(checkpoint));
+    char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
+    if (!path || !text || atom_file_write(path, text, strlen(text)) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "that the run has ended could not be kept in %s", r->dir);
+    json_decref(o);
+    free(text);
+    atom_free(path);
+}
+
+void pool_run_forget_done(const pool_run *r)
+{
+    char *path = done_path(r->dir);
+    if (path)
+        (void)unlink(path);
+    atom_free(path);
+}
+
+static uint64_t number_of(const json_t *o, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(o, key));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+bool pool_run_was_done(const char *dir, pool_run_done *out)
+{
+    char *path = done_path(dir), *text = NULL;
+    uint64_t bytes;
+    json_t *o = NULL;
+    *out = (pool_run_done){0};
+    if (path && atom_path_exists(path) && atom_file_read(path, 4096, &text, &bytes) == ATOM_OK)
+        o = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL);
+    bool done = number_of(o, "format") == 1 && number_of(o, "steps") > 0;
+    if (done) {
+        const char *name = json_string_value(json_object_get(o, "checkpoint"));
+        out->version = number_of(o, "version");
+        out->step = number_of(o, "step");
+        out->steps = number_of(o, "steps");
+        if (name && *name && !strchr(name, '/'))
+            snprintf(out->checkpoint, sizeof out->checkpoint, "%s/%s", dir, name);
+        if (!atom_path_exists(out->checkpoint))
+            out->checkpoint[0] = 0;
+    }
+    json_decref(o);
+    atom_free(text);
+    atom_free(path);
+    return done;
+}

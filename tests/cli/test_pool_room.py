@@ -1,0 +1,102 @@
+"""A member whose disk fills up: it pauses, says what is missing, goes on by itself, and loses nothing."""
+import os
+import subprocess
+import unittest
+
+import tool
+from test_pool_train import Members
+
+DISK_MIB = 64
+
+
+class SmallDisk:
+    """A file system of bounded size that can be filled."""
+
+    def __init__(self, case):
+        self.path = case.path("small")
+        os.mkdir(self.path)
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "none", self.path], check=False,
+                              stderr=subprocess.PIPE, text=True)
+        if made.returncode:
+            raise unittest.SkipTest("no file system can be mounted here: " + made.stderr.strip())
+        case.addCleanup(subprocess.run, ["umount", "-l", self.path], check=False)
+
+    def fill(self, leave=0):
+        """Until only so many bytes are left."""
+        with open(os.path.join(self.path, "filler"), "wb", buffering=0) as file:
+            for size in (1 << 20, 4096, 1):
+                try:
+                    while os.statvfs(self.path).f_bavail * os.statvfs(self.path).f_bsize >= leave + size:
+                        file.write(bytes(size))
+                except OSError:
+                    pass
+
+    def empty(self):
+        os.unlink(os.path.join(self.path, "filler"))
+
+
+class FullDisk(Members):
+    def setUp(self):
+        super().setUp()
+        self.disk = SmallDisk(self)
+        self.out = os.path.join(self.disk.path, "c")
+        self.a, ticket = self.create("a")
+        self.b = self.join("b", ticket, "--data", self.data)
+        self.c = self.join(self.out, ticket, "--data", self.data)
+        self.until(self.out, "a member", lambda s: s["is_member"] and s["roster"] == 3 and s["samples"] > 0, [self.a, self.b, self.c])
+
+    def versions(self, out, more):
+        seen = self.status(out)["applied"]
+        return self.until(out, f"{more} more versions", lambda s: s["applied"] >= seen + more, [self.a, self.b, self.c])
+
+    def waits(self, says):
+        return self.until(self.out, "it waits for room", lambda s: says in s["text"], [self.a, self.b, self.c])
+
+    def brings(self):
+        """Its work is counted again, by the others."""
+        def count(status):
+            return next(m["brought"] for m in status["members"] if m["key"] == key)
+        key = self.status(self.out)["key"]
+        before = count(self.status("a"))
+        self.until("a", "it contributes", lambda s: count(s) > before, [self.a, self.b, self.c])
+
+    def test_no_room_for_a_checkpoint(self):
+        """It goes on with the others' versions, and brings nothing of its own."""
+        self.disk.fill(leave=8 << 20)
+        self.waits("waiting for disk space for the next checkpoint")
+        self.assertIn(self.disk.path[:20], self.status(self.out)["text"])
+        self.versions(self.out, 3)
+        mine = self.status(self.out)["samples"]
+        self.versions(self.out, 3)
+        self.assertEqual(self.status(self.out)["samples"], mine)
+        self.disk.empty()
+        self.brings()
+
+    def test_no_room_at_all(self):
+        """Nothing that it says is not on disk, so it says nothing; the others go on, and then it does too."""
+        self.disk.fill()
+        self.waits("is full")
+        self.versions("a", 3)
+        self.assertIsNone(self.c.poll())
+        self.disk.empty()
+        self.brings()
+        self.assertIn("room", [e["event"] for e in self.events(self.out)])
+
+    def test_asked_to_end_meanwhile(self):
+        """It ends with what is missing and the command that goes on, and comes back as the same member."""
+        self.disk.fill()
+        self.waits("is full")
+        applied, key = self.status(self.out)["applied"], self.status(self.out)["key"]
+        self.c.terminate()
+        _, err = self.end(self.c, 4)
+        self.assertIn(f"atom pool join -o {self.out}", err.strip().splitlines()[-1])
+        self.disk.empty()
+        self.c = self.join(self.out)
+        seen = self.until(self.out, "back", lambda s: s["is_member"] and s["roster"] == 3, [self.a, self.b, self.c])
+        self.assertEqual(seen["key"], key)
+        self.assertGreaterEqual(seen["applied"], applied)
+        self.brings()
+
+
+if __name__ == "__main__":
+    tool.main()
