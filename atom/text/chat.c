@@ -341,6 +341,36 @@ static atom_status read_chat(const reading *r, text_format format)
     return check_answers(r);
 }
 
+/* Data for DPO, KTO and the like: as ordinary chats the bad answers would be learned like good ones, or
+ * what says that they are bad would be dropped. */
+static atom_status refuse_preferences(const reading *r)
+{
+    static const char *const answers[] = {"rejected", "chosen"}, *const verdicts[] = {"label",
+                                                                                      "kto_tag"};
+    bool chat = json_object_get(r->root, "completion") || json_object_get(r->root, "messages") ||
+                json_object_get(r->root, "conversations") ||
+                json_object_get(r->root, "instruction");
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *answer = json_object_get(r->root, answers[i]);
+        if (json_is_string(answer) || json_is_array(answer) || json_is_object(answer))
+            return text_fail_line(
+                r->name, r->line,
+                "\"%s\" belongs to preference pairs (chosen and rejected), which "
+                "atom cannot train on; write the better answer as an ordinary one, "
+                "and leave out \"%s\"",
+                answers[i], answers[i]);
+    }
+    for (size_t i = 0; i < 2; i++)
+        if (chat && json_is_boolean(json_object_get(r->root, verdicts[i])))
+            return text_fail_line(
+                r->name, r->line,
+                "the \"%s\" says whether the answer is a good one (KTO), which "
+                "atom cannot train on; keep the lines where it is true, and leave "
+                "it out",
+                verdicts[i]);
+    return ATOM_OK;
+}
+
 /* Names the keys that are there: a column under another name, a table with other separators. */
 static atom_status fail_text(const reading *r)
 {
@@ -368,10 +398,7 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
     c->n = 0;
     c->tools = c->documents = c->variables = NULL;
     *text = NULL;
-    if (json_object_get(root, "chosen") && json_object_get(root, "rejected"))
-        return text_fail_line(name, line,
-                              "\"chosen\" and \"rejected\" are preference pairs, which atom "
-                              "cannot train on");
+    ATOM_TRY(refuse_preferences(&r));
     if (format == TEXT_FORMAT_AUTO) {
         ATOM_TRY(detect(&r, &format));
     }
