@@ -129,7 +129,8 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
 {
     if (v->json)
         return cli_print_json(json_pack(
-            "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o, s:s, s:I, s:I, s:I}",
+            "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o, s:s, s:I, s:I, s:I, "
+            "s:I}",
             "output", v->output, "tokenizer", v->tokenizer, "template", r->template, "chats",
             (json_int_t)r->chats, "targets", (json_int_t)r->targets, "vocab", (int)r->vocab,
             "text_bytes", (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
@@ -138,7 +139,8 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
             cli_real(r->encode_seconds), "special_tokens",
             text_special_rule_name((text_special_rule)v->special_tokens), "special_names",
             (json_int_t)r->named.n, "unknown_characters", (json_int_t)r->unknown.n,
-            "messages_with_unseen_keys", (json_int_t)r->unseen.messages));
+            "messages_with_unseen_keys", (json_int_t)r->unseen.messages, "empty_texts",
+            (json_int_t)r->empty.n));
     cli_print("%s: %s of text, vocabulary %u, %llu tokens to train on, %llu to validate\n",
               v->output, cli_size(r->text_bytes), r->vocab, (unsigned long long)r->train.tokens,
               (unsigned long long)r->val.tokens);
@@ -215,6 +217,30 @@ static const opt_command inspect_options = {
     CLI_ONLY_JSON,
 };
 
+/* Without a tokenizer and dataset.json nothing says where documents begin. */
+static void print_part(const char *name, const text_part_counts *c)
+{
+    char documents[32] = "unknown number of";
+    if (c->documents || c->tokens == 0)
+        snprintf(documents, sizeof documents, "%llu", (unsigned long long)c->documents);
+    cli_print("%-16s %llu tokens, %s documents, %u shards\n", name, (unsigned long long)c->tokens,
+              documents, c->shards);
+}
+
+static json_t *part_json(const text_part_counts *c)
+{
+    json_t *made = counts_json(c);
+    if (made && c->documents == 0 && c->tokens)
+        json_object_set_new(made, "documents", json_null());
+    return made;
+}
+
+/* Null where it is not known. */
+static json_t *known(bool is, uint32_t value)
+{
+    return is ? json_integer(value) : json_null();
+}
+
 static atom_status inspect_run(void *values, const opt_parsed *parsed)
 {
     const cli_json *v = values;
@@ -222,26 +248,27 @@ static atom_status inspect_run(void *values, const opt_parsed *parsed)
     text_summary s;
     ATOM_TRY(text_inspect(dir, &s));
     if (v->json)
-        return cli_print_json(
-            json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o, s:o, s:I, s:b, s:o, s:s}", "directory",
-                      dir, "tokenizer", s.tokenizer, "vocab", (int)s.vocab, "end_of_text",
-                      (int)s.end_of_text, "token_bytes", (int)s.token_bytes, "id_max",
-                      (int)s.id_max, "train", counts_json(&s.train), "val", counts_json(&s.val),
-                      "targets", (json_int_t)s.targets, "masked", (int)s.masked, "bytes_per_token",
-                      cli_real(s.bytes_per_token), "preview", s.preview));
+        return cli_print_json(json_pack(
+            "{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:o, s:I, s:b, s:o, s:s}", "directory", dir,
+            "tokenizer", s.tokenizer, "vocab", known(s.vocab, s.vocab), "end_of_text",
+            known(s.vocab, s.end_of_text), "token_bytes", (int)s.token_bytes, "id_max",
+            (int)s.id_max, "train", part_json(&s.train), "val", part_json(&s.val), "targets",
+            (json_int_t)s.targets, "masked", (int)s.masked, "bytes_per_token",
+            s.vocab ? cli_real(s.bytes_per_token) : json_null(), "preview", s.preview));
     cli_print("directory        %s\n", dir);
-    cli_print("tokenizer        %s, vocabulary %u, end of text %u\n", s.tokenizer, s.vocab,
-              s.end_of_text);
-    cli_print("train            %llu tokens, %llu documents, %u shards\n",
-              (unsigned long long)s.train.tokens, (unsigned long long)s.train.documents,
-              s.train.shards);
-    cli_print("validation       %llu tokens, %llu documents, %u shards\n",
-              (unsigned long long)s.val.tokens, (unsigned long long)s.val.documents, s.val.shards);
+    if (s.vocab)
+        cli_print("tokenizer        %s, vocabulary %u, end of text %u\n", s.tokenizer, s.vocab,
+                  s.end_of_text);
+    else
+        cli_print("tokenizer        unknown: there is no tokenizer.json\n");
+    print_part("train", &s.train);
+    print_part("validation", &s.val);
     if (s.masked)
         cli_print("learned          %llu of these tokens\n", (unsigned long long)s.targets);
-    cli_print("tokens           %u bytes each, largest id %u, %.2f bytes of text per token\n",
-              s.token_bytes, s.id_max, s.bytes_per_token);
-    cli_print("starts with\n%s\n", s.preview);
+    cli_print("tokens           %u bytes each, largest id %u", s.token_bytes, s.id_max);
+    if (s.vocab)
+        cli_print(", %.2f bytes of text per token\nstarts with\n%s", s.bytes_per_token, s.preview);
+    cli_print("\n");
     return ATOM_OK;
 }
 

@@ -68,6 +68,10 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
                  "%llu messages have keys that the chat template does not show (such as \"%s\"), "
                  "so the model does not see their contents",
                  (unsigned long long)r->unseen.messages, r->unseen.key);
+    if (r->empty.n)
+        atom_log(ATOM_LOG_WARN, "%llu empty text%s left out (the first is %s)",
+                 (unsigned long long)r->empty.n, r->empty.n == 1 ? " was" : "s were",
+                 r->empty.first);
     if (r->unknown.n)
         atom_log(ATOM_LOG_WARN,
                  "%llu of %llu characters (%.3g%%) have no token and became the unknown token "

@@ -15,15 +15,14 @@
 #include "atom/text/dataset.h"
 #include "atom/text/input.h"
 #include "atom/text/shard.h"
+#include "atom/text/spec.h"
 #include "atom/text/staging.h"
 #include "atom/text/tail.h"
 #include "atom/text/tokenizer.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { BATCH_BLOCKS = 32, PROGRESS_NS = 100000000 };
 
@@ -50,6 +49,7 @@ typedef struct work_item {
 typedef struct preparation {
     const text_prepare_options *options;
     text_prepare_report report;
+    text_empty empty_files; /* of the input, as it was read last */
     text_staging staging;
     text_tokenizer *tokenizer;
     text_specials specials;
@@ -118,6 +118,14 @@ static atom_status fail_item(const work_item *item)
                          : atom_fail_memory("a block of text", item->block.bytes);
 }
 
+static void take_empty_files(text_empty *e, const text_input *in)
+{
+    const char *first;
+    e->n = text_input_empty(in, &first);
+    if (e->n)
+        snprintf(e->first, sizeof e->first, "%s", first);
+}
+
 /* Reads all input in batches; fn works on the items in parallel, then `finish` gets
  * them in order. */
 static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
@@ -151,6 +159,7 @@ static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
         }
         report_progress(p, phase, done, text_input_bytes(in));
     } while (n == BATCH_BLOCKS);
+    take_empty_files(&p->empty_files, in);
 cleanup:
     for (uint32_t i = 0; i < BATCH_BLOCKS; i++)
         clear_item(&p->items[i]);
@@ -202,51 +211,10 @@ cleanup:
     return st;
 }
 
-/* bpe:N gives N, "bytes" 0 and a path 1; anything else is refused. */
-static atom_status parse_spec(const char *spec, uint32_t *n)
-{
-    *n = 0;
-    if (strcmp(spec, "bytes") == 0)
-        return ATOM_OK;
-    if (strncmp(spec, "bpe:", 4) == 0) {
-        char *end;
-        errno = 0;
-        unsigned long value = strtoul(spec + 4, &end, 10);
-        if (spec[4] < '0' || spec[4] > '9' || *end || errno || value < TEXT_BYTES_VOCAB ||
-            value > TEXT_VOCAB_MAX)
-            return atom_fail(ATOM_E_USAGE,
-                             "tokenizer '%s': N must be a number from %d to %d (256 bytes and the "
-                             "end-of-text token are part of it)",
-                             spec, TEXT_BYTES_VOCAB, TEXT_VOCAB_MAX);
-        *n = (uint32_t)value;
-        return ATOM_OK;
-    }
-    if (!atom_path_exists(spec) && !strchr(spec, '/') && !strstr(spec, ".json"))
-        return atom_fail(ATOM_E_USAGE,
-                         "tokenizer '%s' is unknown; use bytes, bpe:N, or the path of a "
-                         "tokenizer.json",
-                         spec);
-    if (!atom_path_exists(spec))
-        return atom_fail(ATOM_E_FORMAT, "%s: no such file", spec);
-    struct stat info;
-    if (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
-        return atom_fail(ATOM_E_USAGE, "tokenizer '%s' is a directory; name its tokenizer.json",
-                         spec);
-    if (strlen(spec) > 6 && strcmp(spec + strlen(spec) - 6, ".model") == 0)
-        return atom_fail(
-            ATOM_E_UNSUPPORTED,
-            "%s is a file of SentencePiece or tiktoken, but atom reads tokenizer.json; this "
-            "command writes one: python3 -c \"from transformers import AutoTokenizer as T; "
-            "T.from_pretrained('DIR').save_pretrained('DIR')\"",
-            spec);
-    *n = 1;
-    return ATOM_OK;
-}
-
 static atom_status make_tokenizer(preparation *p)
 {
     uint32_t n = 0;
-    ATOM_TRY(parse_spec(p->options->tokenizer, &n));
+    ATOM_TRY(text_spec_parse(p->options->tokenizer, &n));
     if (n == 0)
         ATOM_TRY(text_tokenizer_bytes(&p->tokenizer));
     else if (n == 1)
@@ -396,9 +364,17 @@ static atom_status write_ids(preparation *p, const work_item *item, size_t at, s
                                         end - at);
 }
 
+static void count_empty(text_empty *e, const text_block *b)
+{
+    if (e->n == 0 && b->empty_n)
+        snprintf(e->first, sizeof e->first, "%s:%llu", b->name, (unsigned long long)b->empty_line);
+    e->n += b->empty_n;
+}
+
 static atom_status write_item(preparation *p, work_item *item)
 {
     size_t at = 0;
+    count_empty(&p->report.empty, &item->block);
     p->report.text_bytes += item->text_bytes;
     for (size_t i = 0; i <= item->starts_n; i++) {
         size_t end = i < item->starts_n ? item->starts[i].at : item->marked.ids.n;
@@ -447,6 +423,10 @@ cleanup:
 static void add_counts(preparation *p)
 {
     text_prepare_report *r = &p->report;
+    if (r->empty.n == 0)
+        r->empty = p->empty_files;
+    else
+        r->empty.n += p->empty_files.n;
     for (uint32_t i = 0; i < BATCH_BLOCKS; i++) {
         const text_marked *m = &p->items[i].marked;
         r->answers += m->answers.turns;
@@ -550,7 +530,7 @@ static atom_status check_options(const text_prepare_options *o)
     if (!(o->val_fraction >= 0 && o->val_fraction <= 0.5))
         return atom_fail(ATOM_E_USAGE, "val_fraction is %g, but must be between 0 and 0.5",
                          o->val_fraction);
-    atom_status st = parse_spec(o->tokenizer, &n);
+    atom_status st = text_spec_parse(o->tokenizer, &n);
     if (st == ATOM_OK)
         st = text_input_open(o->inputs, o->inputs_n, 0, &in);
     if (st == ATOM_OK && o->format != TEXT_FORMAT_AUTO && !text_input_has_records(in))

@@ -62,6 +62,12 @@ typedef struct text_part_counts {
     uint32_t shards;
 } text_part_counts;
 
+/* Texts without a byte: lines, rows, elements, and whole files. */
+typedef struct text_empty {
+    uint64_t n;
+    char first[200]; /* "FILE:LINE", or "FILE" */
+} text_empty;
+
 typedef struct text_prepare_report {
     text_part_counts train, val;
     text_val_split val_split;
@@ -77,6 +83,7 @@ typedef struct text_prepare_report {
     text_unseen unseen;     /* keys of messages that the template does not show */
     text_named named;       /* names of special tokens in texts */
     text_unknown unknown;   /* characters without a token, which the data has lost */
+    text_empty empty;       /* left out */
     double train_tokenizer_seconds;
     double encode_seconds;
 } text_prepare_report;

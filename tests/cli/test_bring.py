@@ -372,6 +372,53 @@ class Bring(tool.Case):
         os.unlink(self.path("a", "dataset.json"))
         self.assertEqual(self.ok("data", "inspect", "a", "--json").json()["train"]["tokens"], both)
 
+    def test_shards_without_a_tokenizer(self):
+        """What only a tokenizer knows is unknown without one, not 0."""
+        self.write("t.txt", tool.english(4000))
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data")
+        for name in "tokenizer.json", "dataset.json":
+            os.unlink(self.path("data", name))
+        made = self.ok("data", "inspect", "data", "--json").json()
+        unknown = [made["vocab"], made["end_of_text"], made["bytes_per_token"], made["train"]["documents"]]
+        self.assertEqual(unknown, [None] * 4)
+        told = self.ok("data", "inspect", "data").out
+        self.assertIn("tokenizer        unknown: there is no tokenizer.json\n", told)
+        self.assertIn("unknown number of documents", told)
+        self.assertNotIn("vocabulary", told)
+        self.assertNotIn("per token", told)
+
+    def test_empty_texts(self):
+        """They cannot be learned, and the count of documents says nothing of them."""
+        self.write("a.jsonl", '{"text": "a"}\n\n{"text": ""}\n{"text": "b"}\n{"text": ""}\n')
+        self.write("b.txt", "")
+        self.write("c.txt", b"\xef\xbb\xbf")
+        self.write("d.csv", "text,of\nd,1\n,2\n")
+        for tokenizer in "bytes", "bpe:258":
+            done = self.ok("data", "prepare", "-i", "a.jsonl", "b.txt", "c.txt", "d.csv", "-o", "data", "--force", "--json",
+                           "--val-fraction", 0, "--tokenizer", tokenizer)
+            self.assertEqual(done.json()["empty_texts"], 5, done)
+            self.assertEqual(done.json()["train"]["documents"], 3, done)
+            self.assertIn("5 empty texts were left out (the first is a.jsonl:3)", done.err)
+        done = self.ok("data", "prepare", "-i", "a.jsonl", "d.csv", "b.txt", "-o", "data", "--force", "--val-fraction", 0)
+        self.assertIn("4 empty texts", done.err)
+        self.write("full.txt", "full")
+        done = self.ok("data", "prepare", "-i", "b.txt", "full.txt", "-o", "data", "--force", "--val-fraction", 0)
+        self.assertIn("1 empty text was left out (the first is b.txt)", done.err)
+
+    def test_preferences(self):
+        """An answer that was judged to be bad is not learned like a good one."""
+        own = self.tokenizer(QWEN)
+        pair = {"prompt": "q", "completion": "good"}
+        for more, told in (({"rejected": "bad"}, "\"rejected\""), ({"chosen": "better"}, "\"chosen\""),
+                           ({"rejected": [says("bad")]}, "\"rejected\""), ({"label": False}, "\"label\""),
+                           ({"kto_tag": True}, "\"kto_tag\"")):
+            self.fails(3, *self.prepare_args([{**pair, **more}], *own), says=["in.jsonl:1: ", told, "cannot train on"])
+        self.fails(3, *self.prepare_args([{"messages": [user("q"), says("a")], "label": False}], *own), says="\"label\"")
+        self.fails(3, *self.prepare_args([{"text": "a", "rejected": "b"}]), says="\"rejected\"")
+        for more in {"rejected": None, "chosen": None}, {"label": "science"}, {"label": 3}:
+            self.ok(*self.prepare_args([{**pair, **more}], *own))
+        self.ok(*self.prepare_args([{"text": "a", "label": False, "rejected": False}]))
+
     def test_shards_that_are_missing(self):
         """A copy that was interrupted is trained on, but not without a word."""
         self.write("t.txt", tool.english(4000))
