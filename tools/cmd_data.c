@@ -16,6 +16,7 @@ typedef struct prepare_values {
     int32_t loss; /* of losses */
     char *template_vars;
     int32_t special_tokens; /* text_special_rule */
+    int64_t sequence_len;
     double val_fraction;
     bool force;
     int64_t threads;
@@ -86,6 +87,12 @@ static const opt_spec prepare_specs[] = {
     {.name = "val_fraction", .type = OPT_NUMBER, AT(val_fraction), .fallback = "0.05", .min = 0,
      .max = 0.5, .value = "X", .group = "Result",
      .help = "Share of the data to set aside for validation. 0: none."},
+    {.name = "sequence_len", .type = OPT_INT, AT(sequence_len), .fallback = "0", .min = 0,
+     .max = TEXT_PACK_MAX, .value = "N",
+     .help = "Pack texts and chats into sequences of N tokens, the sequence_len of 'atom train', so "
+             "that only what is longer than N is cut; the rest of a sequence is padding, which is not "
+             "learned. 0: write them one after the other, and training cuts them every sequence_len "
+             "tokens."},
     {.name = "force", .type = OPT_FLAG, AT(force), .letter = 'f',
      .help = "Replace an existing data set."},
     PLAN_ROW_THREADS(.help = "auto: all cores. The result does not depend on it."),
@@ -130,7 +137,7 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
     if (v->json)
         return cli_print_json(json_pack(
             "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o, s:s, s:I, s:I, s:I, "
-            "s:I}",
+            "s:I, s:I, s:I, s:I}",
             "output", v->output, "tokenizer", v->tokenizer, "template", r->template, "chats",
             (json_int_t)r->chats, "targets", (json_int_t)r->targets, "vocab", (int)r->vocab,
             "text_bytes", (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
@@ -140,13 +147,18 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
             text_special_rule_name((text_special_rule)v->special_tokens), "special_names",
             (json_int_t)r->named.n, "unknown_characters", (json_int_t)r->unknown.n,
             "messages_with_unseen_keys", (json_int_t)r->unseen.messages, "empty_texts",
-            (json_int_t)r->empty.n));
+            (json_int_t)r->empty.n, "sequence_len", (json_int_t)v->sequence_len, "cut_documents",
+            (json_int_t)r->cut, "padding", (json_int_t)r->padding));
     cli_print("%s: %s of text, vocabulary %u, %llu tokens to train on, %llu to validate\n",
               v->output, cli_size(r->text_bytes), r->vocab, (unsigned long long)r->train.tokens,
               (unsigned long long)r->val.tokens);
     if (r->chats)
         cli_print("%llu chats, template %s: %llu tokens are learned\n",
                   (unsigned long long)r->chats, r->template, (unsigned long long)r->targets);
+    if (v->sequence_len)
+        cli_print("packed into sequences of %lld tokens: %.1f %% is padding\n",
+                  (long long)v->sequence_len,
+                  100 * (double)r->padding / (double)(r->train.tokens + r->val.tokens));
     if (r->vocab < r->vocab_asked)
         atom_log(ATOM_LOG_WARN,
                  "the text has too few pairs to merge, so the vocabulary is %u "
@@ -192,6 +204,7 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
                      .variables = v->template_vars},
         .special_tokens = (text_special_rule)v->special_tokens,
         .loss_all = v->loss,
+        .sequence_len = (uint32_t)v->sequence_len,
         .of_chats = given_for_chats(parsed),
         .threads = threads,
         .progress = show_progress,

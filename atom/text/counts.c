@@ -10,6 +10,7 @@
 #include "atom/base/mem.h"
 #include "atom/text/variables.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *text_val_split_name(text_val_split split)
@@ -43,11 +44,30 @@ atom_status text_counts_write(const text_prepare_report *r, const text_prepare_o
         "val_split", text_val_split_name(r->val_split), "chats", (json_int_t)r->chats, "targets",
         (json_int_t)r->targets, "template", r->template, "template_vars", variables,
         "special_tokens", text_special_rule_name(o->special_tokens));
+    if (root && o->sequence_len &&
+        (json_object_set_new(root, "sequence_len", json_integer(o->sequence_len)) < 0 ||
+         json_object_set_new(root, "padding", json_integer((json_int_t)r->padding)) < 0))
+        ATOM_TRY_CLEAN(atom_fail_memory("dataset.json", 64));
     st = atom_json_save(root, JSON_INDENT(2), "\n", path);
 cleanup:
     json_decref(variables);
     atom_free(path);
     return st;
+}
+
+void text_counts_empty(text_empty *e, const text_block *b)
+{
+    if (e->n == 0 && b->empty_n)
+        snprintf(e->first, sizeof e->first, "%s:%llu", b->name, (unsigned long long)b->empty_line);
+    e->n += b->empty_n;
+}
+
+void text_counts_empty_files(text_empty *e, const text_input *in)
+{
+    const char *first;
+    e->n = text_input_empty(in, &first);
+    if (e->n)
+        snprintf(e->first, sizeof e->first, "%s", first);
 }
 
 /* Answers whose place in the chat had to be taken from their own text are said. */
@@ -68,6 +88,13 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
                  "%llu messages have keys that the chat template does not show (such as \"%s\"), "
                  "so the model does not see their contents",
                  (unsigned long long)r->unseen.messages, r->unseen.key);
+    if (r->cut)
+        atom_log(
+            ATOM_LOG_WARN,
+            "%llu of %llu documents are longer than a sequence of %u tokens and are cut; what is "
+            "behind a cut is learned without what stands before it",
+            (unsigned long long)r->cut, (unsigned long long)(r->train.documents + r->val.documents),
+            o->sequence_len);
     if (r->empty.n)
         atom_log(ATOM_LOG_WARN, "%llu empty text%s left out (the first is %s)",
                  (unsigned long long)r->empty.n, r->empty.n == 1 ? " was" : "s were",

@@ -14,14 +14,13 @@
 #include "atom/text/counts.h"
 #include "atom/text/dataset.h"
 #include "atom/text/input.h"
-#include "atom/text/shard.h"
+#include "atom/text/packer.h"
 #include "atom/text/spec.h"
 #include "atom/text/staging.h"
 #include "atom/text/tail.h"
 #include "atom/text/tokenizer.h"
 
 #include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { BATCH_BLOCKS = 32, PROGRESS_NS = 100000000 };
@@ -58,10 +57,10 @@ typedef struct preparation {
     text_encoder **encoders; /* [slots] */
     uint32_t slots;
     work_item items[BATCH_BLOCKS];
-    text_shard_writer *writers[2]; /* by text_split */
-    text_split to;                 /* where the document under way goes */
-    uint64_t documents;            /* so far */
-    bool in_chat;                  /* the document under way is one */
+    text_packer *packers[2]; /* by text_split */
+    text_split to;           /* where the document under way goes */
+    uint64_t documents;      /* so far */
+    bool in_chat;            /* the document under way is one */
     uint64_t val_next,
         val_stratum; /* next document for validation; UINT64_MAX: none by documents */
     uint64_t progress_ns;
@@ -118,14 +117,6 @@ static atom_status fail_item(const work_item *item)
                          : atom_fail_memory("a block of text", item->block.bytes);
 }
 
-static void take_empty_files(text_empty *e, const text_input *in)
-{
-    const char *first;
-    e->n = text_input_empty(in, &first);
-    if (e->n)
-        snprintf(e->first, sizeof e->first, "%s", first);
-}
-
 /* Reads all input in batches; fn works on the items in parallel, then `finish` gets
  * them in order. */
 static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
@@ -159,7 +150,7 @@ static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
         }
         report_progress(p, phase, done, text_input_bytes(in));
     } while (n == BATCH_BLOCKS);
-    take_empty_files(&p->empty_files, in);
+    text_counts_empty_files(&p->empty_files, in);
 cleanup:
     for (uint32_t i = 0; i < BATCH_BLOCKS; i++)
         clear_item(&p->items[i]);
@@ -350,31 +341,20 @@ static atom_status end_document(preparation *p)
     uint32_t end = text_tokenizer_end(p->tokenizer);
     if (p->documents == 0 || p->in_chat || end == text_tokenizer_start(p->tokenizer))
         return ATOM_OK;
-    p->report.targets++;
-    return text_shard_writer_put(p->writers[p->to], &end, 1);
+    return text_packer_put(p->packers[p->to], &end, NULL, 1);
 }
 
 /* Ids [at, end) of an item, all of one document. */
 static atom_status write_ids(preparation *p, const work_item *item, size_t at, size_t end)
 {
     const uint8_t *marks = p->in_chat ? item->marked.marks + at : NULL;
-    for (size_t i = at; i < end; i++)
-        p->report.targets += !marks || marks[i - at];
-    return text_shard_writer_put_marked(p->writers[p->to], item->marked.ids.ids + at, marks,
-                                        end - at);
-}
-
-static void count_empty(text_empty *e, const text_block *b)
-{
-    if (e->n == 0 && b->empty_n)
-        snprintf(e->first, sizeof e->first, "%s:%llu", b->name, (unsigned long long)b->empty_line);
-    e->n += b->empty_n;
+    return text_packer_put(p->packers[p->to], item->marked.ids.ids + at, marks, end - at);
 }
 
 static atom_status write_item(preparation *p, work_item *item)
 {
     size_t at = 0;
-    count_empty(&p->report.empty, &item->block);
+    text_counts_empty(&p->report.empty, &item->block);
     p->report.text_bytes += item->text_bytes;
     for (size_t i = 0; i <= item->starts_n; i++) {
         size_t end = i < item->starts_n ? item->starts[i].at : item->marked.ids.n;
@@ -384,9 +364,9 @@ static atom_status write_item(preparation *p, work_item *item)
             break;
         ATOM_TRY(end_document(p));
         begin_document(p);
-        text_shard_writer_begin(p->writers[p->to], text_tokenizer_start(p->tokenizer));
         p->in_chat = item->starts[i].chat;
         p->report.chats += p->in_chat;
+        ATOM_TRY(text_packer_begin(p->packers[p->to], p->in_chat));
     }
     return ATOM_OK;
 }
@@ -442,6 +422,36 @@ static void add_counts(preparation *p)
     text_counts_say(r, p->options);
 }
 
+static atom_status open_packers(preparation *p)
+{
+    text_packer_config config = {.dir = p->staging.path,
+                                 .vocab = p->report.vocab,
+                                 .length = p->options->sequence_len,
+                                 .start = text_tokenizer_start(p->tokenizer)};
+    config.start_ends = config.start == text_tokenizer_end(p->tokenizer);
+    for (int split = 0; split < 2; split++) {
+        config.split = text_split_name((text_split)split);
+        ATOM_TRY(text_packer_open(&config, &p->packers[split]));
+    }
+    return ATOM_OK;
+}
+
+static atom_status end_packers(preparation *p)
+{
+    text_prepare_report *r = &p->report;
+    for (int split = 0; split < 2; split++) {
+        text_part_counts *part = split == TEXT_TRAIN ? &r->train : &r->val;
+        ATOM_TRY(text_packer_end(p->packers[split]));
+        const text_packed made = text_packer_counts(p->packers[split]);
+        r->cut += made.cut;
+        r->padding += made.padding;
+        r->targets += made.targets;
+        part->tokens = made.tokens;
+        part->shards = made.shards;
+    }
+    return ATOM_OK;
+}
+
 static atom_status encode_all(preparation *p)
 {
     double started = atom_clock_seconds();
@@ -452,13 +462,10 @@ static atom_status encode_all(preparation *p)
         if (many)
             choose_val(p);
     }
-    for (int split = 0; split < 2; split++)
-        ATOM_TRY(text_shard_writer_open(p->staging.path, text_split_name((text_split)split),
-                                        p->report.vocab, 0, &p->writers[split]));
+    ATOM_TRY(open_packers(p));
     ATOM_TRY(each_batch(p, "encode", encode_item, write_item));
     ATOM_TRY(end_document(p));
-    for (int split = 0; split < 2; split++)
-        ATOM_TRY(text_shard_writer_end(p->writers[split]));
+    ATOM_TRY(end_packers(p));
     p->report.encode_seconds = atom_clock_seconds() - started;
     add_counts(p);
     return ATOM_OK;
@@ -469,10 +476,6 @@ static atom_status encode_all(preparation *p)
 static atom_status split_val(preparation *p)
 {
     text_prepare_report *r = &p->report;
-    r->train.tokens = text_shard_writer_tokens(p->writers[TEXT_TRAIN]);
-    r->train.shards = text_shard_writer_shards(p->writers[TEXT_TRAIN]);
-    r->val.tokens = text_shard_writer_tokens(p->writers[TEXT_VAL]);
-    r->val.shards = text_shard_writer_shards(p->writers[TEXT_VAL]);
     if (r->train.tokens + r->val.tokens == 0)
         return atom_fail(ATOM_E_FORMAT, "there is no text in the input (%s%s)",
                          p->options->inputs[0], p->options->inputs_n > 1 ? ", ..." : "");
@@ -480,6 +483,12 @@ static atom_status split_val(preparation *p)
     text_counts_say_split(r, p->options);
     if (r->val.tokens || p->options->val_fraction == 0 || r->train.tokens < 2)
         return ATOM_OK;
+    if (p->options->sequence_len)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "sequence_len: with %llu documents the validation split would be cut from the "
+            "end of the sequences; bring %d documents or more, or use --val-fraction 0",
+            (unsigned long long)r->train.documents, TEXT_SPLIT_DOCUMENTS_MIN);
     r->val_split = TEXT_VAL_TAIL;
     return text_tail_split(p->staging.path, p->tokenizer, p->options->val_fraction, &r->train,
                            &r->val);
@@ -512,8 +521,8 @@ static void preparation_fini(preparation *p)
         text_marked_fini(&p->items[i].marked);
         atom_free(p->items[i].starts);
     }
-    text_shard_writer_close(&p->writers[0]);
-    text_shard_writer_close(&p->writers[1]);
+    text_packer_close(&p->packers[0]);
+    text_packer_close(&p->packers[1]);
     text_template_close(&p->template);
     text_specials_fini(&p->specials);
     text_tokenizer_close(&p->tokenizer);
@@ -530,6 +539,9 @@ static atom_status check_options(const text_prepare_options *o)
     if (!(o->val_fraction >= 0 && o->val_fraction <= 0.5))
         return atom_fail(ATOM_E_USAGE, "val_fraction is %g, but must be between 0 and 0.5",
                          o->val_fraction);
+    if (o->sequence_len && (o->sequence_len < TEXT_PACK_MIN || o->sequence_len > TEXT_PACK_MAX))
+        return atom_fail(ATOM_E_USAGE, "sequence_len is %u, but must be between %d and %d",
+                         o->sequence_len, TEXT_PACK_MIN, TEXT_PACK_MAX);
     atom_status st = text_spec_parse(o->tokenizer, &n);
     if (st == ATOM_OK)
         st = text_input_open(o->inputs, o->inputs_n, 0, &in);

@@ -149,8 +149,9 @@ static atom_status note_cuts(const trainer *t)
             t,
             "about %.0f %% of the documents are cut by the end of a sequence of %u tokens, "
             "and what is behind the cut is learned without what stands before it; a larger "
-            "sequence_len cuts fewer",
-            share, T);
+            "sequence_len cuts fewer, and 'atom data prepare --sequence-len %u' cuts only those "
+            "that are longer",
+            share, T, T);
 cleanup:
     atom_free(tokens);
     atom_free(begins);
