@@ -193,6 +193,37 @@ class Bring(tool.Case):
                 self.assertEqual(json.loads(self.read(name + out, "config.json")).get("sliding_window"),
                                  config.get("sliding_window"), (name, out))
 
+    def test_all_ends_survive_gguf(self):
+        """GGUF has keys for some of the tokens that end a text, and llama.cpp knows some by their texts."""
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0)
+        tokenizer = json.loads(self.read("data", "tokenizer.json"))
+        first = tokenizer["added_tokens"][0]
+        for i, text in enumerate(["<|eom_id|>", "<|eot_id|>", "<|mine|>", "<|other|>"]):
+            tokenizer["added_tokens"].append(dict(first, id=257 + i, content=text))
+        self.write("data/tokenizer.json", json.dumps(tokenizer))
+        self.write("c.json", json.dumps(dict(model_type="llama", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                                             num_attention_heads=2, max_position_embeddings=32, vocab_size=264)))
+        self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16, "-o", "run",
+                "--gradient-accumulation-steps", 1, "--eval-steps", 0, "--max-steps", 1, "--dtype", "fp32")
+        model, settings = "run/checkpoint-1", json.loads(self.read("run/checkpoint-1", "generation_config.json"))
+        for ends, said in ([256, 257, 258], ""), ([256, 257, 259], ""), ([258, 256, 259, 260], "stop at 1 of the 4 tokens"):
+            self.write(model + "/generation_config.json", json.dumps(dict(settings, eos_token_id=ends)))
+            told = self.ok("export", "--model", model, "--type", "f32", "-o", "m.gguf", "--overwrite")
+            self.assertEqual("llama.cpp will not stop" in told.err, bool(said), told)
+            self.assertIn(said, told.err)
+            made = self.read("m.gguf")
+            self.assertEqual(b"tokenizer.ggml.eom_token_id" in made, 259 in ends)
+            shutil.rmtree(self.path("back"), ignore_errors=True)
+            self.ok("export", "--model", "m.gguf", "--to", "hf", "-o", "back")
+            for file in "config.json", "generation_config.json":
+                self.assertEqual(set(json.loads(self.read("back", file))["eos_token_id"]), set(ends))
+                self.assertEqual(json.loads(self.read("back", file))["eos_token_id"][0], 256)
+        self.write(model + "/generation_config.json", json.dumps(dict(settings, eos_token_id=[256, *range(256)])))
+        self.ok("export", "--model", model, "--type", "f32", "-o", "m.gguf", "--overwrite")
+        told = self.ok("generate", "--model", "m.gguf", "--prompt", "so", "--max-tokens", 20, "--temperature", 0, "--json").json()
+        self.assertEqual(told["tokens"], 1, "whatever comes is an end")
+
     def test_where_a_text_ends(self):
         """generation_config.json of a model for chats lists several tokens; any of them ends a text."""
         self.write("t.txt", "some words to learn " * 200)
