@@ -55,6 +55,13 @@ cleanup:
     return st;
 }
 
+void text_counts_unseen(text_unseen *sum, const text_unseen *more)
+{
+    if (sum->messages == 0)
+        memcpy(sum->key, more->key, sizeof sum->key);
+    sum->messages += more->messages;
+}
+
 void text_counts_empty(text_empty *e, const text_block *b)
 {
     if (e->n == 0 && b->empty_n)
@@ -99,6 +106,10 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
         atom_log(ATOM_LOG_WARN, "%llu empty text%s left out (the first is %s)",
                  (unsigned long long)r->empty.n, r->empty.n == 1 ? " was" : "s were",
                  r->empty.first);
+    if (r->unused.messages)
+        atom_log(ATOM_LOG_INFO,
+                 "%llu chats have keys beside them that are not read (such as \"%s\")",
+                 (unsigned long long)r->unused.messages, r->unused.key);
     if (r->unknown.n)
         atom_log(ATOM_LOG_WARN,
                  "%llu of %llu characters (%.3g%%) have no token and became the unknown token "

@@ -15,6 +15,8 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
 /* The same of how it was split, once that is known. */
 void text_counts_say_split(const text_prepare_report *r, const text_prepare_options *o);
 
+/* Adds what an item counted; its key, if it is the first. */
+void text_counts_unseen(text_unseen *sum, const text_unseen *more);
 /* Adds the empty texts of a block that was walked. */
 void text_counts_empty(text_empty *e, const text_block *b);
 /* Those of its files that were empty, in place of what is in e. */

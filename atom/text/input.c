@@ -516,6 +516,7 @@ static atom_status walk_object(void *ctx, const json_t *root, uint64_t line, boo
                        .tools = w->chat.tools,
                        .documents = w->chat.documents,
                        .variables = w->chat.variables,
+                       .unused = w->chat.unused,
                        .starts = true,
                        .line = line,
                        .name = b->name};

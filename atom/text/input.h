@@ -63,6 +63,7 @@ typedef struct text_document {
     const text_message *messages;
     size_t messages_n;
     const json_t *tools, *documents, *variables; /* of a chat; NULL: none */
+    const char *unused;                          /* a key beside it that is not read; NULL: none */
     bool starts;
     uint64_t line; /* of the file `name` */
     const char *name;

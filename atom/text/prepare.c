@@ -21,6 +21,7 @@
 #include "atom/text/tokenizer.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BATCH_BLOCKS = 32, PROGRESS_NS = 100000000 };
@@ -39,6 +40,7 @@ typedef struct work_item {
     uint64_t text_bytes;
     text_named named;
     text_unknown unknown;
+    text_unseen unused; /* keys beside chats */
     atom_status st;
     char *message;         /* of st, because messages are per thread */
     text_encoder *encoder; /* borrowed from the worker's slot while it works */
@@ -267,6 +269,8 @@ static atom_status encode_chat(work_item *item, const text_document *d)
     bool all = item->p->options->loss_all;
     atom_status st = ATOM_OK;
     ATOM_TRY(start_document(item, true));
+    if (d->unused && item->unused.messages++ == 0)
+        snprintf(item->unused.key, sizeof item->unused.key, "%s", d->unused);
     for (size_t i = 0; i < d->messages_n; i++) {
         item->text_bytes += d->messages[i].bytes;
         if (all && d->messages[i].silent)
@@ -409,11 +413,10 @@ static void add_counts(preparation *p)
         r->empty.n += p->empty_files.n;
     for (uint32_t i = 0; i < BATCH_BLOCKS; i++) {
         const text_marked *m = &p->items[i].marked;
+        text_counts_unseen(&r->unseen, &m->unseen);
+        text_counts_unseen(&r->unused, &p->items[i].unused);
         r->answers += m->answers.turns;
         r->rough_answers += m->answers.rough;
-        if (m->unseen.messages && r->unseen.messages == 0)
-            memcpy(r->unseen.key, m->unseen.key, sizeof r->unseen.key);
-        r->unseen.messages += m->unseen.messages;
         if (p->items[i].named.n && r->named.n == 0)
             memcpy(r->named.first, p->items[i].named.first, sizeof r->named.first);
         r->named.n += p->items[i].named.n;

@@ -3,62 +3,14 @@ import csv
 import io
 import json
 import os
-import random
 import shutil
 import struct
 
+import chats
 import tool
+from chats import MARKED, QWEN, THINKS, says, user
 
-QWEN = ("{%- for m in messages %}<{{ m.role }}>{{ m.content }}|{% endfor %}"
-        "{%- if add_generation_prompt %}<assistant>{% endif %}")
-MARKED = ("{%- for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}|"
-          "{% endgeneration %}{% else %}{{ m.content }}|{% endif %}{% endfor %}")
-THINKS = ("{%- for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
-          "{{ m.content }}|{% endfor %}{%- if add_generation_prompt %}<assistant>{% endif %}"
-          "{%- if enable_thinking is defined and enable_thinking is false %}[quiet]{% endif %}"
-          "{%- if tools %}{{ tools[0] }}{% endif %}{{ date_string }}")
-
-
-def user(text, **more):
-    return dict(role="user", content=text, **more)
-
-
-def says(text, **more):
-    return dict(role="assistant", content=text, **more)
-
-
-class Bring(tool.Case):
-    def tokenizer(self, template=None):
-        """A tokenizer of bytes, as a model's own: with this template beside it."""
-        self.write("seed.txt", "a")
-        self.ok("data", "prepare", "-i", "seed.txt", "-o", "model", "--force", "--val-fraction", 0)
-        if template is not None:
-            self.write("model/chat_template.jinja", template)
-        return ["--tokenizer", "model/tokenizer.json"]
-
-    def prepare_args(self, lines, *more, name="in.jsonl"):
-        self.write(name, "".join(json.dumps(line) + "\n" for line in lines))
-        return ["data", "prepare", "-i", name, "-o", "data", "--force", "--val-fraction", 0, *more]
-
-    def shown(self, folder="data"):
-        """The text of the shard, with {braces} around what is learnt and @ for the end-of-text token."""
-        data = self.read(folder, "train_000000.bin")
-        n = struct.unpack_from("<i", data, 8)[0]
-        ids = struct.unpack_from(f"<{n}H", data, 1024)
-        try:
-            bits = self.read(folder, "train_000000.mask")[32:]
-        except FileNotFoundError:
-            bits = b"\xff" * n
-        out, inside = "", False
-        for i in range(n + 1):
-            learnt = i < n and bool(bits[i // 8] >> i % 8 & 1)
-            if learnt != inside:
-                out += "{" if learnt else "}"
-            inside = learnt
-            if i < n:
-                out += "@" if ids[i] == 256 else chr(ids[i])
-        return out
-
+class Bring(chats.Case):
     def test_weights(self):
         """A weight of 0 takes an answer out of what is learnt, however the template says what answers are."""
         chat = {"messages": [user("q"), says("no", weight=0), user("r"), says("yes", weight=1)]}
@@ -257,84 +209,6 @@ class Bring(tool.Case):
         longer = self.ok("generate", "--model", model, "--prompt", "so", "--max-tokens", 32, "--temperature", 0)
         self.assertIn(told, longer.err)
 
-    def stream(self, split):
-        """What is in a split: ids, which of them count, and where documents begin."""
-        data = self.read("data", f"{split}_000000.bin")
-        n = struct.unpack_from("<i", data, 8)[0]
-        ids = struct.unpack_from(f"<{n}H", data, 1024)
-        bits = []
-        for kind, without in ("mask", [True] * n), ("begins", [id == 256 for id in ids]):
-            try:
-                byte = self.read("data", f"{split}_000000.{kind}")[32:]
-                bits.append([bool(byte[i // 8] >> i % 8 & 1) for i in range(n)])
-            except FileNotFoundError:
-                bits.append(without)
-        return ids, *bits
-
-    def pieces(self, split, length):
-        """[(text, its learned bytes)] of a split that is packed, cut ones joined; and the tokens of padding."""
-        ids, counts, begins = self.stream(split)
-        self.assertEqual(len(ids) % length, 1, "sequences, and the last target")
-        self.assertTrue(begins[0])
-        starts = [i for i, is_one in enumerate(begins) if is_one] + [len(ids)]
-        made, padding = [], 0
-        for at, end in zip(starts, starts[1:]):
-            if set(ids[at:end]) == {256}:
-                padding += end - at
-                self.assertIn(end % length, (0, 1), "padding reaches the end of its sequence")
-                self.assertFalse(any(counts[at + 1:end + 1]), "nothing is learned in padding, nor behind it")
-                continue
-            if at // length != (end - 1) // length:
-                self.assertGreater(end - at, length, "cut, although it fits")
-                self.assertEqual(at % length, 0)
-            made.append((bytes(min(i, 255) for i in ids[at:end]), [at + k for k in range(end - at) if counts[at + k]]))
-        return made, padding
-
-    def test_packing(self):
-        """Chats that fit into a sequence are not cut, all are there, and what is learned of them stays the same."""
-        own, pick, length = self.tokenizer(QWEN), random.Random(5), 64
-        chats = [{"messages": [user(f"{i}"), says("a" * pick.choice([1, 5, 20, 30, 40, 46, 47, 150]))]} for i in range(400)]
-        args = self.prepare_args(chats, *own, "--val-fraction", 0.1, "--json")
-        plain = self.ok(*args).json()
-        made = self.ok(*args, "--sequence-len", length)
-        done = made.json()
-        long = sum(len(str(i)) + len(chat["messages"][1]["content"]) + 19 > length for i, chat in enumerate(chats))
-        self.assertEqual([done["cut_documents"], done["sequence_len"]], [long, length])
-        self.assertIn(f"{long} of 400 documents are longer than a sequence of {length} tokens and are cut", made.err)
-        self.assertEqual(done["targets"], plain["targets"])
-        seen, padding = {}, 0
-        for split in "train", "val":
-            found, pads = self.pieces(split, length)
-            padding += pads
-            self.assertEqual(len(found), done[split]["documents"])
-            for text, learned in found:
-                seen[int(text.split(b">")[1].split(b"|")[0])] = text.decode(), len(learned)
-        self.assertEqual([seen[i] for i in range(400)],
-                         [(f"<user>{i}|<assistant>{c['messages'][1]['content']}|", len(c["messages"][1]["content"]) + 1)
-                          for i, c in enumerate(chats)])
-        self.assertEqual(padding, done["padding"])
-        self.assertLess(padding, 0.15 * (done["train"]["tokens"] + done["val"]["tokens"]))
-        self.assertEqual(json.loads(self.read("data", "dataset.json"))["sequence_len"], length)
-        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=64, vocab_size=257)))
-        told = self.ok("train", "--model", "c.json", "--data", "data", "-o", "run", "--dry-run", "--packing", "apart",
-                       "--sequence-len", 60)
-        self.assertIn("'atom data prepare --sequence-len 60' cuts only those that are longer", told.err)
-        # one after the other, as before, where nobody asks for it
-        self.assertEqual(self.ok(*args, "--sequence-len", 0).json()["train"], plain["train"])
-        self.assertNotIn("sequence_len", json.loads(self.read("data", "dataset.json")))
-
-    def test_packing_of_texts(self):
-        """That a text ends is learned, whether another follows, or padding, or the end of the sequence."""
-        texts = [{"text": "b" * n} for n in [7, 6, 5, 3, 2, 1, 20, 7] * 4]
-        self.ok(*self.prepare_args(texts, "--sequence-len", 8))
-        ids, counts, _ = self.stream("train")
-        ends = [i for i in range(1, len(ids)) if ids[i - 1] != 256 and ids[i] == 256]
-        self.assertEqual(len(ends), len(texts))
-        self.assertTrue(all(counts[i] for i in ends))
-        self.assertFalse(any(counts[i] for i in range(1, len(ids)) if ids[i - 1] == ids[i] == 256))
-        self.fails(2, *self.prepare_args(texts[:9], "--sequence-len", 8, "--val-fraction", 0.1), says=["9 documents", "20 documents"])
-        self.fails(2, *self.prepare_args(texts, "--sequence-len", 7), says="between 8 and")
-
     def test_keys_of_messages(self):
         """What a template cannot show is refused where it was said, and told where it is beside it."""
         thought = {"messages": [user("q"), says("a", reasoning_content="hm")]}
@@ -496,38 +370,6 @@ class Bring(tool.Case):
         self.assertIn("unknown number of documents", told)
         self.assertNotIn("vocabulary", told)
         self.assertNotIn("per token", told)
-
-    def test_empty_texts(self):
-        """They cannot be learned, and the count of documents says nothing of them."""
-        self.write("a.jsonl", '{"text": "a"}\n\n{"text": ""}\n{"text": "b"}\n{"text": ""}\n')
-        self.write("b.txt", "")
-        self.write("c.txt", b"\xef\xbb\xbf")
-        self.write("d.csv", "text,of\nd,1\n,2\n")
-        for tokenizer in "bytes", "bpe:258":
-            done = self.ok("data", "prepare", "-i", "a.jsonl", "b.txt", "c.txt", "d.csv", "-o", "data", "--force", "--json",
-                           "--val-fraction", 0, "--tokenizer", tokenizer)
-            self.assertEqual(done.json()["empty_texts"], 5, done)
-            self.assertEqual(done.json()["train"]["documents"], 3, done)
-            self.assertIn("5 empty texts were left out (the first is a.jsonl:3)", done.err)
-        done = self.ok("data", "prepare", "-i", "a.jsonl", "d.csv", "b.txt", "-o", "data", "--force", "--val-fraction", 0)
-        self.assertIn("4 empty texts", done.err)
-        self.write("full.txt", "full")
-        done = self.ok("data", "prepare", "-i", "b.txt", "full.txt", "-o", "data", "--force", "--val-fraction", 0)
-        self.assertIn("1 empty text was left out (the first is b.txt)", done.err)
-
-    def test_preferences(self):
-        """An answer that was judged to be bad is not learned like a good one."""
-        own = self.tokenizer(QWEN)
-        pair = {"prompt": "q", "completion": "good"}
-        for more, told in (({"rejected": "bad"}, "\"rejected\""), ({"chosen": "better"}, "\"chosen\""),
-                           ({"rejected": [says("bad")]}, "\"rejected\""), ({"label": False}, "\"label\""),
-                           ({"kto_tag": True}, "\"kto_tag\"")):
-            self.fails(3, *self.prepare_args([{**pair, **more}], *own), says=["in.jsonl:1: ", told, "cannot train on"])
-        self.fails(3, *self.prepare_args([{"messages": [user("q"), says("a")], "label": False}], *own), says="\"label\"")
-        self.fails(3, *self.prepare_args([{"text": "a", "rejected": "b"}]), says="\"rejected\"")
-        for more in {"rejected": None, "chosen": None}, {"label": "science"}, {"label": 3}:
-            self.ok(*self.prepare_args([{**pair, **more}], *own))
-        self.ok(*self.prepare_args([{"text": "a", "label": False, "rejected": False}]))
 
     def test_shards_that_are_missing(self):
         """A copy that was interrupted is trained on, but not without a word."""
