@@ -176,6 +176,12 @@ class Bring(chats.Case):
         told = self.ok("generate", "--model", "m.gguf", "--prompt", "so", "--max-tokens", 20, "--temperature", 0, "--json").json()
         self.assertEqual(told["tokens"], 1, "whatever comes is an end")
 
+    def test_names_of_other_formats(self):
+        """Who forgets --to gets no GGUF file that is called .safetensors."""
+        for to, name in ("gguf", "m.safetensors"), ("gguf", "m.bin"), ("llmc", "m.gguf"), ("hf", "m.gguf"), ("hf", "m.safetensors"):
+            self.fails(2, "export", "--model", "m", "--to", to, "-o", name, says=[f"--output {name}", f"--to {to} makes"])
+        self.fails(2, "export", "--model", "m", "-o", "m.pt", says="a GGUF file")
+
     def test_where_a_text_ends(self):
         """generation_config.json of a model for chats lists several tokens; any of them ends a text."""
         self.write("t.txt", "some words to learn " * 200)
