@@ -1,5 +1,6 @@
 """Lines of input: what is learned of each is what it says, whole, and nothing is dropped without a word."""
 import json
+import os
 import random
 import struct
 
@@ -73,6 +74,48 @@ class Lines(chats.Case):
         self.assertNotIn("not read", self.ok(*self.prepare_args([chat, asked, told], *own)).err)
         called = says("a", function_call={"name": "f"})
         self.fails(3, *self.prepare_args([{"messages": [user("q"), called]}], *own, "--template", "plain"), says="function_call")
+
+    def test_masks_that_are_lost(self):
+        """Who copies only *.bin would learn all of a chat: a mask that is missing is missed."""
+        own = self.tokenizer(QWEN)
+        made = [{"messages": [user("q" * 20), says(f"a{i}")]} for i in range(60)]
+        self.ok(*self.prepare_args(made, *own, "--val-fraction", 0.2))
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))
+        train = ["train", "--model", "c.json", "--data", "data", "--sequence-len", 16, "-o", "run", "--dry-run", "--quiet"]
+        self.ok(*train)
+        counts = json.loads(self.read("data", "dataset.json"))
+        self.assertEqual([counts[split][kind] for split in ("train", "val") for kind in ("mask", "begins")], [1, 1, 1, 1])
+        for kind, says_what in ("mask", "what is learned"), ("begins", "where documents begin"):
+            for split in "train", "val":
+                lost = self.path("data", f"{split}_000000.{kind}")
+                os.rename(lost, self.path("kept"))
+                self.fails(3, *train, says=[f"all of the files {split}_*.{kind} are missing", says_what])
+                self.fails(3, "data", "inspect", "data", says=f"{split}_*.{kind}")
+                os.rename(self.path("kept"), lost)
+        # data from before these files were counted
+        for split in "train", "val":
+            for kind in "mask", "begins":
+                del counts[split][kind]
+        self.write("data/dataset.json", json.dumps(counts))
+        self.ok(*train)
+        os.remove(self.path("data", "train_000000.mask"))
+        self.fails(3, *train, says="train_*.mask are missing")
+        self.ok(*self.prepare_args(made, *own, "--loss", "all"))
+        self.assertEqual(json.loads(self.read("data", "dataset.json"))["train"]["mask"], 0)
+        self.ok(*train)
+
+    def test_tokens_that_are_damaged(self):
+        """Looking at a data set compares each shard with the hash in its header."""
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data")
+        self.ok("data", "inspect", "data")
+        shard = bytearray(self.read("data", "train_000000.bin"))
+        shard[1024 + 700] ^= 1
+        self.write("data/train_000000.bin", bytes(shard))
+        self.fails(3, "data", "inspect", "data", says=["train_000000.bin", "damaged", "copy it again"])
+        shard[12:20] = bytes(8)  # of llm.c, or of before there were hashes
+        self.write("data/train_000000.bin", bytes(shard))
+        self.ok("data", "inspect", "data")
 
     def stream(self, split):
         """What is in a split: ids, which of them count, and where documents begin."""
