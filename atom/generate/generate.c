@@ -117,6 +117,12 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
     if (made.ids.n == 0)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "the chat template makes no text of these "
                                                 "messages; name another one with --template"));
+    if (made.answers.hidden)
+        atom_log(
+            ATOM_LOG_WARN,
+            "the chat template shows nothing of %llu of these messages (such as the system's, or "
+            "those before the last), so the model does not see them",
+            (unsigned long long)made.answers.hidden);
     w->seen.n = 0;
     for (size_t i = 0; i < made.ids.n; i++)
         ATOM_TRY_CLEAN(generate_writer_remember(w, made.ids.ids[i]));

@@ -82,6 +82,13 @@ void text_counts_unseen(text_unseen *sum, const text_unseen *more)
     sum->messages += more->messages;
 }
 
+void text_counts_hidden(text_empty *e, uint64_t n, const char *name, uint64_t line)
+{
+    if (e->n == 0 && n)
+        snprintf(e->first, sizeof e->first, "%s:%llu", name, (unsigned long long)line);
+    e->n += n;
+}
+
 void text_counts_empty(text_empty *e, const text_block *b)
 {
     if (e->n == 0 && b->empty_n)
@@ -126,6 +133,12 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
         atom_log(ATOM_LOG_WARN, "%llu empty text%s left out (the first is %s)",
                  (unsigned long long)r->empty.n, r->empty.n == 1 ? " was" : "s were",
                  r->empty.first);
+    if (r->hidden.n)
+        atom_log(
+            ATOM_LOG_WARN,
+            "the chat template shows nothing of %llu messages (such as one in %s), so the model "
+            "does not see them",
+            (unsigned long long)r->hidden.n, r->hidden.first);
     if (r->unused.messages)
         atom_log(ATOM_LOG_INFO,
                  "%llu chats have keys beside them that are not read (such as \"%s\")",

@@ -17,6 +17,8 @@ void text_counts_say_split(const text_prepare_report *r, const text_prepare_opti
 
 /* Adds what an item counted; its key, if it is the first. */
 void text_counts_unseen(text_unseen *sum, const text_unseen *more);
+/* Adds n messages of a line that the template shows nothing of. */
+void text_counts_hidden(text_empty *e, uint64_t n, const char *name, uint64_t line);
 /* Adds the empty texts of a block that was walked. */
 void text_counts_empty(text_empty *e, const text_block *b);
 /* Those of its files that were empty, in place of what is in e. */

@@ -41,6 +41,7 @@ typedef struct work_item {
     text_named named;
     text_unknown unknown;
     text_unseen unused; /* keys beside chats */
+    text_empty hidden;  /* messages */
     atom_status st;
     char *message;         /* of st, because messages are per thread */
     text_encoder *encoder; /* borrowed from the worker's slot while it works */
@@ -234,21 +235,6 @@ static atom_status open_template(preparation *p)
 
 /* ---- encoding ---- */
 
-/* A mark for each id from *from on. */
-static atom_status set_marks(text_marked *m, size_t from, bool counts)
-{
-    if (m->marks_capacity < m->ids.n) {
-        size_t want = m->ids.n + m->ids.n / 2;
-        uint8_t *grown = atom_realloc(m->marks, want, 1);
-        if (!grown)
-            return atom_fail_memory("marks of tokens", want);
-        m->marks = grown;
-        m->marks_capacity = want;
-    }
-    memset(m->marks + from, counts, m->ids.n - from);
-    return ATOM_OK;
-}
-
 /* A text stands behind the tokenizer's start token; a chat begins as its template says. */
 static atom_status start_document(work_item *item, bool chat)
 {
@@ -266,6 +252,7 @@ static atom_status encode_chat(work_item *item, const text_document *d)
 {
     text_marked *m = &item->marked;
     size_t from = m->ids.n;
+    uint64_t hidden = m->answers.hidden;
     bool all = item->p->options->loss_all;
     atom_status st = ATOM_OK;
     ATOM_TRY(start_document(item, true));
@@ -285,8 +272,14 @@ static atom_status encode_chat(work_item *item, const text_document *d)
     st = text_template_render(item->p->template, item->encoder, &chat, m);
     if (st == ATOM_E_FORMAT)
         st = atom_fail_in(st, "%s:%llu: ", d->name, (unsigned long long)d->line);
+    text_counts_hidden(&item->hidden, m->answers.hidden - hidden, d->name, d->line);
+    if (st == ATOM_OK && !all && !memchr(m->marks + from, 1, m->ids.n - from))
+        st =
+            text_fail_line(d->name, d->line,
+                           "the chat template shows no answer of this chat, so nothing of it would "
+                           "be learned; remove the line, or name another template");
     if (st == ATOM_OK && all)
-        st = set_marks(m, from, true);
+        st = text_marked_set(m, from, true);
     return st;
 }
 
@@ -415,6 +408,9 @@ static void add_counts(preparation *p)
         const text_marked *m = &p->items[i].marked;
         text_counts_unseen(&r->unseen, &m->unseen);
         text_counts_unseen(&r->unused, &p->items[i].unused);
+        if (r->hidden.n == 0)
+            memcpy(r->hidden.first, p->items[i].hidden.first, sizeof r->hidden.first);
+        r->hidden.n += p->items[i].hidden.n;
         r->answers += m->answers.turns;
         r->rough_answers += m->answers.rough;
         if (p->items[i].named.n && r->named.n == 0)

@@ -83,6 +83,7 @@ typedef struct text_prepare_report {
     uint64_t rough_answers; /* of these, marked by their own text alone (answers.h) */
     const char *template;   /* of the chats; NULL without any */
     text_unseen unseen;     /* keys of messages that the template does not show */
+    text_empty hidden;      /* messages that the template shows nothing of */
     text_unseen unused;     /* keys beside chats that are not read; counts chats */
     text_named named;       /* names of special tokens in texts */
     text_unknown unknown;   /* characters without a token, which the data has lost */

@@ -75,6 +75,40 @@ class Lines(chats.Case):
         called = says("a", function_call={"name": "f"})
         self.fails(3, *self.prepare_args([{"messages": [user("q"), called]}], *own, "--template", "plain"), says="function_call")
 
+    def test_messages_that_the_template_leaves_out(self):
+        """They are counted, and a chat of which no answer is left is refused."""
+        only = "{% for m in messages %}{% if m.role in ROLES %}{{ m.role }}:{{ m.content|trim|upper }}|{% endif %}{% endfor %}"
+        chat = {"messages": [dict(role="system", content="s"), user("q"), says("a")]}
+        for roles, hidden, text in (["user", "assistant", "system"], 0, "system:S|user:Q|{assistant:A|}"), \
+                (["user", "assistant"], 1, "user:Q|{assistant:A|}"), (["assistant"], 2, "{assistant:A|}"):
+            own = self.tokenizer(only.replace("ROLES", str(roles)))
+            made = self.ok(*self.prepare_args([chat, {"messages": [user(" "), says("")]}], *own, "--loss", "all"))
+            self.assertEqual(f"shows nothing of {hidden} messages (such as one in in.jsonl:1)" in made.err, hidden > 0, made.err)
+            self.assertEqual("shows nothing of" in made.err, hidden > 0, made.err)
+            self.ok(*self.prepare_args([chat], *own))
+            self.assertEqual(self.shown(), text)
+        own = self.tokenizer(only.replace("ROLES", "['user']"))
+        self.fails(3, *self.prepare_args([chat], *own), says=["in.jsonl:1", "shows no answer"])
+
+    def test_a_system_message_that_is_not_shown(self):
+        own = self.tokenizer("{% for m in messages %}{% if m.role != 'system' %}{{ m.content }}|{% endif %}{% endfor %}")
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))
+        self.ok(*self.prepare_args([{"messages": [user("q" * 20), says("a" * 20)]}], *own))
+        self.ok("train", "--model", "c.json", "--data", "data", "--sequence-len", 16, "-o", "run", "--max-steps", 1, "--eval-steps", 0)
+        ask = ["generate", "--model", "run/checkpoint-1", "--chat", "--prompt", "q", "--max-tokens", 2]
+        self.assertNotIn("shows nothing", self.ok(*ask).err)
+        self.assertIn("shows nothing of 1 of these messages (such as the system's", self.ok(*ask, "--system", "s").err)
+
+    def test_names_of_tokens_that_there_are_not(self):
+        """What a template calls bos_token is a token, not letters."""
+        own = self.tokenizer("{{ bos_token }}{% for m in messages %}{{ m.content }}|{% endfor %}")
+        chat = {"messages": [user("q"), says("a")]}
+        self.write("model/tokenizer_config.json", json.dumps(dict(bos_token="<|endoftext|>", eos_token="</s>")))
+        self.ok(*self.prepare_args([chat], *own))
+        self.assertEqual(self.shown(), "@q|{a|}")
+        self.write("model/tokenizer_config.json", json.dumps(dict(bos_token={"content": "<s>"})))
+        self.fails(3, *self.prepare_args([chat], *own), says=["bos_token", '"<s>"', "no such added token"])
+
     def test_masks_that_are_lost(self):
         """Who copies only *.bin would learn all of a chat: a mask that is missing is missed."""
         own = self.tokenizer(QWEN)
