@@ -91,6 +91,81 @@ static atom_status check_lists(const taking *t)
     return ATOM_OK;
 }
 
+/* The values that say nothing new of a key: is it one of them? */
+static bool is_neutral(float value, double neutral)
+{
+    return value == 0 || fabs((double)value / neutral - 1) < 1e-4;
+}
+
+/* Keys that change the mathematics, and that this architecture has not got here: what is not read is not
+ * passed over. */
+static atom_status check_numbers(const taking *t)
+{
+    const graph_traits *traits = graph_family_traits(t->c->family);
+    const struct {
+        const char *key;
+        double neutral;
+        bool ours;
+    } keys[] = {{"attention.scale", 1 / sqrt((double)t->c->head_dim), traits->multipliers},
+                {"logit_scale", 1, traits->multipliers},
+                {"residual_scale", 1, traits->multipliers},
+                {"embedding_scale", 1, traits->multipliers},
+                {"attn_logit_softcapping", INFINITY, traits->caps},
+                {"final_logit_softcapping", INFINITY, traits->caps},
+                {"attention.clamp_kqv", INFINITY, false},
+                {"attention.max_alibi_bias", INFINITY, false}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        float value = real(t, keys[i].key, 0);
+        if (!keys[i].ours && !is_neutral(value, keys[i].neutral))
+            return atom_fail(ATOM_E_UNSUPPORTED,
+                             "%s: %s.%s is %g, but atom knows no such thing in models of this "
+                             "architecture",
+                             t->f->path, t->arch, keys[i].key, (double)value);
+    }
+    return ATOM_OK;
+}
+
+/* The same of switches. */
+static atom_status check_flags(const taking *t)
+{
+    static const struct {
+        const char *key;
+        bool usual;
+    } keys[] = {{"attention.causal", true}, {"use_parallel_residual", false}};
+    char text[KEY_MAX];
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const file_gguf_value *v = file_gguf_find(t->f, key(t, keys[i].key, text));
+        if (v && v->type == FILE_GGUF_VALUE_BOOL && (*v->at != 0) != keys[i].usual)
+            return atom_fail(ATOM_E_UNSUPPORTED,
+                             "%s: %s is %s, but atom knows no such thing in models of this "
+                             "architecture",
+                             t->f->path, text, keys[i].usual ? "false" : "true");
+    }
+    return ATOM_OK;
+}
+
+/* A LoRA or a vision tower is no model. */
+static atom_status check_type(const taking *t)
+{
+    char *type = file_gguf_text(t->f, "general.type");
+    atom_status st = ATOM_OK;
+    if (type && strcmp(type, "model") != 0)
+        st = atom_fail(ATOM_E_UNSUPPORTED,
+                       "%s: general.type: this file is not a model, but '%.40s'", t->f->path, type);
+    atom_free(type);
+    return st;
+}
+
+/* Every file that llama.cpp reads has it. */
+static atom_status take_epsilon(taking *t, const char *name)
+{
+    t->c->epsilon = real(t, name, -1);
+    if (t->c->epsilon >= 0)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT, "%s: %s.%s is missing or not a number of at least 0",
+                     t->f->path, t->arch, name);
+}
+
 static void take_multipliers(taking *t)
 {
     graph_config *c = t->c;
@@ -121,7 +196,7 @@ static atom_status take_gemma(taking *t)
 static atom_status take_llama(taking *t)
 {
     graph_config *c = t->c;
-    c->epsilon = real(t, "attention.layer_norm_rms_epsilon", 1e-6);
+    ATOM_TRY(take_epsilon(t, "attention.layer_norm_rms_epsilon"));
     c->kv_heads = number(t, "attention.head_count_kv", c->heads);
     c->head_dim = number(t, "attention.key_length", c->heads > 0 ? c->width / c->heads : 0);
     if (number(t, "attention.value_length", c->head_dim) != c->head_dim)
@@ -157,7 +232,6 @@ static atom_status take_gpt2(taking *t)
     float *x = NULL, *y = NULL;
     bool same = !b || (a->rank == b->rank && a->elements == b->elements);
     atom_status st = ATOM_OK;
-    t->c->epsilon = real(t, "attention.layer_norm_epsilon", 1e-5);
     if (b && same) {
         x = atom_alloc(FILE_BAND_ELEMENTS, sizeof *x);
         y = atom_alloc(FILE_BAND_ELEMENTS, sizeof *y);
@@ -192,10 +266,15 @@ static atom_status take_numbers(taking *t)
     c->heads = number(t, "attention.head_count", 0);
     c->inner = number(t, "feed_forward_length", 0);
     c->init_std = 0.02f;
+    ATOM_TRY(check_type(t));
+    if (c->family == GRAPH_GPT2)
+        ATOM_TRY(take_epsilon(t, "attention.layer_norm_epsilon"));
     if (c->family == GRAPH_GPT2)
         ATOM_TRY(take_gpt2(t));
     else
         ATOM_TRY(take_llama(t));
+    ATOM_TRY(check_numbers(t));
+    ATOM_TRY(check_flags(t));
     st = graph_model_check(c);
     if (st != ATOM_OK)
         st = atom_fail_in(st, "%s: ", t->f->path);
