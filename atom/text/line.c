@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 atom_status text_fail_line(const char *name, uint64_t line, const char *format, ...)
 {
@@ -32,6 +33,14 @@ static bool says(const json_t *root, const char *key)
     return json_string_length(value) || json_array_size(value) || json_object_size(value);
 }
 
+/* Tables have texts only. */
+static bool is_verdict(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return json_is_boolean(value) ||
+           (text && (strcasecmp(text, "true") == 0 || strcasecmp(text, "false") == 0));
+}
+
 /* Data for DPO, KTO and the like: as ordinary chats the bad answers would be learned like good ones, or
  * what says that they are bad would be dropped. */
 atom_status text_line_check(const json_t *root, const char *name, uint64_t line)
@@ -49,7 +58,7 @@ atom_status text_line_check(const json_t *root, const char *name, uint64_t line)
                 "and leave out \"%s\"",
                 answers[i], answers[i]);
     for (size_t i = 0; i < 2; i++)
-        if (chat && json_is_boolean(json_object_get(root, verdicts[i])))
+        if (chat && is_verdict(json_object_get(root, verdicts[i])))
             return text_fail_line(
                 name, line,
                 "the \"%s\" says whether the answer is a good one (KTO), which "

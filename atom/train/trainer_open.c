@@ -118,6 +118,10 @@ static atom_status choose_packing(trainer *t)
         trainer_note(t, "packing is 'across', because %s",
                      can ? "the data has no tokenizer.json"
                          : "this device does not support 'apart' yet");
+    if (c->packing == TRAIN_PACKING_AUTO && !wanted && text_shards_masked(t->train))
+        trainer_note(t, "note: the data are chats or padded, and those that share a sequence will "
+                        "see each other; --packing apart (or --preset sft) keeps them apart, "
+                        "--packing across leaves it so without this note");
     return ATOM_OK;
 }
 

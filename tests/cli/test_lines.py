@@ -38,6 +38,8 @@ class Lines(chats.Case):
             self.fails(3, *self.prepare_args([{**pair, **more}], *own), says=["in.jsonl:1: ", told, "cannot train on"])
         self.fails(3, *self.prepare_args([{"messages": [user("q"), says("a")], "label": False}], *own), says="\"label\"")
         self.fails(3, *self.prepare_args([{"text": "a", "rejected": "b"}]), says="\"rejected\"")
+        self.write("in.csv", "prompt,completion,label\nq,a,False\n")
+        self.fails(3, "data", "prepare", "-i", "in.csv", "-o", "data", "--force", *own, says="\"label\"")
         for more in {"rejected": None, "chosen": ""}, {"label": "science"}, {"label": 3}:
             self.ok(*self.prepare_args([{**pair, **more}], *own))
         self.ok(*self.prepare_args([{"text": "a", "label": False, "rejected": False}]))
