@@ -50,7 +50,8 @@ struct text_shards {
     uint32_t n;
     uint32_t vocab, token_bytes;
     uint64_t tokens;
-    uint64_t said; /* by dataset.json; 0: it is not there, or does not say */
+    uint64_t said;   /* by dataset.json; 0: it is not there, or does not say */
+    uint32_t packed; /* by dataset.json: tokens of a sequence; 0: it does not say */
     text_split split;
     bool masked;
 };
@@ -222,7 +223,9 @@ static atom_status check_counts(text_shards *s)
     const json_t *part = json_object_get(root, text_split_name(s->split)),
                  *tokens = json_object_get(part, "tokens");
     json_int_t said = json_integer_value(tokens);
+    json_int_t packed = json_integer_value(json_object_get(root, "sequence_len"));
     s->said = said > 0 ? (uint64_t)said : 0;
+    s->packed = packed > 0 && packed <= UINT32_MAX ? (uint32_t)packed : 0;
     if (st == ATOM_OK && json_is_integer(tokens))
         st = check_said(s, said);
     if (st == ATOM_OK)
@@ -307,6 +310,11 @@ uint64_t text_shards_tokens(const text_shards *s)
 uint32_t text_shards_count(const text_shards *s)
 {
     return s->n;
+}
+
+uint32_t text_shards_packed(const text_shards *s)
+{
+    return s->packed;
 }
 
 uint32_t text_shards_token_bytes(const text_shards *s)

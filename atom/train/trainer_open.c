@@ -147,6 +147,13 @@ static atom_status note_cuts(const trainer *t)
         for (uint32_t k = 0; k < T; k++)
             begun += begins[k];
     }
+    const uint32_t packed = text_shards_packed(t->train);
+    if (packed && T % packed)
+        trainer_note(
+            t,
+            "note: the data were packed into sequences of %u tokens, but sequence_len is %u, "
+            "which cuts them elsewhere; use a multiple of %u, or prepare the data again",
+            packed, T, packed);
     double share = begun > cut ? 100 * (double)cut / (double)begun : 100;
     if (cut && share >= 1)
         trainer_note(

@@ -215,6 +215,9 @@ class Lines(chats.Case):
         told = self.ok("train", "--model", "c.json", "--data", "data", "-o", "run", "--dry-run", "--packing", "apart",
                        "--sequence-len", 60)
         self.assertIn("'atom data prepare --sequence-len 60' cuts only those that are longer", told.err)
+        self.assertIn(f"packed into sequences of {length} tokens, but sequence_len is 60", told.err)
+        told = self.ok("train", "--model", "c.json", "--data", "data", "-o", "run", "--dry-run", "--sequence-len", length)
+        self.assertNotIn("packed into", told.err)
         # one after the other, as before, where nobody asks for it
         self.assertEqual(self.ok(*args, "--sequence-len", 0).json()["train"], plain["train"])
         self.assertNotIn("sequence_len", json.loads(self.read("data", "dataset.json")))
