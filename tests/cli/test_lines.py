@@ -101,6 +101,20 @@ class Lines(chats.Case):
         self.assertNotIn("shows nothing", self.ok(*ask).err)
         self.assertIn("shows nothing of 1 of these messages (such as the system's", self.ok(*ask, "--system", "s").err)
 
+    def test_names_of_tokens_in_a_prompt(self):
+        """They are letters, and that is said, or tokens where that is asked for."""
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data")
+        self.ok("train", "--model", "c.json", "--data", "data", "--sequence-len", 16, "-o", "run", "--max-steps", 1, "--eval-steps", 0)
+        ask = ["generate", "--model", "run/checkpoint-1", "--max-tokens", 2, "--json"]
+        for prompt, rule, tokens, told in (("ab", "bytes", 2, False), ("a<|endoftext|>b", "bytes", 15, True),
+                                           ("a<|endoftext|>b", "ids", 3, False), ("<|endoftext|>", "ids", 1, False)):
+            made = self.ok(*ask, "--prompt", prompt, "--special-tokens", rule)
+            self.assertEqual(made.json()["prompt_tokens"], tokens, made)
+            self.assertEqual("special tokens 1 times (the first is <|endoftext|>)" in made.err, told, made)
+        self.fails(2, *ask[:3], "--chat", "--prompt", "q", "--special-tokens", "ids", says="--special-tokens")
+
     def test_names_of_tokens_that_there_are_not(self):
         """What a template calls bos_token is a token, not letters."""
         own = self.tokenizer("{{ bos_token }}{% for m in messages %}{{ m.content }}|{% endfor %}")
