@@ -485,8 +485,9 @@ static atom_status split_val(preparation *p)
     if (p->options->sequence_len)
         return atom_fail(
             ATOM_E_USAGE,
-            "sequence_len: with %llu documents the validation split would be cut from the "
-            "end of the sequences; bring %d documents or more, or use --val-fraction 0",
+            "sequence_len: of %llu documents none was set aside whole for validation, and packed "
+            "sequences are not cut for it; bring more (at least %d documents), or choose a larger "
+            "--val-fraction, or 0",
             (unsigned long long)r->train.documents, TEXT_SPLIT_DOCUMENTS_MIN);
     r->val_split = TEXT_VAL_TAIL;
     return text_tail_split(p->staging.path, p->tokenizer, p->options->val_fraction, &r->train,
