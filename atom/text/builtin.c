@@ -55,10 +55,8 @@ static const char head[] =
     "'bot', 'chatgpt', 'bing', 'function_call'] else 'tool' -}}{%- endmacro -%}{%- if tools "
     "-%}{{- raise_exception('the chat has tools, which this template cannot show; name another "
     "template, or put them into a system message') -}}{%- endif -%}{%- for m in messages if "
-    "m.content is not string or m.tool_calls or m.function_call -%}{{- raise_exception('a message "
-    "has "
-    "tool_calls, a function_call, or a content that is not text, which this template cannot show; "
-    "write them as text') -}}{%- "
+    "m.content is not string or m.tool_calls -%}{{- raise_exception('a message has tool_calls, "
+    "or a content that is not text, which this template cannot show; write them as text') -}}{%- "
     "endfor -%}";
 
 /* ---- writing ---- */

@@ -334,6 +334,22 @@ static const json_t *list_of(const text_template *t, const text_conversation *ch
     return own ? own : json_array_size(set) ? set : NULL;
 }
 
+/* The named templates know the word as a role's, which says nothing of calls in messages. */
+static atom_status check_calls(const text_template *t, const text_conversation *chat)
+{
+    bool named = strcmp(t->name, "own") != 0;
+    for (size_t i = 0; named && i < chat->n; i++) {
+        const json_t *call = json_object_get(chat->messages[i].json, "function_call");
+        if (call && !json_is_null(call))
+            return atom_fail(
+                ATOM_E_FORMAT,
+                "messages[%zu] has \"function_call\", which template %s does not show; "
+                "write it into the content, or remove the key",
+                i, t->name);
+    }
+    return ATOM_OK;
+}
+
 static atom_status render(const text_template *t, text_encoder *e, const text_conversation *given,
                           bool answers, bool prompt, text_marked *out)
 {
@@ -351,6 +367,7 @@ static atom_status render(const text_template *t, text_encoder *e, const text_co
     chat.tools = list_of(t, given, given->tools, "tools");
     chat.documents = list_of(t, given, given->documents, "documents");
     ATOM_TRY(text_variables_check(chat.variables, t->jinja, ATOM_E_FORMAT));
+    ATOM_TRY(check_calls(t, &chat));
     ATOM_TRY(text_keys_check(t->jinja, &chat, &out->unseen));
     ATOM_TRY(text_answers_render(&out->answers, &in, &chat, answers, prompt));
     return put_text(&r);
