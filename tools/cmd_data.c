@@ -16,6 +16,7 @@ typedef struct prepare_values {
     int32_t loss; /* of losses */
     char *template_vars;
     int32_t special_tokens; /* text_special_rule */
+    int64_t sequence_len;
     double val_fraction;
     bool force;
     int64_t threads;
@@ -86,6 +87,12 @@ static const opt_spec prepare_specs[] = {
     {.name = "val_fraction", .type = OPT_NUMBER, AT(val_fraction), .fallback = "0.05", .min = 0,
      .max = 0.5, .value = "X", .group = "Result",
      .help = "Share of the data to set aside for validation. 0: none."},
+    {.name = "sequence_len", .type = OPT_INT, AT(sequence_len), .fallback = "0", .min = 0,
+     .max = TEXT_PACK_MAX, .value = "N",
+     .help = "Pack texts and chats into sequences of N tokens, the sequence_len of 'atom train', so "
+             "that only what is longer than N is cut; the rest of a sequence is padding, which is not "
+             "learned. 0: write them one after the other, and training cuts them every sequence_len "
+             "tokens."},
     {.name = "force", .type = OPT_FLAG, AT(force), .letter = 'f',
      .help = "Replace an existing data set."},
     PLAN_ROW_THREADS(.help = "auto: all cores. The result does not depend on it."),
@@ -129,7 +136,8 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
 {
     if (v->json)
         return cli_print_json(json_pack(
-            "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o, s:s, s:I, s:I, s:I}",
+            "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o, s:s, s:I, s:I, s:I, "
+            "s:I, s:I, s:I, s:I}",
             "output", v->output, "tokenizer", v->tokenizer, "template", r->template, "chats",
             (json_int_t)r->chats, "targets", (json_int_t)r->targets, "vocab", (int)r->vocab,
             "text_bytes", (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
@@ -138,13 +146,19 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
             cli_real(r->encode_seconds), "special_tokens",
             text_special_rule_name((text_special_rule)v->special_tokens), "special_names",
             (json_int_t)r->named.n, "unknown_characters", (json_int_t)r->unknown.n,
-            "messages_with_unseen_keys", (json_int_t)r->unseen.messages));
+            "messages_with_unseen_keys", (json_int_t)r->unseen.messages, "empty_texts",
+            (json_int_t)r->empty.n, "sequence_len", (json_int_t)v->sequence_len, "cut_documents",
+            (json_int_t)r->cut, "padding", (json_int_t)r->padding));
     cli_print("%s: %s of text, vocabulary %u, %llu tokens to train on, %llu to validate\n",
               v->output, cli_size(r->text_bytes), r->vocab, (unsigned long long)r->train.tokens,
               (unsigned long long)r->val.tokens);
     if (r->chats)
         cli_print("%llu chats, template %s: %llu tokens are learned\n",
                   (unsigned long long)r->chats, r->template, (unsigned long long)r->targets);
+    if (v->sequence_len)
+        cli_print("packed into sequences of %lld tokens: %.1f %% is padding\n",
+                  (long long)v->sequence_len,
+                  100 * (double)r->padding / (double)(r->train.tokens + r->val.tokens));
     if (r->vocab < r->vocab_asked)
         atom_log(ATOM_LOG_WARN,
                  "the text has too few pairs to merge, so the vocabulary is %u "
@@ -190,6 +204,7 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
                      .variables = v->template_vars},
         .special_tokens = (text_special_rule)v->special_tokens,
         .loss_all = v->loss,
+        .sequence_len = (uint32_t)v->sequence_len,
         .of_chats = given_for_chats(parsed),
         .threads = threads,
         .progress = show_progress,
@@ -215,6 +230,30 @@ static const opt_command inspect_options = {
     CLI_ONLY_JSON,
 };
 
+/* Without a tokenizer and dataset.json nothing says where documents begin. */
+static void print_part(const char *name, const text_part_counts *c)
+{
+    char documents[32] = "unknown number of";
+    if (c->documents || c->tokens == 0)
+        snprintf(documents, sizeof documents, "%llu", (unsigned long long)c->documents);
+    cli_print("%-16s %llu tokens, %s documents, %u shards\n", name, (unsigned long long)c->tokens,
+              documents, c->shards);
+}
+
+static json_t *part_json(const text_part_counts *c)
+{
+    json_t *made = counts_json(c);
+    if (made && c->documents == 0 && c->tokens)
+        json_object_set_new(made, "documents", json_null());
+    return made;
+}
+
+/* Null where it is not known. */
+static json_t *known(bool is, uint32_t value)
+{
+    return is ? json_integer(value) : json_null();
+}
+
 static atom_status inspect_run(void *values, const opt_parsed *parsed)
 {
     const cli_json *v = values;
@@ -222,26 +261,27 @@ static atom_status inspect_run(void *values, const opt_parsed *parsed)
     text_summary s;
     ATOM_TRY(text_inspect(dir, &s));
     if (v->json)
-        return cli_print_json(
-            json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o, s:o, s:I, s:b, s:o, s:s}", "directory",
-                      dir, "tokenizer", s.tokenizer, "vocab", (int)s.vocab, "end_of_text",
-                      (int)s.end_of_text, "token_bytes", (int)s.token_bytes, "id_max",
-                      (int)s.id_max, "train", counts_json(&s.train), "val", counts_json(&s.val),
-                      "targets", (json_int_t)s.targets, "masked", (int)s.masked, "bytes_per_token",
-                      cli_real(s.bytes_per_token), "preview", s.preview));
+        return cli_print_json(json_pack(
+            "{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:o, s:I, s:b, s:o, s:s}", "directory", dir,
+            "tokenizer", s.tokenizer, "vocab", known(s.vocab, s.vocab), "end_of_text",
+            known(s.vocab, s.end_of_text), "token_bytes", (int)s.token_bytes, "id_max",
+            (int)s.id_max, "train", part_json(&s.train), "val", part_json(&s.val), "targets",
+            (json_int_t)s.targets, "masked", (int)s.masked, "bytes_per_token",
+            s.vocab ? cli_real(s.bytes_per_token) : json_null(), "preview", s.preview));
     cli_print("directory        %s\n", dir);
-    cli_print("tokenizer        %s, vocabulary %u, end of text %u\n", s.tokenizer, s.vocab,
-              s.end_of_text);
-    cli_print("train            %llu tokens, %llu documents, %u shards\n",
-              (unsigned long long)s.train.tokens, (unsigned long long)s.train.documents,
-              s.train.shards);
-    cli_print("validation       %llu tokens, %llu documents, %u shards\n",
-              (unsigned long long)s.val.tokens, (unsigned long long)s.val.documents, s.val.shards);
+    if (s.vocab)
+        cli_print("tokenizer        %s, vocabulary %u, end of text %u\n", s.tokenizer, s.vocab,
+                  s.end_of_text);
+    else
+        cli_print("tokenizer        unknown: there is no tokenizer.json\n");
+    print_part("train", &s.train);
+    print_part("validation", &s.val);
     if (s.masked)
         cli_print("learned          %llu of these tokens\n", (unsigned long long)s.targets);
-    cli_print("tokens           %u bytes each, largest id %u, %.2f bytes of text per token\n",
-              s.token_bytes, s.id_max, s.bytes_per_token);
-    cli_print("starts with\n%s\n", s.preview);
+    cli_print("tokens           %u bytes each, largest id %u", s.token_bytes, s.id_max);
+    if (s.vocab)
+        cli_print(", %.2f bytes of text per token\nstarts with\n%s", s.bytes_per_token, s.preview);
+    cli_print("\n");
     return ATOM_OK;
 }
 

@@ -103,10 +103,34 @@ static atom_status check_options(const export_values *v, const opt_parsed *parse
     return ATOM_OK;
 }
 
+/* A name that belongs to another format: --to was forgotten, and whoever opens the file is misled. */
+static atom_status check_name(const export_values *v)
+{
+    static const struct {
+        const char *end;
+        int32_t to; /* -1: nothing that is written here */
+    } ends[] = {{".gguf", TO_GGUF}, {".bin", TO_LLMC}, {".safetensors", -1}, {".pt", -1},
+                {".pth", -1},       {".pt2", -1},      {".json", -1}};
+    static const char *const makes[] = {[TO_GGUF] = "a GGUF file",
+                                        [TO_HF] = "a Hugging Face directory",
+                                        [TO_LLMC] = "a file of llm.c"};
+    size_t n = strlen(v->output);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t m = strlen(ends[i].end);
+        if (n > m && strcmp(v->output + n - m, ends[i].end) == 0 && ends[i].to != v->to)
+            return atom_fail(ATOM_E_USAGE,
+                             "--output %s: --to %s makes %s, which should not be named %s; choose "
+                             "another name, or another --to",
+                             v->output, opt_choice_name(formats, v->to), makes[v->to], ends[i].end);
+    }
+    return ATOM_OK;
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const export_values *v = values;
     ATOM_TRY(check_options(v, parsed));
+    ATOM_TRY(check_name(v));
     ATOM_TRY(
         v->to == TO_GGUF
             ? export_gguf(v->model, v->adapter, (file_gguf_type)v->type, v->output, v->overwrite)

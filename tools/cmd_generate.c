@@ -12,6 +12,7 @@ typedef struct generate_values {
     char *prompt, *system;
     int32_t template; /* of templates */
     char *template_vars;
+    int32_t special_tokens; /* text_special_rule */
     bool chat;
     int64_t max_tokens;
     double temperature;
@@ -29,6 +30,7 @@ typedef struct generate_values {
 
 static const opt_choice templates[] = {{"auto", 0},    {"chatml", 1}, {"llama3", 2},
                                        {"mistral", 3}, {"plain", 4},  {0}};
+static const opt_choice rules[] = {{"bytes", TEXT_SPECIAL_BYTES}, {"ids", TEXT_SPECIAL_IDS}, {0}};
 static const char *const length_names[] = {"max_new_tokens", NULL};
 
 /* clang-format off */
@@ -37,6 +39,11 @@ static const opt_spec specs[] = {
     PLAN_ROW_ADAPTER,
     {.name = "prompt", .type = OPT_TEXT, AT(prompt), .fallback = "", .value = "TEXT", .letter = 'p',
      .help = "The text to continue. Empty: start a new document."},
+    {.name = "special_tokens", .type = OPT_CHOICE, AT(special_tokens), .fallback = "bytes",
+     .choices = rules,
+     .help = "What to do if the prompt contains the name of a special token, such as <|im_start|>. "
+             "bytes: treat it as ordinary text. ids: make it that token. With --chat it is always "
+             "text."},
     {.name = "chat", .type = OPT_FLAG, AT(chat),
      .help = "Treat the prompt as a message, which the model answers, formatted with its own "
              "chat template. Without a prompt: a conversation in which each line of standard "
@@ -118,6 +125,9 @@ static atom_status check(const generate_values *v, const opt_parsed *parsed)
                          "%s works only with --chat, because without it there are "
                          "no messages",
                          chats);
+    if (v->chat && is_given(parsed, "special_tokens"))
+        return atom_fail(ATOM_E_USAGE, "--special-tokens has no effect with --chat, where only the "
+                                       "template writes special tokens; leave it out");
     if (v->temperature == 0 && samples)
         return atom_fail(ATOM_E_USAGE,
                          "%s would have no effect, because with --temperature 0 the most likely "
@@ -143,6 +153,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .system = v->system,
         .template = opt_choice_name(templates, v->template),
         .template_vars = v->template_vars,
+        .special_tokens = (text_special_rule)v->special_tokens,
         .max_tokens = talk && !is_given(parsed, "max_tokens") ? 0 : v->max_tokens,
         .temperature = v->temperature,
         .top_k = v->top_k,

@@ -285,9 +285,10 @@ static atom_status show(const graph *g, const part_profile *profile, const part_
     ATOM_TRY_CLEAN(gen_lower_memory(g, plan, profile, NULL, &low));
     show_plan(plan, g);
     double all = (double)g->param_elements * atom_dtype_bytes(g->dtype);
+    /* slots also hold room between parameters, and what two sub-models use is in both */
+    double held = (double)low->largest_visit_bytes < all ? (double)low->largest_visit_bytes : all;
     cli_print("parameters        %s; at most %s of them (%.0f %%) on the device at once\n",
-              cli_count((double)g->param_elements), cli_size(low->largest_visit_bytes),
-              100 * (double)low->largest_visit_bytes / all);
+              cli_count((double)g->param_elements), cli_size((uint64_t)held), 100 * held / all);
     show_memory(low, plan);
     if (plan->simulated)
         ATOM_TRY_CLEAN(gen_timeline(g, plan, profile, NULL, columns(), &timeline));

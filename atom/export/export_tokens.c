@@ -11,6 +11,7 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/export/ends.h"
 #include "atom/text/pattern.h"
 #include "atom/text/template_files.h"
 
@@ -250,12 +251,14 @@ static json_int_t id_by_name(const json_t *root, const json_t *settings, const c
 /* Where the files disagree, the one of tokenizer_config.json's names goes first, as in llama.cpp's
  * converter (SpecialVocab): a chat ends with that, and config.json may list others before it. */
 static atom_status put_ids(file_gguf *w, const char *dir, const json_t *root, const char *config,
-                           int64_t V)
+                           const vocabulary *v)
 {
     static const char *const words[][2] = {
         {"bos", "bos_token_id"},       {"eos", "eos_token_id"},     {"unk", "unknown_token_id"},
         {"sep", "seperator_token_id"}, {"pad", "padding_token_id"}, {"mask", "mask_token_id"}};
     json_t *settings = NULL, *generation = NULL, *ids = NULL;
+    const int64_t V = v->n;
+    json_int_t eos = -1;
     char key[64];
     atom_status st = ATOM_OK;
     ATOM_TRY_CLEAN(load(dir, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &settings));
@@ -268,7 +271,9 @@ static atom_status put_ids(file_gguf *w, const char *dir, const json_t *root, co
         snprintf(key, sizeof key, "tokenizer.ggml.%s", words[i][1]);
         if (id >= 0)
             file_gguf_put_u32(w, key, (uint32_t)id);
+        eos = strcmp(words[i][0], "eos") == 0 ? id : eos;
     }
+    ATOM_TRY_CLEAN(export_ends(w, dir, generation, ids, v->texts, V, eos));
 cleanup:
     json_decref(settings);
     json_decref(generation);
@@ -398,7 +403,7 @@ atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int
     for (int64_t i = 0; i < V; i++)
         v.types[i] = UNUSED;
     ATOM_TRY_CLEAN(put_all(w, dir, root, &v));
-    ATOM_TRY_CLEAN(put_ids(w, dir, root, config, V));
+    ATOM_TRY_CLEAN(put_ids(w, dir, root, config, &v));
 cleanup:
     json_decref(root);
     atom_free(v.texts);

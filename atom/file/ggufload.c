@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_MAX = 96 };
+enum { KEY_MAX = 96, ENDS_MAX = 4096 };
 
 /* --- numbers --------------------------------------------------------------------------------- */
 
@@ -91,6 +91,81 @@ static atom_status check_lists(const taking *t)
     return ATOM_OK;
 }
 
+/* The values that say nothing new of a key: is it one of them? */
+static bool is_neutral(float value, double neutral)
+{
+    return value == 0 || fabs((double)value / neutral - 1) < 1e-4;
+}
+
+/* Keys that change the mathematics, and that this architecture has not got here: what is not read is not
+ * passed over. */
+static atom_status check_numbers(const taking *t)
+{
+    const graph_traits *traits = graph_family_traits(t->c->family);
+    const struct {
+        const char *key;
+        double neutral;
+        bool ours;
+    } keys[] = {{"attention.scale", 1 / sqrt((double)t->c->head_dim), traits->multipliers},
+                {"logit_scale", 1, traits->multipliers},
+                {"residual_scale", 1, traits->multipliers},
+                {"embedding_scale", 1, traits->multipliers},
+                {"attn_logit_softcapping", INFINITY, traits->caps},
+                {"final_logit_softcapping", INFINITY, traits->caps},
+                {"attention.clamp_kqv", INFINITY, false},
+                {"attention.max_alibi_bias", INFINITY, false}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        float value = real(t, keys[i].key, 0);
+        if (!keys[i].ours && !is_neutral(value, keys[i].neutral))
+            return atom_fail(ATOM_E_UNSUPPORTED,
+                             "%s: %s.%s is %g, but atom knows no such thing in models of this "
+                             "architecture",
+                             t->f->path, t->arch, keys[i].key, (double)value);
+    }
+    return ATOM_OK;
+}
+
+/* The same of switches. */
+static atom_status check_flags(const taking *t)
+{
+    static const struct {
+        const char *key;
+        bool usual;
+    } keys[] = {{"attention.causal", true}, {"use_parallel_residual", false}};
+    char text[KEY_MAX];
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const file_gguf_value *v = file_gguf_find(t->f, key(t, keys[i].key, text));
+        if (v && v->type == FILE_GGUF_VALUE_BOOL && (*v->at != 0) != keys[i].usual)
+            return atom_fail(ATOM_E_UNSUPPORTED,
+                             "%s: %s is %s, but atom knows no such thing in models of this "
+                             "architecture",
+                             t->f->path, text, keys[i].usual ? "false" : "true");
+    }
+    return ATOM_OK;
+}
+
+/* A LoRA or a vision tower is no model. */
+static atom_status check_type(const taking *t)
+{
+    char *type = file_gguf_text(t->f, "general.type");
+    atom_status st = ATOM_OK;
+    if (type && strcmp(type, "model") != 0)
+        st = atom_fail(ATOM_E_UNSUPPORTED,
+                       "%s: general.type: this file is not a model, but '%.40s'", t->f->path, type);
+    atom_free(type);
+    return st;
+}
+
+/* Every file that llama.cpp reads has it. */
+static atom_status take_epsilon(taking *t, const char *name)
+{
+    t->c->epsilon = real(t, name, -1);
+    if (t->c->epsilon >= 0)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT, "%s: %s.%s is missing or not a number of at least 0",
+                     t->f->path, t->arch, name);
+}
+
 static void take_multipliers(taking *t)
 {
     graph_config *c = t->c;
@@ -121,7 +196,7 @@ static atom_status take_gemma(taking *t)
 static atom_status take_llama(taking *t)
 {
     graph_config *c = t->c;
-    c->epsilon = real(t, "attention.layer_norm_rms_epsilon", 1e-6);
+    ATOM_TRY(take_epsilon(t, "attention.layer_norm_rms_epsilon"));
     c->kv_heads = number(t, "attention.head_count_kv", c->heads);
     c->head_dim = number(t, "attention.key_length", c->heads > 0 ? c->width / c->heads : 0);
     if (number(t, "attention.value_length", c->head_dim) != c->head_dim)
@@ -157,7 +232,6 @@ static atom_status take_gpt2(taking *t)
     float *x = NULL, *y = NULL;
     bool same = !b || (a->rank == b->rank && a->elements == b->elements);
     atom_status st = ATOM_OK;
-    t->c->epsilon = real(t, "attention.layer_norm_epsilon", 1e-5);
     if (b && same) {
         x = atom_alloc(FILE_BAND_ELEMENTS, sizeof *x);
         y = atom_alloc(FILE_BAND_ELEMENTS, sizeof *y);
@@ -192,10 +266,15 @@ static atom_status take_numbers(taking *t)
     c->heads = number(t, "attention.head_count", 0);
     c->inner = number(t, "feed_forward_length", 0);
     c->init_std = 0.02f;
+    ATOM_TRY(check_type(t));
+    if (c->family == GRAPH_GPT2)
+        ATOM_TRY(take_epsilon(t, "attention.layer_norm_epsilon"));
     if (c->family == GRAPH_GPT2)
         ATOM_TRY(take_gpt2(t));
     else
         ATOM_TRY(take_llama(t));
+    ATOM_TRY(check_numbers(t));
+    ATOM_TRY(check_flags(t));
     st = graph_model_check(c);
     if (st != ATOM_OK)
         st = atom_fail_in(st, "%s: ", t->f->path);
@@ -336,22 +415,50 @@ cleanup:
     return st;
 }
 
+static int add_end(json_t *list, int64_t id, int64_t V)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_array_get(list, i)) == id)
+            return 0;
+    return id >= 0 && id < V ? json_array_append_new(list, json_integer(id)) : 0;
+}
+
+/* All that end a text: a number, or a list of them. llama.cpp ends at three keys, and ollama at a list. */
+static int set_ends(json_t *root, const file_gguf_in *f, int64_t V)
+{
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    const file_gguf_value *more = file_gguf_find(f, "tokenizer.ggml.eos_token_ids");
+    bool numbers = more && more->type == FILE_GGUF_VALUE_ARRAY &&
+                   (more->item == FILE_GGUF_VALUE_I32 || more->item == FILE_GGUF_VALUE_U32);
+    json_t *list = json_array();
+    int failed = !list;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        failed = failed || add_end(list, file_gguf_int(f, keys[i], -1), V);
+    for (uint64_t i = 0; numbers && i < more->n && json_array_size(list) < ENDS_MAX; i++) {
+        int32_t id;
+        memcpy(&id, more->at + i * sizeof id, sizeof id);
+        failed = failed || add_end(list, id, V);
+    }
+    json_t *ends = json_array_size(list) > 1 ? list : json_array_get(list, 0);
+    failed = failed || (ends && json_object_set(root, "eos_token_id", ends));
+    json_decref(list);
+    return failed;
+}
+
 /* Which tokens begin and end a text, as a config.json says it, so that it is not lost on the way to one. */
 static atom_status make_source(const file_gguf_in *f, const graph_config *config, char **source)
 {
-    static const char *const keys[][2] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
-                                          {"eos_token_id", "tokenizer.ggml.eos_token_id"}};
     char *text = NULL;
     json_t *root = NULL;
     atom_status st;
     ATOM_TRY_CLEAN(file_config_text(config, NULL, NULL, &text));
     ATOM_TRY_CLEAN(atom_json_parse(f->path, text, strlen(text), 0, &root));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        int64_t id = file_gguf_int(f, keys[i][1], -1);
-        if (id >= 0 && id < config->vocab_size &&
-            json_object_set_new(root, keys[i][0], json_integer(id)) < 0)
-            ATOM_TRY_CLEAN(atom_fail_memory("config.json", strlen(text)));
-    }
+    int64_t start = file_gguf_int(f, "tokenizer.ggml.bos_token_id", -1);
+    if ((start >= 0 && start < config->vocab_size &&
+         json_object_set_new(root, "bos_token_id", json_integer(start))) ||
+        set_ends(root, f, config->vocab_size))
+        ATOM_TRY_CLEAN(atom_fail_memory("config.json", strlen(text)));
     st = atom_json_text(json_incref(root), JSON_INDENT(2), "", source);
 cleanup:
     json_decref(root);

@@ -318,8 +318,14 @@ static atom_status take_scaling(taking *t, const char *type)
                          "%s: rope.scaling.type: '%.40s' is not supported; linear, yarn and "
                          "longrope with its tensors are",
                          t->f->path, type);
-    if (!none)
-        t->c->rope.factor = (float)real(t, "scaling.factor", 1);
+    /* without a type llama.cpp takes the factor for a linear one; older files have another key */
+    double factor = type && none ? 1 : real(t, "scaling.factor", real(t, "scale_linear", 1));
+    if (has(t, FREQS) && !type && !is(factor, 1))
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: rope.scaling.factor together with frequencies in a tensor is not "
+                         "supported",
+                         t->f->path);
+    t->c->rope.factor = (float)factor;
     return has(t, FREQS) ? take_freqs(t) : ATOM_OK;
 }
 

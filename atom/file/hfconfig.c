@@ -131,6 +131,7 @@ static atom_status check_mathematics(const char *path, const json_t *root)
     ATOM_TRY(file_check_flag(path, root, "reorder_and_upcast_attn", false));
     ATOM_TRY(file_check_flag(path, root, "add_cross_attention", false));
     ATOM_TRY(file_check_flag(path, root, "is_encoder_decoder", false));
+    ATOM_TRY(file_check_flag(path, root, "is_causal", true));
     if (atom_json_present(root, "quantization_config"))
         return file_not_supported(path, "quantization_config", "dequantise the model first");
     if (json_object_size(atom_json_present(root, "pruned_heads")))

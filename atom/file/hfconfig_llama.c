@@ -76,6 +76,7 @@ static atom_status check_mathematics(const char *path, const json_t *root,
         return file_not_supported(path, "quantization_config", "dequantise the model first");
     if (json_object_size(atom_json_present(root, "pruned_heads")))
         return file_not_supported(path, "pruned_heads", "pruned models are not supported");
+    ATOM_TRY(file_check_flag(path, root, "is_causal", true));
     return file_check_flag(path, root, "is_encoder_decoder", false);
 }
 

@@ -9,6 +9,20 @@
 #include <math.h>
 #include <string.h>
 
+/* The eps of norms under another family's name, where the default would be taken in its place. */
+static atom_status check_eps(const char *path, const json_t *root)
+{
+    static const char *const names[] = {"norm_eps", "norm_epsilon", "layer_norm_eps",
+                                        "layer_norm_epsilon", "layernorm_epsilon"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (atom_json_present(root, names[i]) && !atom_json_present(root, "rms_norm_eps"))
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: unknown key '%s', and there is no rms_norm_eps; did you mean "
+                             "rms_norm_eps?",
+                             path, names[i]);
+    return ATOM_OK;
+}
+
 /* Keys of other families that change the mathematics, mostly without a tensor of their own that
  * would give them away. */
 atom_status file_traits_check(const char *path, const json_t *root, const graph_traits *traits)
@@ -36,6 +50,16 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
                 {"clip_qkv", 0, false},
                 {"rotary_pct", 1, false},
                 {"num_local_experts", 0, false},
+                {"num_experts", 0, false},
+                {"n_routed_experts", 0, false},
+                {"alibi", 0, false},
+                {"use_alibi", 0, false},
+                {"qk_norm", 0, false},
+                {"use_parallel_residual", 0, false},
+                {"parallel_attn", 0, false},
+                {"scale_emb", 1, false},
+                {"hidden_dropout", 0, false},
+                {"dropout", 0, false},
                 {"resid_pdrop", 0, false},
                 {"embd_pdrop", 0, false}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -44,7 +68,7 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
             return file_not_supported(path, keys[i].key,
                                       "models of this model_type have no such thing; if the key "
                                       "has no effect, remove it");
-    return ATOM_OK;
+    return check_eps(path, root);
 }
 
 /* layer_types (5), or NULL: one known name for each layer, whether windows are used or not. */

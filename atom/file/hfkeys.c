@@ -21,7 +21,13 @@ atom_status file_not_supported(const char *path, const char *key, const char *wh
 atom_status file_take_int(const char *path, const json_t *root, const char *key,
                           const char *general, int64_t fallback, int64_t *out)
 {
-    if (general && !atom_json_present(root, key))
+    const json_t *own = atom_json_present(root, key),
+                 *other = general ? atom_json_present(root, general) : NULL;
+    if (own && other && !json_equal(own, other))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: %s and %s are names of one number, but differ; leave out one of them",
+                         path, key, general);
+    if (general && !own)
         key = general;
     *out = fallback;
     return atom_json_present(root, key) ? atom_json_int(path, root, key, 1, INT64_MAX, out)

@@ -33,8 +33,7 @@ static atom_status plan_in_place(eval_model *e)
 atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart)
 {
     part_device device = plan_device_guess(e->bench);
-    plan_request search = {
-        .device_memory = device_memory, .micro_batches = 1, .no_advice = true, .recompute = -1};
+    plan_request search = {.micro_batches = 1, .no_advice = true, .recompute = -1};
     train_engine_config config = {.bench = e->bench,
                                   .execute = TRAIN_EXECUTE_INTERPRETED,
                                   .adam_beta1 = 0.9,
@@ -42,6 +41,8 @@ atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart)
                                   .adam_epsilon = 1e-8,
                                   .apart = apart};
     ATOM_TRY(part_profile_model(e->bench->g, &device, &e->profile));
+    search.device_memory =
+        plan_device_limit(e->bench, 1, device_memory, device.device_bytes, "evaluation");
     if (device_memory == 0 && device.unified)
         ATOM_TRY(plan_in_place(e));
     else

@@ -21,7 +21,7 @@ typedef struct eval_model {
 
 /* The graph [B,T] of a model that has weights. config->trains must be false. */
 ATOM_MUST atom_status eval_model_open(eval_model *e, const plan_workbench_config *config);
-/* Its plan, memory and weights. device_memory 0: all of the device; apart: samples may hold several
+/* Its plan, memory and weights. device_memory 0: what is free of the device; apart: samples may hold several
  * documents (train_engine_starts), which the backend must know (KRN_CAN_APART). */
 ATOM_MUST atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart);
 void eval_model_close(eval_model *e);

@@ -92,7 +92,23 @@ atom_status generate_writer_remember(generate_writer *w, uint32_t token)
 static atom_status encode_text(generate_writer *w, text_encoder *encoder)
 {
     const char *prompt = w->request->prompt ? w->request->prompt : "";
-    return text_encode(encoder, prompt, strlen(prompt), &w->seen, NULL);
+    const text_special_rule rule = w->request->special_tokens;
+    text_specials specials = {0};
+    text_named named = {0};
+    atom_status st;
+    ATOM_TRY_CLEAN(text_specials_init(&specials, w->tokenizer));
+    ATOM_TRY_CLEAN(
+        text_plain_encode(&specials, rule, encoder, prompt, strlen(prompt), &w->seen, &named));
+    if (named.n && rule == TEXT_SPECIAL_BYTES)
+        atom_log(
+            ATOM_LOG_WARN,
+            "the prompt contains names of special tokens %llu times (the first is %s), which were "
+            "treated as ordinary text; with --special-tokens ids they become the tokens, and "
+            "--chat writes them by the model's own template",
+            (unsigned long long)named.n, named.first);
+cleanup:
+    text_specials_fini(&specials);
+    return st;
 }
 
 atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encoder,
@@ -117,6 +133,12 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
     if (made.ids.n == 0)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "the chat template makes no text of these "
                                                 "messages; name another one with --template"));
+    if (made.answers.hidden)
+        atom_log(
+            ATOM_LOG_WARN,
+            "the chat template shows nothing of %llu of these messages (such as the system's, or "
+            "those before the last), so the model does not see them",
+            (unsigned long long)made.answers.hidden);
     w->seen.n = 0;
     for (size_t i = 0; i < made.ids.n; i++)
         ATOM_TRY_CLEAN(generate_writer_remember(w, made.ids.ids[i]));

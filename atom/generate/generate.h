@@ -8,6 +8,7 @@
 #define ATOM_GENERATE_GENERATE_H
 
 #include "atom/base/status.h"
+#include "atom/text/plain.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +20,8 @@ typedef struct generate_request {
     bool chat;            /* prompt is a user's message; the model answers by its chat template */
     const char *system;   /* with chat: the system's message; NULL: none */
     const char *template; /* with chat: a template's name; NULL or "auto": the model's own */
-    const char *template_vars; /* with chat: a JSON object of its variables; NULL: none */
+    text_special_rule special_tokens; /* without chat: names of special tokens in the prompt */
+    const char *template_vars;        /* with chat: a JSON object of its variables; NULL: none */
     int64_t max_tokens;
     double temperature; /* 0: greedy */
     int64_t top_k;      /* 0: all */

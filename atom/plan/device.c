@@ -7,6 +7,7 @@
 
 #include "atom/base/log.h"
 #include "atom/base/machine.h"
+#include "atom/base/size.h"
 #include "kernels/cuda_load.h"
 
 #include <stdio.h>
@@ -171,6 +172,19 @@ uint64_t plan_device_left(const plan_workbench *bench, uint32_t n, uint64_t has)
         least = left < least ? left : least;
     }
     return least < has ? least : 0;
+}
+
+uint64_t plan_device_limit(const plan_workbench *bench, uint32_t n, uint64_t asked, uint64_t has,
+                           const char *purpose)
+{
+    char left_text[24], has_text[24];
+    uint64_t left = asked ? 0 : plan_device_left(bench, n, has);
+    if (left)
+        atom_log(ATOM_LOG_WARN,
+                 "only %s of the card's memory are free for %s, instead of %s: close other "
+                 "programs that use the card, or set --device-memory",
+                 atom_size_text(left, left_text), purpose, atom_size_text(has, has_text));
+    return asked ? asked : left;
 }
 
 part_device plan_device_guess(const plan_workbench *bench)

@@ -39,6 +39,12 @@ uint64_t plan_device_bytes(const plan_workbench *bench);
  * 0: there is enough, or it is not known. */
 uint64_t plan_device_left(const plan_workbench *bench, uint32_t n, uint64_t has);
 
+/* The limit of a plan for n cards: `asked` where the user set one, else what other programs leave of
+ * the `has` bytes that a plan may use, with a warning that says for what (`purpose`) it is less; 0: all
+ * of them. */
+uint64_t plan_device_limit(const plan_workbench *bench, uint32_t n, uint64_t asked, uint64_t has,
+                           const char *purpose);
+
 /* What is known of the device without measuring: kind, memory, cores, instructions; its rates are
  * anybody's. Good for laying a plan out, which needs no rates, not for choosing one. */
 part_device plan_device_guess(const plan_workbench *bench);

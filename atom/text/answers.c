@@ -15,6 +15,7 @@ void text_answers_fini(text_answers *a)
     atom_free(a->text);
     atom_free(a->marks);
     atom_free(a->messages);
+    atom_free(a->shown);
     *a = (text_answers){0};
 }
 
@@ -236,6 +237,30 @@ static atom_status mark_all(text_answers *a, const text_answers_input *in,
     return ATOM_OK;
 }
 
+static bool is_blank(const text_message *m)
+{
+    for (size_t i = 0; i < m->bytes; i++)
+        if (!memchr(" \t\r\n", m->text[i], 4))
+            return false;
+    return true;
+}
+
+/* Counts messages that the template leaves out whole, such as those of the system. */
+static atom_status count_hidden(text_answers *a, const text_conversation *chat)
+{
+    while (a->shown_n < chat->n)
+        ATOM_TRY(atom_grow(&a->shown, a->shown_n, &a->shown_n, sizeof *a->shown));
+    memset(a->shown, 0, chat->n);
+    for (size_t i = 0; i < a->n; i++) {
+        size_t by = a->marks[i] & JINJA_MESSAGE;
+        if (by && by <= chat->n)
+            a->shown[by - 1] = 1;
+    }
+    for (size_t k = 0; k < chat->n; k++)
+        a->hidden += !a->shown[k] && !is_blank(&chat->messages[k]);
+    return ATOM_OK;
+}
+
 atom_status text_answers_render(text_answers *a, const text_answers_input *in,
                                 const text_conversation *chat, bool answers, bool prompt)
 {
@@ -243,5 +268,6 @@ atom_status text_answers_render(text_answers *a, const text_answers_input *in,
     ATOM_TRY(take_messages(a, chat));
     ATOM_TRY(render(a, in, chat, chat->n, prompt, &whole));
     ATOM_TRY(keep(a, whole));
+    ATOM_TRY(count_hidden(a, chat));
     return answers ? mark_all(a, in, chat) : ATOM_OK;
 }

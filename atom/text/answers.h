@@ -26,6 +26,9 @@ typedef struct text_answers {
     text_jinja_message *messages; /* [messages_capacity] */
     size_t messages_capacity;
     uint64_t turns, rough; /* answers so far, and how many of them by the last rule */
+    uint64_t hidden;       /* messages so far that say something, of which no byte was shown */
+    uint8_t *shown;        /* [shown_n] */
+    size_t shown_n;
 } text_answers;
 void text_answers_fini(text_answers *a);
 

@@ -6,8 +6,8 @@
 #include "atom/text/chat.h"
 
 #include "atom/base/mem.h"
+#include "atom/text/line.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,16 +44,6 @@ typedef struct reading {
     uint64_t line;
     text_chat *c;
 } reading;
-
-atom_status text_fail_line(const char *name, uint64_t line, const char *format, ...)
-{
-    char what[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    return atom_fail(ATOM_E_FORMAT, "%s:%llu: %s", name, (unsigned long long)line, what);
-}
 
 static atom_status add(const reading *r, text_role role, const char *text, size_t bytes)
 {
@@ -107,9 +97,8 @@ static bool find_role(const char *name, text_role *out)
 static atom_status take_weight(const reading *r, const char *list, size_t i, const json_t *message,
                                bool *out)
 {
-    static const char *const flags[] = {"train", "training"}, *const details[] = {
-                                                                  "train_detail",
-                                                                  "training_detail"};
+    static const char *const flags[] = {"train", "training", "loss"};
+    static const char *const details[] = {"train_detail", "training_detail"};
     const json_t *weight = json_object_get(message, "weight");
     double value = json_number_value(weight);
     if (weight && !json_is_null(weight)) {
@@ -118,16 +107,16 @@ static atom_status take_weight(const reading *r, const char *list, size_t i, con
                                   list, i);
         *out = value != 0;
     }
-    for (size_t k = 0; k < 2; k++) {
-        const json_t *flag = json_object_get(message, flags[k]),
-                     *detail = json_object_get(message, details[k]);
-        if (detail && !json_is_null(detail))
+    for (size_t k = 0; k < sizeof details / sizeof *details; k++)
+        if (text_line_has(message, details[k]))
             return text_fail_line(r->name, r->line,
                                   "%s[%zu]: \"%s\" gives weights to parts of a message, which "
                                   "atom does not support; give the whole message a \"weight\" of "
                                   "0 or 1",
                                   list, i, details[k]);
-        if (!flag || json_is_null(flag))
+    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++) {
+        const json_t *flag = json_object_get(message, flags[k]);
+        if (!text_line_has(message, flags[k]))
             continue;
         if (!json_is_boolean(flag))
             return text_fail_line(r->name, r->line, "%s[%zu]: its \"%s\" is neither true nor false",
@@ -255,19 +244,19 @@ static atom_status detect(const reading *r, text_format *out)
                 {"conversations", TEXT_FORMAT_SHAREGPT},
                 {"instruction", TEXT_FORMAT_ALPACA},
                 {"completion", TEXT_FORMAT_PROMPT}};
-    bool text = json_object_get(r->root, "text") != NULL;
+    const char *first = text_line_has(r->root, "text") ? "text" : NULL;
     *out = TEXT_FORMAT_TEXT;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (!json_object_get(r->root, keys[i].key))
+        if (!text_line_has(r->root, keys[i].key))
             continue;
-        *out = keys[i].format;
-        if (text)
+        if (first)
             return text_fail_line(
                 r->name, r->line,
-                "the line has both \"text\" and \"%s\"; choose one with --format text or "
+                "the line has both \"%s\" and \"%s\"; choose one with --format %s or "
                 "--format %s",
-                keys[i].key, text_format_name(keys[i].format));
-        return ATOM_OK;
+                first, keys[i].key, text_format_name(*out), text_format_name(keys[i].format));
+        first = keys[i].key;
+        *out = keys[i].format;
     }
     return ATOM_OK;
 }
@@ -285,8 +274,9 @@ static atom_status take_list(const reading *r, const char *key, const json_t **o
     return ATOM_OK;
 }
 
-static atom_status take_line(const reading *r)
+static atom_status take_line(const reading *r, text_format format)
 {
+    json_t *root = (json_t *)(uintptr_t)r->root;
     const json_t *variables = json_object_get(r->root, "chat_template_kwargs"),
                  *weight = json_object_get(r->root, "weight");
     ATOM_TRY(take_list(r, "tools", &r->c->tools));
@@ -298,6 +288,11 @@ static atom_status take_line(const reading *r)
     if (variables && !json_is_null(variables) && !json_is_object(variables))
         return text_fail_line(r->name, r->line, "the \"chat_template_kwargs\" are not an object");
     r->c->variables = json_object_size(variables) ? variables : NULL;
+    for (void *at = json_object_iter(root); at && !r->c->unused;
+         at = json_object_iter_next(root, at))
+        if (!text_line_reads(json_object_iter_key(at), format) &&
+            !json_is_null(json_object_iter_value(at)))
+            r->c->unused = json_object_iter_key(at);
     return ATOM_OK;
 }
 
@@ -322,7 +317,8 @@ static atom_status check_answers(const reading *r)
 
 static atom_status read_chat(const reading *r, text_format format)
 {
-    ATOM_TRY(take_line(r));
+    ATOM_TRY(take_line(r, format));
+    ATOM_TRY(text_line_check_chat(r->root, format, r->name, r->line));
     switch (format) {
     case TEXT_FORMAT_MESSAGES:
         ATOM_TRY(read_list(r, "messages", "role", "content"));
@@ -335,6 +331,8 @@ static atom_status read_chat(const reading *r, text_format format)
         ATOM_TRY(read_alpaca(r));
         break;
     default:
+        ATOM_TRY(add_key(r, "system", TEXT_SYSTEM, true));
+        ATOM_TRY(read_history(r));
         ATOM_TRY(add_key(r, "prompt", TEXT_USER, false));
         ATOM_TRY(add_key(r, "completion", TEXT_ASSISTANT, false));
     }
@@ -367,11 +365,9 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
     const reading r = {root, name, line, c};
     c->n = 0;
     c->tools = c->documents = c->variables = NULL;
+    c->unused = NULL;
     *text = NULL;
-    if (json_object_get(root, "chosen") && json_object_get(root, "rejected"))
-        return text_fail_line(name, line,
-                              "\"chosen\" and \"rejected\" are preference pairs, which atom "
-                              "cannot train on");
+    ATOM_TRY(text_line_check(root, name, line));
     if (format == TEXT_FORMAT_AUTO) {
         ATOM_TRY(detect(&r, &format));
     }

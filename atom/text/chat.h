@@ -18,14 +18,14 @@
  *   sharegpt   {"conversations": [{"from": "human", "value": "..."}, ...], "system": "..."}
  *   alpaca     {"instruction": "...", "input": "...", "output": "...", "system": "...",
  *               "history": [["question", "answer"], ...]}
- *   prompt     {"prompt": "...", "completion": "..."}
+ *   prompt     {"prompt": "...", "completion": "...", "system": "...", "history": [...]}
  *
  * Messages are handed to templates with all their keys (tool_calls, reasoning_content, content as
  * a list of parts), and so are the lists `tools` and `documents` of a line and the variables in its
- * `chat_template_kwargs`. An answer with "weight": 0 (or "train": false, "training": false) is
+ * `chat_template_kwargs`. An answer with "weight": 0 (or "train", "training" or "loss": false) is
  * shown and not learnt; other weights than 0 and 1 are refused, and weights of a whole line or of
- * what is no answer. Other keys of a line are passed over, but for chosen and rejected, which are
- * refused. auto: by the keys of each line.
+ * what is no answer. Keys of a line that would change what is learned are refused (line.h); others are
+ * passed over, and one of a chat is named. auto: by the keys of each line.
  */
 typedef enum text_format {
     TEXT_FORMAT_AUTO,
@@ -64,6 +64,7 @@ typedef struct text_chat {
     size_t n, capacity;
     const json_t *tools, *documents; /* of the line; NULL: none */
     const json_t *variables;         /* chat_template_kwargs */
+    const char *unused;              /* a key of the line that is not read; NULL: none */
     char *joined;                    /* owned: an instruction with its input */
 } text_chat;
 void text_chat_fini(text_chat *c);

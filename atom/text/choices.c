@@ -122,12 +122,20 @@ static atom_status read_named(const reading *r, const json_t *choices)
     if (!json_is_string(key))
         return text_fail_line(r->q->name, r->q->line,
                               "there is no string \"answerKey\" that says which answer is right");
+    size_t found = 0;
     json_array_foreach(names, i, name)
     {
+        if (!json_is_string(name) || !json_equal(name, key))
+            continue;
         r->q->answer = (uint32_t)i;
-        if (json_is_string(name) && json_equal(name, key))
-            return ATOM_OK;
+        found++;
     }
+    if (found == 1)
+        return ATOM_OK;
+    if (found)
+        return text_fail_line(r->q->name, r->q->line,
+                              "\"choices.label\" has \"%.40s\", which \"answerKey\" names, twice",
+                              json_string_value(key));
     return text_fail_line(r->q->name, r->q->line,
                           "\"answerKey\" is \"%.40s\", which is none of \"choices.label\"",
                           json_string_value(key));
@@ -137,8 +145,8 @@ static atom_status read_named(const reading *r, const json_t *choices)
  * it the question is another one. */
 static atom_status check_about(const reading *r)
 {
-    static const char *const keys[] = {"passage",   "context", "article",
-                                       "paragraph", "story",   "support"};
+    static const char *const keys[] = {"passage", "context", "article", "paragraph",
+                                       "story",   "support", "hint",    "lecture"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_string_length(json_object_get(r->root, keys[i])))
             return text_fail_line(r->q->name, r->q->line,
@@ -154,6 +162,11 @@ static atom_status read_general(const reading *r)
     const json_t *choices = json_object_get(r->root, "choices");
     bool prompt = !json_object_get(r->root, "question") && json_object_get(r->root, "prompt");
     atom_status st = ATOM_OK;
+    if (json_string_length(json_object_get(r->root, "question")) &&
+        json_string_length(json_object_get(r->root, "prompt")))
+        return text_fail_line(r->q->name, r->q->line,
+                              "there are both a \"question\" and a \"prompt\", of which one would "
+                              "not be asked; write them into one");
     ATOM_TRY(check_about(r));
     ATOM_TRY(read_context(r, prompt ? "prompt" : "question"));
     if (json_is_object(choices))
@@ -189,7 +202,14 @@ atom_status text_question_read(const json_t *root, const char *name, uint64_t li
     text_question q = {.name = name, .line = line};
     const reading r = {root, &q};
     atom_status st;
-    if (json_object_get(root, "endings"))
+    int shapes = (json_object_get(root, "endings") != NULL) +
+                 (json_object_get(root, "choices") != NULL) +
+                 (json_object_get(root, "sol1") != NULL);
+    if (shapes > 1)
+        st = text_fail_line(name, line,
+                            "there are two questions in it: it has more than one of \"endings\", "
+                            "\"choices\" and \"sol1\"; leave out one of them");
+    else if (json_object_get(root, "endings"))
         st = read_hellaswag(&r);
     else if (json_object_get(root, "choices"))
         st = read_general(&r);

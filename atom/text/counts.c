@@ -8,8 +8,10 @@
 #include "atom/base/json.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/text/dataset.h"
 #include "atom/text/variables.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *text_val_split_name(text_val_split split)
@@ -19,35 +21,87 @@ const char *text_val_split_name(text_val_split split)
     return names[split];
 }
 
-static json_t *counts_json(const text_part_counts *c)
+/* How many files of a split end so. */
+static json_int_t count_files(const text_file_list *files, const char *split, const char *end)
 {
-    return json_pack("{s:I, s:I, s:I}", "shards", (json_int_t)c->shards, "tokens",
-                     (json_int_t)c->tokens, "documents", (json_int_t)c->documents);
+    json_int_t found = 0;
+    size_t n = strlen(split), m = strlen(end);
+    for (uint32_t i = 0; i < files->n; i++) {
+        size_t all = strlen(files->name[i]);
+        found += strncmp(files->name[i], split, n) == 0 && files->name[i][n] == '_' && all > m &&
+                 strcmp(files->name[i] + all - m, end) == 0;
+    }
+    return found;
+}
+
+static json_t *counts_json(const text_part_counts *c, const text_file_list *files,
+                           const char *split)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "shards", (json_int_t)c->shards, "tokens",
+                     (json_int_t)c->tokens, "documents", (json_int_t)c->documents, "mask",
+                     count_files(files, split, ".mask"), "begins",
+                     count_files(files, split, ".begins"));
 }
 
 atom_status text_counts_write(const text_prepare_report *r, const text_prepare_options *o,
                               const text_tokenizer *t, const char *dir)
 {
     json_t *variables = NULL;
+    text_file_list files = {0};
     atom_status st = ATOM_OK;
     char *path = atom_path_join(dir, "dataset.json");
     if (!path)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", strlen(dir)));
     if (r->chats && o->template.variables)
         ATOM_TRY_CLEAN(text_variables_parse(o->template.variables, &variables));
+    ATOM_TRY_CLEAN(text_dataset_files(dir, &files));
     json_t *root = json_pack(
         "{s:s, s:i, s:s, s:i, s:i, s:I, s:o, s:o, s:s, s:I, s:I, s:s*, s:O*, s:s}", "format",
         "atom-dataset", "version", 1, "tokenizer", text_tokenizer_kind(t), "vocab_size",
         (int)r->vocab, "end_of_text", (int)text_tokenizer_end(t), "text_bytes",
-        (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val", counts_json(&r->val),
-        "val_split", text_val_split_name(r->val_split), "chats", (json_int_t)r->chats, "targets",
-        (json_int_t)r->targets, "template", r->template, "template_vars", variables,
-        "special_tokens", text_special_rule_name(o->special_tokens));
+        (json_int_t)r->text_bytes, "train", counts_json(&r->train, &files, "train"), "val",
+        counts_json(&r->val, &files, "val"), "val_split", text_val_split_name(r->val_split),
+        "chats", (json_int_t)r->chats, "targets", (json_int_t)r->targets, "template", r->template,
+        "template_vars", variables, "special_tokens", text_special_rule_name(o->special_tokens));
+    if (root && o->sequence_len &&
+        (json_object_set_new(root, "sequence_len", json_integer(o->sequence_len)) < 0 ||
+         json_object_set_new(root, "padding", json_integer((json_int_t)r->padding)) < 0))
+        ATOM_TRY_CLEAN(atom_fail_memory("dataset.json", 64));
     st = atom_json_save(root, JSON_INDENT(2), "\n", path);
 cleanup:
+    text_file_list_free(&files);
     json_decref(variables);
     atom_free(path);
     return st;
+}
+
+void text_counts_unseen(text_unseen *sum, const text_unseen *more)
+{
+    if (sum->messages == 0)
+        memcpy(sum->key, more->key, sizeof sum->key);
+    sum->messages += more->messages;
+}
+
+void text_counts_hidden(text_empty *e, uint64_t n, const char *name, uint64_t line)
+{
+    if (e->n == 0 && n)
+        snprintf(e->first, sizeof e->first, "%s:%llu", name, (unsigned long long)line);
+    e->n += n;
+}
+
+void text_counts_empty(text_empty *e, const text_block *b)
+{
+    if (e->n == 0 && b->empty_n)
+        snprintf(e->first, sizeof e->first, "%s:%llu", b->name, (unsigned long long)b->empty_line);
+    e->n += b->empty_n;
+}
+
+void text_counts_empty_files(text_empty *e, const text_input *in)
+{
+    const char *first;
+    e->n = text_input_empty(in, &first);
+    if (e->n)
+        snprintf(e->first, sizeof e->first, "%s", first);
 }
 
 /* Answers whose place in the chat had to be taken from their own text are said. */
@@ -68,6 +122,27 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
                  "%llu messages have keys that the chat template does not show (such as \"%s\"), "
                  "so the model does not see their contents",
                  (unsigned long long)r->unseen.messages, r->unseen.key);
+    if (r->cut)
+        atom_log(
+            ATOM_LOG_WARN,
+            "%llu of %llu documents are longer than a sequence of %u tokens and are cut; what is "
+            "behind a cut is learned without what stands before it",
+            (unsigned long long)r->cut, (unsigned long long)(r->train.documents + r->val.documents),
+            o->sequence_len);
+    if (r->empty.n)
+        atom_log(ATOM_LOG_WARN, "%llu empty text%s left out (the first is %s)",
+                 (unsigned long long)r->empty.n, r->empty.n == 1 ? " was" : "s were",
+                 r->empty.first);
+    if (r->hidden.n)
+        atom_log(
+            ATOM_LOG_WARN,
+            "the chat template shows nothing of %llu messages (such as one in %s), so the model "
+            "does not see them",
+            (unsigned long long)r->hidden.n, r->hidden.first);
+    if (r->unused.messages)
+        atom_log(ATOM_LOG_INFO,
+                 "%llu chats have keys beside them that are not read (such as \"%s\")",
+                 (unsigned long long)r->unused.messages, r->unused.key);
     if (r->unknown.n)
         atom_log(ATOM_LOG_WARN,
                  "%llu of %llu characters (%.3g%%) have no token and became the unknown token "

@@ -50,7 +50,8 @@ struct text_shards {
     uint32_t n;
     uint32_t vocab, token_bytes;
     uint64_t tokens;
-    uint64_t said; /* by dataset.json; 0: it is not there, or does not say */
+    uint64_t said;   /* by dataset.json; 0: it is not there, or does not say */
+    uint32_t packed; /* by dataset.json: tokens of a sequence; 0: it does not say */
     text_split split;
     bool masked;
 };
@@ -170,9 +171,48 @@ static atom_status open_files(text_shards *s)
     return ATOM_OK;
 }
 
+/* Files beside the shards that were lost on the way, as where only *.bin was copied: without masks all of a
+ * chat would be learned. Data with chats from before these files were counted say how many tokens of both
+ * splits are learned. */
+static atom_status check_beside(const text_shards *s, const json_t *root, const json_t *part)
+{
+    static const char *const kinds[] = {"mask", "begins"};
+    const char *name = text_split_name(s->split);
+    json_int_t targets = json_integer_value(json_object_get(root, "targets")),
+               chats = json_integer_value(json_object_get(root, "chats"));
+    for (size_t kind = 0; kind < 2; kind++) {
+        uint64_t here = 0, all = (uint64_t)json_integer_value(json_object_get(part, kinds[kind]));
+        for (uint32_t i = 0; i < s->n; i++)
+            here += (kind == 0 ? s->files[i].bits : s->files[i].begins) != NULL;
+        if (kind == 0 && s->split == TEXT_TRAIN && chats > 0 && targets > 0 &&
+            (uint64_t)targets < s->said)
+            all = all ? all : 1;
+        /* where shards were left out, their files may be too */
+        if (here < all && (s->tokens == s->said || here == 0))
+            return atom_fail(
+                ATOM_E_FORMAT,
+                "%s: %s of the files %s_*.%s are missing, which say %s; copy them, too", s->dir,
+                here ? "some" : "all", name, kinds[kind],
+                kind == 0 ? "what is learned" : "where documents begin");
+    }
+    return ATOM_OK;
+}
+
 /* More than what was prepared here are shards of another data set, whose tokens may be those of another
  * tokenizer. Fewer are a part of it. */
-static atom_status check_counts(text_shards *s, text_split split)
+static atom_status check_said(const text_shards *s, json_int_t said)
+{
+    if (said < 0 || (uint64_t)said >= s->tokens)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s: there are %llu tokens to %s, but dataset.json says %lld, so shards "
+                     "of another data set are here too, perhaps with another tokenizer; move "
+                     "them away, or remove dataset.json if they belong together",
+                     s->dir, (unsigned long long)s->tokens,
+                     s->split == TEXT_TRAIN ? "train on" : "validate", (long long)said);
+}
+
+static atom_status check_counts(text_shards *s)
 {
     char *path = atom_path_join(s->dir, "dataset.json"), *text = NULL;
     uint64_t bytes = 0;
@@ -180,17 +220,16 @@ static atom_status check_counts(text_shards *s, text_split split)
     if (path && atom_path_exists(path))
         st = atom_file_read(path, COUNTS_BYTES_MAX, &text, &bytes);
     json_t *root = text ? json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    const json_t *tokens = json_object_get(json_object_get(root, text_split_name(split)), "tokens");
+    const json_t *part = json_object_get(root, text_split_name(s->split)),
+                 *tokens = json_object_get(part, "tokens");
     json_int_t said = json_integer_value(tokens);
-    if (st == ATOM_OK && json_is_integer(tokens) && said >= 0 && (uint64_t)said < s->tokens)
-        st = atom_fail(ATOM_E_FORMAT,
-                       "%s: there are %llu tokens to %s, but dataset.json says %lld, so shards "
-                       "of another data set are here too, perhaps with another tokenizer; move "
-                       "them away, or remove dataset.json if they belong together",
-                       s->dir, (unsigned long long)s->tokens,
-                       split == TEXT_TRAIN ? "train on" : "validate", (long long)said);
+    json_int_t packed = json_integer_value(json_object_get(root, "sequence_len"));
     s->said = said > 0 ? (uint64_t)said : 0;
-    s->split = split;
+    s->packed = packed > 0 && packed <= UINT32_MAX ? (uint32_t)packed : 0;
+    if (st == ATOM_OK && json_is_integer(tokens))
+        st = check_said(s, said);
+    if (st == ATOM_OK)
+        st = check_beside(s, root, part);
     json_decref(root);
     atom_free(text);
     atom_free(path);
@@ -206,6 +245,13 @@ void text_shards_warn(const text_shards *s)
             "you left out shards on purpose, copy the data again",
             s->dir, (unsigned long long)s->said, s->split == TEXT_TRAIN ? "train on" : "validate",
             (unsigned long long)s->tokens);
+}
+
+atom_status text_shards_verify(const text_shards *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        ATOM_TRY(text_shard_verify(s->files[i].path));
+    return ATOM_OK;
 }
 
 /* Tokens of another vocabulary show at once, before anything large is opened. */
@@ -225,10 +271,11 @@ atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab, 
     if (!s || !s->dir)
         ATOM_TRY_CLEAN(atom_fail_memory("a data set", sizeof *s));
     s->vocab = vocab;
+    s->split = split;
     ATOM_TRY_CLEAN(text_staging_check(dir));
     ATOM_TRY_CLEAN(list_files(s, split));
     ATOM_TRY_CLEAN(open_files(s));
-    ATOM_TRY_CLEAN(check_counts(s, split));
+    ATOM_TRY_CLEAN(check_counts(s));
     ATOM_TRY_CLEAN(check_start(s));
     *out = s;
     return ATOM_OK;
@@ -263,6 +310,11 @@ uint64_t text_shards_tokens(const text_shards *s)
 uint32_t text_shards_count(const text_shards *s)
 {
     return s->n;
+}
+
+uint32_t text_shards_packed(const text_shards *s)
+{
+    return s->packed;
 }
 
 uint32_t text_shards_token_bytes(const text_shards *s)

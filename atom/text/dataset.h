@@ -57,6 +57,10 @@ uint64_t text_shards_tokens(const text_shards *s);
 uint32_t text_shards_count(const text_shards *s);       /* files */
 uint32_t text_shards_token_bytes(const text_shards *s); /* 2 or 4 */
 uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len);
+/* The length of the sequences that documents were packed into (packer.h); 0: they were not. */
+uint32_t text_shards_packed(const text_shards *s);
+/* Reads every shard and compares it with the hash in its header. ATOM_E_FORMAT: one is damaged. */
+ATOM_MUST atom_status text_shards_verify(const text_shards *s);
 /* Warns if fewer tokens are here than were prepared, as after a copy that was interrupted. */
 void text_shards_warn(const text_shards *s);
 /* A hash of every shard's name, length and mask, to notice that the data changed between runs. */

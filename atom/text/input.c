@@ -43,6 +43,8 @@ struct text_input {
     size_t pending_n, pending_capacity;
     uint64_t at_byte, at_line; /* of pending[0] */
     bool end_of_file;
+    uint64_t empty_n; /* files without a byte */
+    const char *empty_first;
 };
 
 void text_block_fini(text_block *b)
@@ -376,6 +378,12 @@ static atom_status find_shape(text_input *in)
     return name_records(in, "element");
 }
 
+uint64_t text_input_empty(const text_input *in, const char **first)
+{
+    *first = in->empty_first;
+    return in->empty_n;
+}
+
 static size_t find_cut(const text_input *in)
 {
     size_t cut;
@@ -407,6 +415,8 @@ atom_status text_input_next(text_input *in, text_block *b)
             if (in->end_of_file)
                 break;
         }
+        if (in->at_byte == 0 && in->empty_n++ == 0)
+            in->empty_first = in->paths[in->file];
         text_unpack_close(&in->stream);
         text_parquet_close(&in->rows);
         in->file++;
@@ -479,12 +489,18 @@ atom_status text_block_objects(const text_block *b, text_object_fn fn, void *ctx
 
 /* What a block is walked with. */
 typedef struct walk {
-    const text_block *b;
+    text_block *b;
     text_format format;
     text_document_fn fn;
     void *ctx;
     text_chat chat;
 } walk;
+
+static void count_empty(text_block *b, uint64_t line)
+{
+    if (b->empty_n++ == 0)
+        b->empty_line = line;
+}
 
 static atom_status walk_object(void *ctx, const json_t *root, uint64_t line, bool *stop)
 {
@@ -500,19 +516,25 @@ static atom_status walk_object(void *ctx, const json_t *root, uint64_t line, boo
                        .tools = w->chat.tools,
                        .documents = w->chat.documents,
                        .variables = w->chat.variables,
+                       .unused = w->chat.unused,
                        .starts = true,
                        .line = line,
                        .name = b->name};
-    if (st == ATOM_OK && (d.bytes || d.messages_n))
-        st = w->fn(w->ctx, &d);
-    return st;
+    if (st != ATOM_OK)
+        return st;
+    if (d.bytes == 0 && d.messages_n == 0) {
+        count_empty(w->b, line);
+        return ATOM_OK;
+    }
+    return w->fn(w->ctx, &d);
 }
 
-atom_status text_block_walk(const text_block *b, text_format format, text_document_fn fn, void *ctx)
+atom_status text_block_walk(text_block *b, text_format format, text_document_fn fn, void *ctx)
 {
     walk w = {.b = b, .format = format, .fn = fn, .ctx = ctx};
     bool stop = false;
     atom_status st;
+    b->empty_n = 0;
     if (b->lines) {
         st = text_block_objects(b, walk_object, &w, &stop);
         text_chat_fini(&w.chat);
@@ -525,5 +547,7 @@ atom_status text_block_walk(const text_block *b, text_format format, text_docume
                        .starts = b->starts,
                        .line = b->first_line,
                        .name = b->name};
+    if (st == ATOM_OK && d.bytes == 0)
+        count_empty(b, b->first_line);
     return st == ATOM_OK && d.bytes ? fn(ctx, &d) : st;
 }

@@ -23,6 +23,8 @@ typedef struct text_block {
     uint64_t first_line; /* its line, element or row, from 1 */
     bool lines;          /* JSONL: whole lines; else a piece of one document */
     bool starts;         /* .txt: the document's first piece */
+    uint64_t empty_n;    /* texts without a byte that a walk left out */
+    uint64_t empty_line; /* of the first of them */
 } text_block;
 void text_block_fini(text_block *b);
 
@@ -48,6 +50,8 @@ bool text_input_has_records(const text_input *in); /* is any of the files no .tx
 uint64_t text_input_bytes(const text_input *in);   /* of all files, as they are on disk */
 /* How a .txt may be cut; at first TEXT_CUT_BEFORE_NEWLINE. TEXT_CUT_NONE: each is one block. */
 void text_input_cut(text_input *in, text_cut cut);
+/* How many files so far had not a single byte in them; *first: one of them. */
+uint64_t text_input_empty(const text_input *in, const char **first);
 /* The next block; b->data == NULL at the end. */
 ATOM_MUST atom_status text_input_next(text_input *in, text_block *b);
 
@@ -59,16 +63,17 @@ typedef struct text_document {
     const text_message *messages;
     size_t messages_n;
     const json_t *tools, *documents, *variables; /* of a chat; NULL: none */
+    const char *unused;                          /* a key beside it that is not read; NULL: none */
     bool starts;
     uint64_t line; /* of the file `name` */
     const char *name;
 } text_document;
 typedef atom_status (*text_document_fn)(void *ctx, const text_document *d);
 /*
- * Calls fn for each document (or piece) of a block. Empty documents are left out. format: of JSONL
- * lines. Errors name the file and the line, or the byte for a .txt.
+ * Calls fn for each document (or piece) of a block. Empty ones are left out and counted in b. format: of
+ * JSONL lines. Errors name the file and the line, or the byte for a .txt.
  */
-ATOM_MUST atom_status text_block_walk(const text_block *b, text_format format, text_document_fn fn,
+ATOM_MUST atom_status text_block_walk(text_block *b, text_format format, text_document_fn fn,
                                       void *ctx);
 
 /*

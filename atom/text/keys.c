@@ -29,8 +29,8 @@ static atom_status check_key(const text_jinja *t, const text_message *m, size_t 
                              bool *unseen)
 {
     static const char *const read[] = {
-        "role",  "content",  "from",         "value",           "weight",
-        "train", "training", "train_detail", "training_detail", NULL};
+        "role",         "content",         "from", "value", "weight", "train", "training",
+        "train_detail", "training_detail", "loss", NULL};
     static const char *const said[] = {"reasoning_content", "reasoning",     "thinking",
                                        "tool_calls",        "function_call", NULL};
     if (is_one_of(key, read) || (!m->plain && text_jinja_mentions(t, key)))

@@ -14,16 +14,15 @@
 #include "atom/text/counts.h"
 #include "atom/text/dataset.h"
 #include "atom/text/input.h"
-#include "atom/text/shard.h"
+#include "atom/text/packer.h"
+#include "atom/text/spec.h"
 #include "atom/text/staging.h"
 #include "atom/text/tail.h"
 #include "atom/text/tokenizer.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { BATCH_BLOCKS = 32, PROGRESS_NS = 100000000 };
 
@@ -41,6 +40,8 @@ typedef struct work_item {
     uint64_t text_bytes;
     text_named named;
     text_unknown unknown;
+    text_unseen unused; /* keys beside chats */
+    text_empty hidden;  /* messages */
     atom_status st;
     char *message;         /* of st, because messages are per thread */
     text_encoder *encoder; /* borrowed from the worker's slot while it works */
@@ -50,6 +51,7 @@ typedef struct work_item {
 typedef struct preparation {
     const text_prepare_options *options;
     text_prepare_report report;
+    text_empty empty_files; /* of the input, as it was read last */
     text_staging staging;
     text_tokenizer *tokenizer;
     text_specials specials;
@@ -58,10 +60,10 @@ typedef struct preparation {
     text_encoder **encoders; /* [slots] */
     uint32_t slots;
     work_item items[BATCH_BLOCKS];
-    text_shard_writer *writers[2]; /* by text_split */
-    text_split to;                 /* where the document under way goes */
-    uint64_t documents;            /* so far */
-    bool in_chat;                  /* the document under way is one */
+    text_packer *packers[2]; /* by text_split */
+    text_split to;           /* where the document under way goes */
+    uint64_t documents;      /* so far */
+    bool in_chat;            /* the document under way is one */
     uint64_t val_next,
         val_stratum; /* next document for validation; UINT64_MAX: none by documents */
     uint64_t progress_ns;
@@ -151,6 +153,7 @@ static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
         }
         report_progress(p, phase, done, text_input_bytes(in));
     } while (n == BATCH_BLOCKS);
+    text_counts_empty_files(&p->empty_files, in);
 cleanup:
     for (uint32_t i = 0; i < BATCH_BLOCKS; i++)
         clear_item(&p->items[i]);
@@ -202,51 +205,10 @@ cleanup:
     return st;
 }
 
-/* bpe:N gives N, "bytes" 0 and a path 1; anything else is refused. */
-static atom_status parse_spec(const char *spec, uint32_t *n)
-{
-    *n = 0;
-    if (strcmp(spec, "bytes") == 0)
-        return ATOM_OK;
-    if (strncmp(spec, "bpe:", 4) == 0) {
-        char *end;
-        errno = 0;
-        unsigned long value = strtoul(spec + 4, &end, 10);
-        if (spec[4] < '0' || spec[4] > '9' || *end || errno || value < TEXT_BYTES_VOCAB ||
-            value > TEXT_VOCAB_MAX)
-            return atom_fail(ATOM_E_USAGE,
-                             "tokenizer '%s': N must be a number from %d to %d (256 bytes and the "
-                             "end-of-text token are part of it)",
-                             spec, TEXT_BYTES_VOCAB, TEXT_VOCAB_MAX);
-        *n = (uint32_t)value;
-        return ATOM_OK;
-    }
-    if (!atom_path_exists(spec) && !strchr(spec, '/') && !strstr(spec, ".json"))
-        return atom_fail(ATOM_E_USAGE,
-                         "tokenizer '%s' is unknown; use bytes, bpe:N, or the path of a "
-                         "tokenizer.json",
-                         spec);
-    if (!atom_path_exists(spec))
-        return atom_fail(ATOM_E_FORMAT, "%s: no such file", spec);
-    struct stat info;
-    if (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
-        return atom_fail(ATOM_E_USAGE, "tokenizer '%s' is a directory; name its tokenizer.json",
-                         spec);
-    if (strlen(spec) > 6 && strcmp(spec + strlen(spec) - 6, ".model") == 0)
-        return atom_fail(
-            ATOM_E_UNSUPPORTED,
-            "%s is a file of SentencePiece or tiktoken, but atom reads tokenizer.json; this "
-            "command writes one: python3 -c \"from transformers import AutoTokenizer as T; "
-            "T.from_pretrained('DIR').save_pretrained('DIR')\"",
-            spec);
-    *n = 1;
-    return ATOM_OK;
-}
-
 static atom_status make_tokenizer(preparation *p)
 {
     uint32_t n = 0;
-    ATOM_TRY(parse_spec(p->options->tokenizer, &n));
+    ATOM_TRY(text_spec_parse(p->options->tokenizer, &n));
     if (n == 0)
         ATOM_TRY(text_tokenizer_bytes(&p->tokenizer));
     else if (n == 1)
@@ -273,21 +235,6 @@ static atom_status open_template(preparation *p)
 
 /* ---- encoding ---- */
 
-/* A mark for each id from *from on. */
-static atom_status set_marks(text_marked *m, size_t from, bool counts)
-{
-    if (m->marks_capacity < m->ids.n) {
-        size_t want = m->ids.n + m->ids.n / 2;
-        uint8_t *grown = atom_realloc(m->marks, want, 1);
-        if (!grown)
-            return atom_fail_memory("marks of tokens", want);
-        m->marks = grown;
-        m->marks_capacity = want;
-    }
-    memset(m->marks + from, counts, m->ids.n - from);
-    return ATOM_OK;
-}
-
 /* A text stands behind the tokenizer's start token; a chat begins as its template says. */
 static atom_status start_document(work_item *item, bool chat)
 {
@@ -305,9 +252,12 @@ static atom_status encode_chat(work_item *item, const text_document *d)
 {
     text_marked *m = &item->marked;
     size_t from = m->ids.n;
+    uint64_t hidden = m->answers.hidden;
     bool all = item->p->options->loss_all;
     atom_status st = ATOM_OK;
     ATOM_TRY(start_document(item, true));
+    if (d->unused && item->unused.messages++ == 0)
+        snprintf(item->unused.key, sizeof item->unused.key, "%s", d->unused);
     for (size_t i = 0; i < d->messages_n; i++) {
         item->text_bytes += d->messages[i].bytes;
         if (all && d->messages[i].silent)
@@ -322,8 +272,14 @@ static atom_status encode_chat(work_item *item, const text_document *d)
     st = text_template_render(item->p->template, item->encoder, &chat, m);
     if (st == ATOM_E_FORMAT)
         st = atom_fail_in(st, "%s:%llu: ", d->name, (unsigned long long)d->line);
+    text_counts_hidden(&item->hidden, m->answers.hidden - hidden, d->name, d->line);
+    if (st == ATOM_OK && !all && !memchr(m->marks + from, 1, m->ids.n - from))
+        st =
+            text_fail_line(d->name, d->line,
+                           "the chat template shows no answer of this chat, so nothing of it would "
+                           "be learned; remove the line, or name another template");
     if (st == ATOM_OK && all)
-        st = set_marks(m, from, true);
+        st = text_marked_set(m, from, true);
     return st;
 }
 
@@ -382,23 +338,20 @@ static atom_status end_document(preparation *p)
     uint32_t end = text_tokenizer_end(p->tokenizer);
     if (p->documents == 0 || p->in_chat || end == text_tokenizer_start(p->tokenizer))
         return ATOM_OK;
-    p->report.targets++;
-    return text_shard_writer_put(p->writers[p->to], &end, 1);
+    return text_packer_put(p->packers[p->to], &end, NULL, 1);
 }
 
 /* Ids [at, end) of an item, all of one document. */
 static atom_status write_ids(preparation *p, const work_item *item, size_t at, size_t end)
 {
     const uint8_t *marks = p->in_chat ? item->marked.marks + at : NULL;
-    for (size_t i = at; i < end; i++)
-        p->report.targets += !marks || marks[i - at];
-    return text_shard_writer_put_marked(p->writers[p->to], item->marked.ids.ids + at, marks,
-                                        end - at);
+    return text_packer_put(p->packers[p->to], item->marked.ids.ids + at, marks, end - at);
 }
 
 static atom_status write_item(preparation *p, work_item *item)
 {
     size_t at = 0;
+    text_counts_empty(&p->report.empty, &item->block);
     p->report.text_bytes += item->text_bytes;
     for (size_t i = 0; i <= item->starts_n; i++) {
         size_t end = i < item->starts_n ? item->starts[i].at : item->marked.ids.n;
@@ -408,9 +361,9 @@ static atom_status write_item(preparation *p, work_item *item)
             break;
         ATOM_TRY(end_document(p));
         begin_document(p);
-        text_shard_writer_begin(p->writers[p->to], text_tokenizer_start(p->tokenizer));
         p->in_chat = item->starts[i].chat;
         p->report.chats += p->in_chat;
+        ATOM_TRY(text_packer_begin(p->packers[p->to], p->in_chat));
     }
     return ATOM_OK;
 }
@@ -447,19 +400,55 @@ cleanup:
 static void add_counts(preparation *p)
 {
     text_prepare_report *r = &p->report;
+    if (r->empty.n == 0)
+        r->empty = p->empty_files;
+    else
+        r->empty.n += p->empty_files.n;
     for (uint32_t i = 0; i < BATCH_BLOCKS; i++) {
         const text_marked *m = &p->items[i].marked;
+        text_counts_unseen(&r->unseen, &m->unseen);
+        text_counts_unseen(&r->unused, &p->items[i].unused);
+        if (r->hidden.n == 0)
+            memcpy(r->hidden.first, p->items[i].hidden.first, sizeof r->hidden.first);
+        r->hidden.n += p->items[i].hidden.n;
         r->answers += m->answers.turns;
         r->rough_answers += m->answers.rough;
-        if (m->unseen.messages && r->unseen.messages == 0)
-            memcpy(r->unseen.key, m->unseen.key, sizeof r->unseen.key);
-        r->unseen.messages += m->unseen.messages;
         if (p->items[i].named.n && r->named.n == 0)
             memcpy(r->named.first, p->items[i].named.first, sizeof r->named.first);
         r->named.n += p->items[i].named.n;
         text_unknown_add(&r->unknown, &p->items[i].unknown);
     }
     text_counts_say(r, p->options);
+}
+
+static atom_status open_packers(preparation *p)
+{
+    text_packer_config config = {.dir = p->staging.path,
+                                 .vocab = p->report.vocab,
+                                 .length = p->options->sequence_len,
+                                 .start = text_tokenizer_start(p->tokenizer)};
+    config.start_ends = config.start == text_tokenizer_end(p->tokenizer);
+    for (int split = 0; split < 2; split++) {
+        config.split = text_split_name((text_split)split);
+        ATOM_TRY(text_packer_open(&config, &p->packers[split]));
+    }
+    return ATOM_OK;
+}
+
+static atom_status end_packers(preparation *p)
+{
+    text_prepare_report *r = &p->report;
+    for (int split = 0; split < 2; split++) {
+        text_part_counts *part = split == TEXT_TRAIN ? &r->train : &r->val;
+        ATOM_TRY(text_packer_end(p->packers[split]));
+        const text_packed made = text_packer_counts(p->packers[split]);
+        r->cut += made.cut;
+        r->padding += made.padding;
+        r->targets += made.targets;
+        part->tokens = made.tokens;
+        part->shards = made.shards;
+    }
+    return ATOM_OK;
 }
 
 static atom_status encode_all(preparation *p)
@@ -472,13 +461,10 @@ static atom_status encode_all(preparation *p)
         if (many)
             choose_val(p);
     }
-    for (int split = 0; split < 2; split++)
-        ATOM_TRY(text_shard_writer_open(p->staging.path, text_split_name((text_split)split),
-                                        p->report.vocab, 0, &p->writers[split]));
+    ATOM_TRY(open_packers(p));
     ATOM_TRY(each_batch(p, "encode", encode_item, write_item));
     ATOM_TRY(end_document(p));
-    for (int split = 0; split < 2; split++)
-        ATOM_TRY(text_shard_writer_end(p->writers[split]));
+    ATOM_TRY(end_packers(p));
     p->report.encode_seconds = atom_clock_seconds() - started;
     add_counts(p);
     return ATOM_OK;
@@ -489,10 +475,6 @@ static atom_status encode_all(preparation *p)
 static atom_status split_val(preparation *p)
 {
     text_prepare_report *r = &p->report;
-    r->train.tokens = text_shard_writer_tokens(p->writers[TEXT_TRAIN]);
-    r->train.shards = text_shard_writer_shards(p->writers[TEXT_TRAIN]);
-    r->val.tokens = text_shard_writer_tokens(p->writers[TEXT_VAL]);
-    r->val.shards = text_shard_writer_shards(p->writers[TEXT_VAL]);
     if (r->train.tokens + r->val.tokens == 0)
         return atom_fail(ATOM_E_FORMAT, "there is no text in the input (%s%s)",
                          p->options->inputs[0], p->options->inputs_n > 1 ? ", ..." : "");
@@ -500,6 +482,13 @@ static atom_status split_val(preparation *p)
     text_counts_say_split(r, p->options);
     if (r->val.tokens || p->options->val_fraction == 0 || r->train.tokens < 2)
         return ATOM_OK;
+    if (p->options->sequence_len)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "sequence_len: of %llu documents none was set aside whole for validation, and packed "
+            "sequences are not cut for it; bring more (at least %d documents), or choose a larger "
+            "--val-fraction, or 0",
+            (unsigned long long)r->train.documents, TEXT_SPLIT_DOCUMENTS_MIN);
     r->val_split = TEXT_VAL_TAIL;
     return text_tail_split(p->staging.path, p->tokenizer, p->options->val_fraction, &r->train,
                            &r->val);
@@ -532,8 +521,8 @@ static void preparation_fini(preparation *p)
         text_marked_fini(&p->items[i].marked);
         atom_free(p->items[i].starts);
     }
-    text_shard_writer_close(&p->writers[0]);
-    text_shard_writer_close(&p->writers[1]);
+    text_packer_close(&p->packers[0]);
+    text_packer_close(&p->packers[1]);
     text_template_close(&p->template);
     text_specials_fini(&p->specials);
     text_tokenizer_close(&p->tokenizer);
@@ -550,7 +539,10 @@ static atom_status check_options(const text_prepare_options *o)
     if (!(o->val_fraction >= 0 && o->val_fraction <= 0.5))
         return atom_fail(ATOM_E_USAGE, "val_fraction is %g, but must be between 0 and 0.5",
                          o->val_fraction);
-    atom_status st = parse_spec(o->tokenizer, &n);
+    if (o->sequence_len && (o->sequence_len < TEXT_PACK_MIN || o->sequence_len > TEXT_PACK_MAX))
+        return atom_fail(ATOM_E_USAGE, "sequence_len is %u, but must be between %d and %d",
+                         o->sequence_len, TEXT_PACK_MIN, TEXT_PACK_MAX);
+    atom_status st = text_spec_parse(o->tokenizer, &n);
     if (st == ATOM_OK)
         st = text_input_open(o->inputs, o->inputs_n, 0, &in);
     if (st == ATOM_OK && o->format != TEXT_FORMAT_AUTO && !text_input_has_records(in))

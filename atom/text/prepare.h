@@ -38,6 +38,8 @@ typedef struct text_prepare_options {
     double val_fraction; /* [0, 0.5]; 0: no validation split */
     bool force;          /* replace a data set that is already there */
     text_format format;  /* of JSONL lines */
+    uint32_t
+        sequence_len; /* pack documents into sequences of so many tokens (packer.h); 0: do not */
     text_template_request template;
     bool loss_all;        /* every token of a chat is a target */
     const char *of_chats; /* a key that was set for chats: an error where there are none; or NULL */
@@ -47,7 +49,7 @@ typedef struct text_prepare_options {
     void *progress_ctx;
 } text_prepare_options;
 
-enum { TEXT_SPLIT_DOCUMENTS_MIN = 20 };
+enum { TEXT_SPLIT_DOCUMENTS_MIN = 20, TEXT_PACK_MIN = 8, TEXT_PACK_MAX = 1 << 20 };
 
 typedef enum text_val_split {
     TEXT_VAL_NONE,
@@ -62,6 +64,12 @@ typedef struct text_part_counts {
     uint32_t shards;
 } text_part_counts;
 
+/* Texts without a byte: lines, rows, elements, and whole files. */
+typedef struct text_empty {
+    uint64_t n;
+    char first[200]; /* "FILE:LINE", or "FILE" */
+} text_empty;
+
 typedef struct text_prepare_report {
     text_part_counts train, val;
     text_val_split val_split;
@@ -75,8 +83,12 @@ typedef struct text_prepare_report {
     uint64_t rough_answers; /* of these, marked by their own text alone (answers.h) */
     const char *template;   /* of the chats; NULL without any */
     text_unseen unseen;     /* keys of messages that the template does not show */
+    text_empty hidden;      /* messages that the template shows nothing of */
+    text_unseen unused;     /* keys beside chats that are not read; counts chats */
     text_named named;       /* names of special tokens in texts */
     text_unknown unknown;   /* characters without a token, which the data has lost */
+    text_empty empty;       /* left out */
+    uint64_t cut, padding; /* with sequence_len: documents that are longer, and tokens (packer.h) */
     double train_tokenizer_seconds;
     double encode_seconds;
 } text_prepare_report;

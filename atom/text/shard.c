@@ -207,6 +207,23 @@ static atom_status hash_tokens(int fd, uint64_t bytes, const char *path, uint64_
     return ATOM_OK;
 }
 
+atom_status text_shard_verify(const char *path)
+{
+    text_shard_info info = {0};
+    uint64_t hash = 0;
+    int fd = -1;
+    ATOM_TRY(text_shard_open(path, &fd, &info));
+    atom_status st =
+        info.contents ? hash_tokens(fd, info.tokens * info.token_bytes, path, &hash) : ATOM_OK;
+    close(fd);
+    if (st == ATOM_OK && info.contents && (hash ? hash : 1) != info.contents)
+        st = atom_fail(ATOM_E_FORMAT,
+                       "%s: the file is damaged: its tokens are not those whose hash is in its "
+                       "header; copy it again or run 'atom data prepare'",
+                       path);
+    return st;
+}
+
 atom_status text_shard_cut(const char *path, uint64_t tokens)
 {
     text_shard_info info = {0};

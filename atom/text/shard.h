@@ -50,7 +50,11 @@ bool text_shard_is_raw_name(const char *path);
 /* Opens, checks the header and the size. ATOM_E_FORMAT otherwise. */
 ATOM_MUST atom_status text_shard_probe(const char *path, text_shard_info *out);
 
-/* The same, and leaves the file open in *fd. */
+/* The same as text_shard_probe, and reads all of it: ATOM_E_FORMAT where its tokens are not those that its header has a
+ * hash of. A header without one is believed. */
+ATOM_MUST atom_status text_shard_verify(const char *path);
+
+/* As text_shard_probe, and leaves the file open in *fd. */
 ATOM_MUST atom_status text_shard_open(const char *path, int *fd, text_shard_info *out);
 
 /* Shortens a shard of llm.c's format, and its mask and begins, to its first `tokens` tokens; on

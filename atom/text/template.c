@@ -105,6 +105,27 @@ cleanup:
     return st;
 }
 
+/* What a template calls bos_token and so on is a token, not the letters of its name. */
+static atom_status check_names(const text_template *t)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(t->names, key, value)
+    {
+        const char *text = json_string_value(value);
+        size_t n = json_string_length(value), used = 0;
+        if (!n || !text_jinja_mentions(t->jinja, key) ||
+            (text_special_at(&t->specials, text, n, &used) != TEXT_NOT_SPECIAL && used == n))
+            continue;
+        return atom_fail(ATOM_E_FORMAT,
+                         "the chat template writes the %s, which is \"%.40s\" in "
+                         "tokenizer_config.json, but tokenizer.json has no such added token, so it "
+                         "would become ordinary text; correct the one or the other",
+                         key, text);
+    }
+    return ATOM_OK;
+}
+
 static atom_status choose(text_template *t, const char *dir, const text_template_request *r)
 {
     if (r->name && strcmp(r->name, "auto") != 0) {
@@ -130,6 +151,8 @@ atom_status text_template_open(const text_tokenizer *tokenizer, const char *toke
     t->now = (int64_t)time(NULL);
     ATOM_TRY_CLEAN(text_specials_init(&t->specials, tokenizer));
     ATOM_TRY_CLEAN(choose(t, tokenizer_dir, request));
+    if (t->names && t->jinja)
+        ATOM_TRY_CLEAN(check_names(t));
     if (!t->names)
         ATOM_TRY_CLEAN(own_names(t));
     if (request->variables)
@@ -167,7 +190,7 @@ void text_marked_fini(text_marked *m)
     *m = (text_marked){0};
 }
 
-static atom_status mark(text_marked *m, size_t from, bool counts)
+atom_status text_marked_set(text_marked *m, size_t from, bool counts)
 {
     if (m->marks_capacity < m->ids.n) {
         size_t want = m->ids.n + m->ids.n / 2 + 256;
@@ -242,7 +265,7 @@ static atom_status put_run(rendering *r, size_t from, size_t to)
     if (from == to)
         return ATOM_OK;
     ATOM_TRY(encode(r, from, to - from));
-    ATOM_TRY(mark(m, first, false));
+    ATOM_TRY(text_marked_set(m, first, false));
     bool same = pieces_are_text(r, first, m->answers.text + from, to - from);
     size_t stretch = from, end = stretch_end(r, from, to), limit = end - from;
     if (!same && end < to)
@@ -294,7 +317,7 @@ static atom_status put_text(rendering *r)
         ATOM_TRY(put_run(r, run, from));
         ATOM_TRY(atom_grow(&ids->ids, ids->n, &ids->capacity, sizeof *ids->ids));
         ids->ids[ids->n++] = id;
-        ATOM_TRY(mark(r->out, ids->n - 1, is_answer(r, at)));
+        ATOM_TRY(text_marked_set(r->out, ids->n - 1, is_answer(r, at)));
         run = at = to;
     }
     return put_run(r, run, n);
@@ -309,6 +332,22 @@ static const json_t *list_of(const text_template *t, const text_conversation *ch
     const json_t *set = json_object_get(chat->variables, name);
     set = set ? set : json_object_get(t->variables, name);
     return own ? own : json_array_size(set) ? set : NULL;
+}
+
+/* The named templates know the word as a role's, which says nothing of calls in messages. */
+static atom_status check_calls(const text_template *t, const text_conversation *chat)
+{
+    bool named = strcmp(t->name, "own") != 0;
+    for (size_t i = 0; named && i < chat->n; i++) {
+        const json_t *call = json_object_get(chat->messages[i].json, "function_call");
+        if (call && !json_is_null(call))
+            return atom_fail(
+                ATOM_E_FORMAT,
+                "messages[%zu] has \"function_call\", which template %s does not show; "
+                "write it into the content, or remove the key",
+                i, t->name);
+    }
+    return ATOM_OK;
 }
 
 static atom_status render(const text_template *t, text_encoder *e, const text_conversation *given,
@@ -328,6 +367,7 @@ static atom_status render(const text_template *t, text_encoder *e, const text_co
     chat.tools = list_of(t, given, given->tools, "tools");
     chat.documents = list_of(t, given, given->documents, "documents");
     ATOM_TRY(text_variables_check(chat.variables, t->jinja, ATOM_E_FORMAT));
+    ATOM_TRY(check_calls(t, &chat));
     ATOM_TRY(text_keys_check(t->jinja, &chat, &out->unseen));
     ATOM_TRY(text_answers_render(&out->answers, &in, &chat, answers, prompt));
     return put_text(&r);

@@ -59,6 +59,8 @@ typedef struct text_marked {
     text_unseen unseen;   /* counts messages */
 } text_marked;
 void text_marked_fini(text_marked *m);
+/* A mark for each id from `from` on. */
+ATOM_MUST atom_status text_marked_set(text_marked *m, size_t from, bool counts);
 
 /*
  * Appends a chat. ATOM_E_FORMAT says what the template refuses, without the place of the chat; out

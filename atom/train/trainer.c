@@ -203,7 +203,10 @@ static void fill_summary(trainer *t)
     s->model_state_bytes = g->param_elements * each +
                            g->trained_elements * (each + atom_state_bytes(g->moments)) -
                            graph_matrix_elements(g) * atom_dtype_bytes(g->moments);
+    /* slots also hold room between parameters, and what two sub-models use is in both */
     s->largest_visit_bytes = t->engine->low->largest_visit_bytes;
+    if (s->largest_visit_bytes > s->param_bytes)
+        s->largest_visit_bytes = s->param_bytes;
     s->sub_models = t->plan->n_sub_models;
     s->execute = t->engine->execute;
     s->boundaries = t->bench->boundaries;

@@ -118,6 +118,10 @@ static atom_status choose_packing(trainer *t)
         trainer_note(t, "packing is 'across', because %s",
                      can ? "the data has no tokenizer.json"
                          : "this device does not support 'apart' yet");
+    if (c->packing == TRAIN_PACKING_AUTO && !wanted && text_shards_masked(t->train))
+        trainer_note(t, "note: the data are chats or padded, and those that share a sequence will "
+                        "see each other; --packing apart (or --preset sft) keeps them apart, "
+                        "--packing across leaves it so without this note");
     return ATOM_OK;
 }
 
@@ -143,14 +147,22 @@ static atom_status note_cuts(const trainer *t)
         for (uint32_t k = 0; k < T; k++)
             begun += begins[k];
     }
+    const uint32_t packed = text_shards_packed(t->train);
+    if (packed && T % packed)
+        trainer_note(
+            t,
+            "note: the data were packed into sequences of %u tokens, but sequence_len is %u, "
+            "which cuts them elsewhere; use a multiple of %u, or prepare the data again",
+            packed, T, packed);
     double share = begun > cut ? 100 * (double)cut / (double)begun : 100;
     if (cut && share >= 1)
         trainer_note(
             t,
             "about %.0f %% of the documents are cut by the end of a sequence of %u tokens, "
             "and what is behind the cut is learned without what stands before it; a larger "
-            "sequence_len cuts fewer",
-            share, T);
+            "sequence_len cuts fewer, and 'atom data prepare --sequence-len %u' cuts only those "
+            "that are longer",
+            share, T, T);
 cleanup:
     atom_free(tokens);
     atom_free(begins);

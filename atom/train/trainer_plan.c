@@ -7,7 +7,6 @@
 #include "atom/train/trainer_inner.h"
 
 #include "atom/base/files.h"
-#include "atom/base/log.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
@@ -100,21 +99,6 @@ static atom_status search_plan(trainer *t, plan_request *request)
         return st;
     ATOM_TRY(leave_seam(t, all, spare, request));
     return search_on_disk(t, dir, request);
-}
-
-/* Without a limit by the user: what other programs leave of the card. */
-static void leave_others(const trainer *t, plan_request *request)
-{
-    char has[24], all[24];
-    const uint64_t most = t->profile->device.device_bytes;
-    uint64_t left = request->device_memory ? 0 : plan_device_left(t->bench, request->devices, most);
-    if (left == 0)
-        return;
-    request->device_memory = left;
-    atom_log(ATOM_LOG_WARN,
-             "only %s of the card's memory are free for training, instead of %s: close other "
-             "programs that use the card, or set --device-memory",
-             atom_size_text(left, has), atom_size_text(most, all));
 }
 
 /* Gradients that are brought elsewhere stay where they are until the whole backward is done, as
@@ -289,7 +273,8 @@ static atom_status find_plan(trainer *t, plan_request *request)
         trainer_note(t, "profile: from the cache");
     if (c->profile)
         note_device(t, "profile", t->profile->device.name);
-    leave_others(t, request);
+    request->device_memory = plan_device_limit(t->bench, request->devices, request->device_memory,
+                                               t->profile->device.device_bytes, "training");
     ATOM_TRY_CLEAN(search_plan(t, request));
     t->plan_origin = c->profile ? "file" : cached ? "cache" : "measured";
     if (plans) {

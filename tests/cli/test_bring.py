@@ -6,58 +6,11 @@ import os
 import shutil
 import struct
 
+import chats
 import tool
+from chats import MARKED, QWEN, THINKS, says, user
 
-QWEN = ("{%- for m in messages %}<{{ m.role }}>{{ m.content }}|{% endfor %}"
-        "{%- if add_generation_prompt %}<assistant>{% endif %}")
-MARKED = ("{%- for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}|"
-          "{% endgeneration %}{% else %}{{ m.content }}|{% endif %}{% endfor %}")
-THINKS = ("{%- for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
-          "{{ m.content }}|{% endfor %}{%- if add_generation_prompt %}<assistant>{% endif %}"
-          "{%- if enable_thinking is defined and enable_thinking is false %}[quiet]{% endif %}"
-          "{%- if tools %}{{ tools[0] }}{% endif %}{{ date_string }}")
-
-
-def user(text, **more):
-    return dict(role="user", content=text, **more)
-
-
-def says(text, **more):
-    return dict(role="assistant", content=text, **more)
-
-
-class Bring(tool.Case):
-    def tokenizer(self, template=None):
-        """A tokenizer of bytes, as a model's own: with this template beside it."""
-        self.write("seed.txt", "a")
-        self.ok("data", "prepare", "-i", "seed.txt", "-o", "model", "--force", "--val-fraction", 0)
-        if template is not None:
-            self.write("model/chat_template.jinja", template)
-        return ["--tokenizer", "model/tokenizer.json"]
-
-    def prepare_args(self, lines, *more, name="in.jsonl"):
-        self.write(name, "".join(json.dumps(line) + "\n" for line in lines))
-        return ["data", "prepare", "-i", name, "-o", "data", "--force", "--val-fraction", 0, *more]
-
-    def shown(self, folder="data"):
-        """The text of the shard, with {braces} around what is learnt and @ for the end-of-text token."""
-        data = self.read(folder, "train_000000.bin")
-        n = struct.unpack_from("<i", data, 8)[0]
-        ids = struct.unpack_from(f"<{n}H", data, 1024)
-        try:
-            bits = self.read(folder, "train_000000.mask")[32:]
-        except FileNotFoundError:
-            bits = b"\xff" * n
-        out, inside = "", False
-        for i in range(n + 1):
-            learnt = i < n and bool(bits[i // 8] >> i % 8 & 1)
-            if learnt != inside:
-                out += "{" if learnt else "}"
-            inside = learnt
-            if i < n:
-                out += "@" if ids[i] == 256 else chr(ids[i])
-        return out
-
+class Bring(chats.Case):
     def test_weights(self):
         """A weight of 0 takes an answer out of what is learnt, however the template says what answers are."""
         chat = {"messages": [user("q"), says("no", weight=0), user("r"), says("yes", weight=1)]}
@@ -191,6 +144,43 @@ class Bring(tool.Case):
                         self.assertEqual(made["bos_token_id"], 7, (name, out, file))
                 self.assertEqual(json.loads(self.read(name + out, "config.json")).get("sliding_window"),
                                  config.get("sliding_window"), (name, out))
+
+    def test_all_ends_survive_gguf(self):
+        """GGUF has keys for some of the tokens that end a text, and llama.cpp knows some by their texts."""
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0)
+        tokenizer = json.loads(self.read("data", "tokenizer.json"))
+        first = tokenizer["added_tokens"][0]
+        for i, text in enumerate(["<|eom_id|>", "<|eot_id|>", "<|mine|>", "<|other|>"]):
+            tokenizer["added_tokens"].append(dict(first, id=257 + i, content=text))
+        self.write("data/tokenizer.json", json.dumps(tokenizer))
+        self.write("c.json", json.dumps(dict(model_type="llama", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                                             num_attention_heads=2, max_position_embeddings=32, vocab_size=264)))
+        self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16, "-o", "run",
+                "--gradient-accumulation-steps", 1, "--eval-steps", 0, "--max-steps", 1, "--dtype", "fp32")
+        model, settings = "run/checkpoint-1", json.loads(self.read("run/checkpoint-1", "generation_config.json"))
+        for ends, said in ([256, 257, 258], ""), ([256, 257, 259], ""), ([258, 256, 259, 260], "stop at 1 of the 4 tokens"):
+            self.write(model + "/generation_config.json", json.dumps(dict(settings, eos_token_id=ends)))
+            told = self.ok("export", "--model", model, "--type", "f32", "-o", "m.gguf", "--overwrite")
+            self.assertEqual("llama.cpp will not stop" in told.err, bool(said), told)
+            self.assertIn(said, told.err)
+            made = self.read("m.gguf")
+            self.assertEqual(b"tokenizer.ggml.eom_token_id" in made, 259 in ends)
+            shutil.rmtree(self.path("back"), ignore_errors=True)
+            self.ok("export", "--model", "m.gguf", "--to", "hf", "-o", "back")
+            for file in "config.json", "generation_config.json":
+                self.assertEqual(set(json.loads(self.read("back", file))["eos_token_id"]), set(ends))
+                self.assertEqual(json.loads(self.read("back", file))["eos_token_id"][0], 256)
+        self.write(model + "/generation_config.json", json.dumps(dict(settings, eos_token_id=[256, *range(256)])))
+        self.ok("export", "--model", model, "--type", "f32", "-o", "m.gguf", "--overwrite")
+        told = self.ok("generate", "--model", "m.gguf", "--prompt", "so", "--max-tokens", 20, "--temperature", 0, "--json").json()
+        self.assertEqual(told["tokens"], 1, "whatever comes is an end")
+
+    def test_names_of_other_formats(self):
+        """Who forgets --to gets no GGUF file that is called .safetensors."""
+        for to, name in ("gguf", "m.safetensors"), ("gguf", "m.bin"), ("llmc", "m.gguf"), ("hf", "m.gguf"), ("hf", "m.safetensors"):
+            self.fails(2, "export", "--model", "m", "--to", to, "-o", name, says=[f"--output {name}", f"--to {to} makes"])
+        self.fails(2, "export", "--model", "m", "-o", "m.pt", says="a GGUF file")
 
     def test_where_a_text_ends(self):
         """generation_config.json of a model for chats lists several tokens; any of them ends a text."""
@@ -371,6 +361,21 @@ class Bring(tool.Case):
         self.fails(3, "data", "inspect", "a", says=[f"{both} tokens to train on, but dataset.json says {before}", "another data set"])
         os.unlink(self.path("a", "dataset.json"))
         self.assertEqual(self.ok("data", "inspect", "a", "--json").json()["train"]["tokens"], both)
+
+    def test_shards_without_a_tokenizer(self):
+        """What only a tokenizer knows is unknown without one, not 0."""
+        self.write("t.txt", tool.english(4000))
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data")
+        for name in "tokenizer.json", "dataset.json":
+            os.unlink(self.path("data", name))
+        made = self.ok("data", "inspect", "data", "--json").json()
+        unknown = [made["vocab"], made["end_of_text"], made["bytes_per_token"], made["train"]["documents"]]
+        self.assertEqual(unknown, [None] * 4)
+        told = self.ok("data", "inspect", "data").out
+        self.assertIn("tokenizer        unknown: there is no tokenizer.json\n", told)
+        self.assertIn("unknown number of documents", told)
+        self.assertNotIn("vocabulary", told)
+        self.assertNotIn("per token", told)
 
     def test_shards_that_are_missing(self):
         """A copy that was interrupted is trained on, but not without a word."""

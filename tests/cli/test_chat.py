@@ -137,10 +137,19 @@ class Chat(tool.Case):
                            "--sequence-len", length, "--micro-batch-size", 1, "--dtype", "fp32").err
             told = re.search(r"about (\d+) % of the documents are cut by the end of a sequence of (\d+) tokens", said)
             self.assertEqual(told is not None, packing == "apart", said)
+            self.assertNotIn("see each other", said)
             if told:  # each cut ends a chat, but for those that fall between two
                 expected = 100 * tokens["tokens"] / length / tokens["documents"]
                 self.assertLess(abs(int(told.group(1)) - expected), 0.2 * expected)
                 self.assertEqual(int(told.group(2)), length)
+
+    def test_chats_that_see_each_other_are_told(self):
+        """Where nobody said whether they should."""
+        self.prepare("answers")
+        run = ["train", "--model", self.config, "--data", "answers", "-o", "run", "--dry-run", "--sequence-len", 32,
+               "--micro-batch-size", 1, "--dtype", "fp32"]
+        self.assertIn("will see each other; --packing apart", self.ok(*run).err)
+        self.assertNotIn("see each other", self.ok(*run, "--preset", "sft").err)
 
     def test_eval_gives_the_loss_of_training(self):
         """Whether chats of a sequence see each other or not: the loss that the run printed, to the last bit."""

@@ -49,6 +49,12 @@ class Refusals(tool.Case):
             self.fails(2, *store, self.path(place), says=[place, "no such directory"])
         self.fails(2, *store, self.dir, "--optimizer-state", "memory", says="would have no effect")
 
+    def test_no_more_than_all_parameters_on_the_device(self):
+        """Slots of small models hold more room between parameters than parameters."""
+        self.write("c.json", json.dumps(dict(model_type="gpt2", vocab_size=300, n_positions=32, n_embd=16, n_layer=2, n_head=2)))
+        told = self.ok("plan", "--model", "c.json", "--device-spec", "rtx-4090", "--device-memory", "1MiB").out
+        self.assertRegex(told, r"parameters +11\.9 k; at most 23\.2 KiB of them \(100 %\) on the device at once")
+
     def test_files_of_another_machine_are_said(self):
         model = self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=48, n_layer=2, n_head=2, n_positions=32, vocab_size=257)))
         self.write("t.txt", tool.english(3000))

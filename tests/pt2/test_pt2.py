@@ -270,6 +270,28 @@ def check_shares(work, data):
         check(all(word in said for word in words), f"{what}: the refusal is {said}")
 
 
+def check_default_eps(work, data):
+    """nn.RMSNorm(C) without eps has that of the numbers it norms, torch.finfo(torch.float32).eps = 2 ** -23."""
+    made = {}
+    for name, eps in (("left-out", None), ("none", {"as_none": True}), ("said", {"as_float": 2 ** -23}),
+                      ("half", {"as_float": 2 ** -24}), ("twice", {"as_float": 2 ** -22})):
+        model, out = os.path.join(work, f"eps-{name}.pt2"), os.path.join(work, "eps-" + name)
+
+        def change(program, _, eps=eps):
+            norms = [node for node in program["graph_module"]["graph"]["nodes"] if "rms_norm" in node["target"]]
+            check(len(norms) == 5, "odd.pt2 has other norms")
+            for node in norms:
+                rest = [one for one in node["inputs"] if one["name"] != "eps"]
+                node["inputs"] = rest + ([{"name": "eps", "arg": eps, "kind": 1}] if eps else [])
+
+        keep(os.path.join(fixtures, "odd.pt2"), model, change=change)
+        train(model, data, out, 4)
+        with open(os.path.join(out, "checkpoint-4", "model.safetensors"), "rb") as f:
+            made[name] = f.read()
+    check(made["left-out"] == made["none"] == made["said"], "the default eps of an RMS norm is not 2 ** -23")
+    check(made["said"] not in (made["half"], made["twice"]), "an RMS norm's eps is not used")
+
+
 POOL = """
 micro_batch_size: 2
 sequence_len: 6
@@ -318,6 +340,7 @@ def main():
             check(one(name + "-kept", model, work, data) == wants, f"{name}: other buffers than {wants}")
         check_all_types(work, data)
         check_shares(work, data)
+        check_default_eps(work, data)
         check_pool(work, data)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A card of whose memory other programs use a part: training takes what is left, and says so.
+"""A card of whose memory other programs use a part: training and evaluation take what is left, and say so.
 
   busy.py ATOM      with ATOM_CUDA_MODULE set to the module over the fake runtime, whose card has 4 GiB
 """
@@ -31,6 +31,12 @@ def main():
         assert "only 1.5 GiB of the card's memory are free for training, instead of 3.0 GiB" in said, said
         assert "of a budget of 1.5 GiB" in said, said
         assert "other programs" not in atom(*dry, "--device-memory", "1GiB", used=2 * GIB), "who sets a limit knows"
+        atom("train", *COMMON, "--output-dir", "out", "--quiet")
+        measure = ("eval", "--model", "out/checkpoint-6", "--data", "data", "--device", "cuda", "--sequence-len", "8")
+        free, shared = atom(*measure), atom(*measure, used=2 * GIB)
+        assert "other programs" not in free, free
+        assert "only 1.5 GiB of the card's memory are free for evaluation, instead of 3.0 GiB" in shared, shared
+        assert free.split("loss")[1].split()[0] == shared.split("loss")[1].split()[0], (free, shared)
     print("what other programs use is left to them")
 
 

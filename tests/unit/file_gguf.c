@@ -306,6 +306,112 @@ static void wrong_models_are_refused(void **state)
     scratch_close(&s);
 }
 
+/* A Llama's file with one more key; what its reader says of it. */
+static atom_status with_key(const fixture *f, const char *path, const char *rest, double value,
+                            bool flag, graph_config *c)
+{
+    char key[96];
+    file_gguf *w = NULL;
+    snprintf(key, sizeof key, "llama.%s", rest);
+    assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
+    assert_int_equal(file_gguf_put_model(w, &f->config, FILE_GGUF_F32), ATOM_OK);
+    if (flag)
+        file_gguf_put_bool(w, key, value > 0);
+    else
+        file_gguf_put_f32(w, key, (float)value);
+    assert_int_equal(
+        file_gguf_put_tensors(w, &f->config, f->g, FILE_GGUF_F32, file_vector_memory(f->vector)),
+        ATOM_OK);
+    assert_int_equal(file_gguf_finish(w), ATOM_OK);
+    file_gguf_close(&w);
+    return file_gguf_read_model(path, c, NULL);
+}
+
+/* Keys that change the mathematics of a model are not passed over. */
+static void keys_that_count(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        double value;
+        bool flag, fine;
+    } cases[] = {
+        {"attention.scale", 0.7, false, false},       {"attention.scale", 0, false, true},
+        {"logit_scale", 0.5, false, false},           {"logit_scale", 1, false, true},
+        {"residual_scale", 0.3, false, false},        {"embedding_scale", 12, false, false},
+        {"attn_logit_softcapping", 50, false, false}, {"final_logit_softcapping", 30, false, false},
+        {"attention.clamp_kqv", 8, false, false},     {"attention.max_alibi_bias", 8, false, false},
+        {"attention.causal", 0, true, false},         {"attention.causal", 1, true, true},
+        {"use_parallel_residual", 1, true, false},    {"use_parallel_residual", 0, true, true}};
+    scratch s;
+    fixture f;
+    graph_config c;
+    scratch_open(&s);
+    uint64_t seed = 1;
+    for (fixture_open(&f, seed);
+         f.config.family != GRAPH_LLAMA || f.config.rope.factor != 1 ||
+         f.config.rope.original > 0 || f.config.rope.divisors[0] > 0 || f.config.long_rope.original;
+         fixture_open(&f, ++seed))
+        fixture_close(&f);
+    const char *path = scratch_path(&s, "x.gguf");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        atom_status st = with_key(&f, path, cases[i].key, cases[i].value, cases[i].flag, &c);
+        assert_int_equal(st, cases[i].fine ? ATOM_OK : ATOM_E_UNSUPPORTED);
+        if (!cases[i].fine)
+            assert_non_null(strstr(atom_fail_message(), cases[i].key));
+    }
+    /* as llama.cpp: linear where no type is said, under either name */
+    assert_int_equal(with_key(&f, path, "rope.scaling.factor", 4, false, &c), ATOM_OK);
+    assert_true(c.rope.factor == 4);
+    assert_int_equal(with_key(&f, path, "rope.scale_linear", 2, false, &c), ATOM_OK);
+    assert_true(c.rope.factor == 2);
+    fixture_close(&f);
+    scratch_close(&s);
+}
+
+/* Two keys that every file has; without them nobody knows the number, or what the file is. */
+static void keys_that_must_be_there(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *says;
+        atom_status want;
+    } cases[] = {{"norm_rms_epsilon", "epsilon is missing", ATOM_E_FORMAT},
+                 {"general.type", NULL, ATOM_OK}};
+    scratch s;
+    fixture f;
+    graph_config c;
+    char *data = NULL;
+    uint64_t bytes, seed = 1;
+    scratch_open(&s);
+    for (fixture_open(&f, seed); f.config.family == GRAPH_GPT2; fixture_open(&f, ++seed))
+        fixture_close(&f);
+    const char *path = scratch_path(&s, "x.gguf");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_model(&f, FILE_GGUF_F32, path);
+        assert_int_equal(atom_file_read(path, 1 << 24, &data, &bytes), ATOM_OK);
+        char *name = memmem(data, bytes, cases[i].key, strlen(cases[i].key));
+        assert_non_null(name);
+        name[0] = '_';
+        scratch_write(&s, "x.gguf", data, bytes);
+        assert_int_equal(file_gguf_read_model(path, &c, NULL), cases[i].want);
+        if (cases[i].says)
+            assert_non_null(strstr(atom_fail_message(), cases[i].says));
+        atom_free(data);
+    }
+    write_model(&f, FILE_GGUF_F32, path);
+    assert_int_equal(atom_file_read(path, 1 << 24, &data, &bytes), ATOM_OK);
+    char *type = memmem(data, bytes, "\x05\0\0\0\0\0\0\0model", 13);
+    assert_non_null(type);
+    type[8] = 'M';
+    scratch_write(&s, "x.gguf", data, bytes);
+    assert_int_equal(file_gguf_read_model(path, &c, NULL), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "general.type: this file is not a model"));
+    atom_free(data);
+    fixture_close(&f);
+    scratch_close(&s);
+}
+
 static void survives_want_of_memory(void **state)
 {
     (void)state;
@@ -337,6 +443,8 @@ int main(void)
         cmocka_unit_test(through_somebody),
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(wrong_models_are_refused),
+        cmocka_unit_test(keys_that_count),
+        cmocka_unit_test(keys_that_must_be_there),
         cmocka_unit_test(survives_want_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -284,7 +284,8 @@ static void neutral_keys(void **state)
         parse(LLAMA("\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":5e5,"
                     "\"rope_type\":\"default\","
                     "\"partial_rotary_factor\":1.0},\"final_logit_softcapping\":null,"
-                    "\"embedding_multiplier\":1.0,\"use_qk_norm\":false,\"resid_"
+                    "\"embedding_multiplier\":1.0,\"is_causal\":true,\"num_experts\":0,"
+                    "\"rms_norm_eps\":1e-5,\"norm_eps\":1e-3,\"use_qk_norm\":false,\"resid_"
                     "pdrop\":0.0,\"no_rope_layers\":[],\"sliding_window\":null,"
                     "\"auto_map\":{\"AutoConfig\":\"c.MyConfig\",\"AutoTokenizer\":[null,"
                     "\"t.T\"],\"AutoModel\":\"m.LlamaModel\",\"AutoModelForCausalLM\":"
@@ -368,6 +369,15 @@ static void refused_by_name(void **state)
         {LLAMA("\"embedding_multiplier\":12"), ATOM_E_UNSUPPORTED, "embedding_multiplier"},
         {LLAMA("\"no_rope_layers\":[1,0]"), ATOM_E_UNSUPPORTED, "no_rope_layers"},
         {LLAMA("\"use_qk_norm\":true"), ATOM_E_UNSUPPORTED, "use_qk_norm"},
+        {LLAMA("\"num_experts\":8"), ATOM_E_UNSUPPORTED, "num_experts"},
+        {LLAMA("\"alibi\":true"), ATOM_E_UNSUPPORTED, "alibi"},
+        {LLAMA("\"dropout\":0.1"), ATOM_E_UNSUPPORTED, "dropout"},
+        {LLAMA("\"scale_emb\":12"), ATOM_E_UNSUPPORTED, "scale_emb"},
+        {LLAMA("\"is_causal\":false"), ATOM_E_UNSUPPORTED, "is_causal"},
+        {"{\"model_type\":\"gpt2\",\"is_causal\":false}", ATOM_E_UNSUPPORTED, "is_causal"},
+        {"{\"model_type\":\"gpt2\",\"n_embd\":64,\"hidden_size\":32}", ATOM_E_FORMAT,
+         "n_embd and hidden_size are names of one number"},
+        {LLAMA("\"layer_norm_eps\":1e-3"), ATOM_E_FORMAT, "did you mean rms_norm_eps?"},
         {LLAMA("\"rope_scaling\":7"), ATOM_E_FORMAT, "rope_scaling must be an object"},
         {LLAMA("\"rope_parameters\":{\"full_attention\":{}}"), ATOM_E_UNSUPPORTED,
          "each type of layer"},

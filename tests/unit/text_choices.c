@@ -65,7 +65,7 @@ static void shapes(void **state)
         {"{\"context\": \"\", \"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}",
          "q|*a|b"},
         {"{\"prompt\": \"p\", \"choices\": [\"a\", \"b\"], \"answer\": \"B\"}", "p|a|*b"},
-        {"{\"prompt\": \"p\", \"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": \"1\"}",
+        {"{\"prompt\": \"\", \"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": \"1\"}",
          "q|a|*b"},
         {"{\"question\": \"q\", \"choices\": {\"text\": [\"a\", \"b\", \"c\"], \"label\": [\"1\", "
          "\"2\", \"3\"]}, \"answerKey\": \"3\"}",
@@ -142,6 +142,19 @@ static void wrong_lines(void **state)
          ABOUT("passage")},
         {"{\"support\": \"p\", \"prompt\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}",
          ABOUT("support")},
+        {"{\"hint\": \"p\", \"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}",
+         ABOUT("hint")},
+        {"{\"prompt\": \"p\", \"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}",
+         "f:7: there are both a \"question\" and a \"prompt\", of which one would not be asked; "
+         "write them "
+         "into one"},
+        {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": 0, \"question\": \"q\", "
+         "\"choices\": "
+         "[\"a\", \"b\"], \"answer\": 1}",
+         "f:7: there are two questions in it: it has more than one of \"endings\", \"choices\" and "
+         "\"sol1\"; leave out one of them"},
+        {ARC("[\"A\", \"A\"]", ", \"answerKey\": \"A\""),
+         "f:7: \"choices.label\" has \"A\", which \"answerKey\" names, twice"},
         {"{\"question\": \"q\", \"choices\": \"a\", \"answer\": 0}",
          "f:7: \"choices\" is not a list of strings"},
         {"{\"question\": \"q\", \"choices\": {}, \"answerKey\": \"A\"}",

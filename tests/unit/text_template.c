@@ -264,7 +264,7 @@ static void nothing_is_guessed(void **state)
     (void)state;
     static const char config[] =
         "{\"model_max_length\": 1000000000000000019884624838656, \"bos_token\": {\"content\": "
-        "\"<B>\"}, \"eos_token\": \"<E>\", \"pad_token\": null, \"chat_template\": "
+        "\"<|im_start|>\"}, \"eos_token\": \"<|im_end|>\", \"pad_token\": null, \"chat_template\": "
         "\"{{ bos_token }}{% for m in messages %}{{ '[INST] ' + m['content'] }}{% endfor %}"
         "{{ eos_token }}{{ pad_token }}\"}";
     static const char list[] =
@@ -281,7 +281,8 @@ static void nothing_is_guessed(void **state)
     scratch_write(&s, "tokenizer_config.json", config, sizeof config - 1);
     tpl = open_own(t, s.dir, NULL);
     assert_string_equal(text_template_name(tpl), "own");
-    assert_string_equal(render(t, tpl, chat + 3, 2), "<B>[INST] more[INST] «no»<E>");
+    assert_string_equal(render(t, tpl, chat + 3, 2),
+                        "<|im_start|>[INST] more[INST] «no<|im_end|>»");
     text_template_close(&tpl);
     scratch_write(&s, "tokenizer_config.json", list, sizeof list - 1);
     tpl = open_own(t, s.dir, NULL);
