@@ -143,6 +143,9 @@ cleanup:
 
 /* --- the search --- */
 
+/* So much slower a step may be where updates cannot run ahead after all. */
+static const double WORSE = 1.05;
+
 /* Where the optimizer works. */
 typedef struct part_where {
     bool disk;  /* keeps its state there */
@@ -311,7 +314,6 @@ ATOM_MUST static atom_status try_several(const graph *g, const part_profile *pro
                                          const part_request *request, part_plan **plan,
                                          part_search_stats *stats)
 {
-    static const double WORSE = 1.05;
     part_request several = *request;
     part_search_stats done = {0};
     part_plan *other = NULL;
@@ -346,6 +348,31 @@ static bool may_use_ortho(const part_profile *profile, const part_request *reque
            !(profile->device.unified && !request->device_budget_bytes);
 }
 
+/* What the host would get beside the disk, where its updates can run ahead and products on the device
+ * cannot; it is taken if it is quicker, and not much slower where something is clipped. */
+ATOM_MUST static atom_status try_ahead(const graph *g, const part_profile *profile,
+                                       const part_request *request, part_where where,
+                                       part_plan **plan, part_search_stats *stats)
+{
+    part_search_stats done = {0};
+    part_plan *other = NULL;
+    where.ortho = false;
+    atom_status st = search_once(g, profile, request, where, &other, &done);
+    stats->states += done.states;
+    stats->evaluated += done.evaluated;
+    if (st == ATOM_OK && beats(other, *plan) &&
+        other->predicted_step_seconds < WORSE * (*plan)->predicted_step_seconds) {
+        part_plan *worse = *plan;
+        *plan = other;
+        other = worse;
+    }
+    part_plan_close(&other);
+    if (st == ATOM_OK || st == ATOM_E_RESOURCE)
+        return ATOM_OK;
+    part_plan_close(plan);
+    return st;
+}
+
 /* With Muon's products on the device if there is room for them. */
 ATOM_MUST static atom_status search_on(const graph *g, const part_profile *profile,
                                        const part_request *request, part_where where,
@@ -353,6 +380,8 @@ ATOM_MUST static atom_status search_on(const graph *g, const part_profile *profi
 {
     where.ortho = may_use_ortho(profile, request, g->optimizer);
     atom_status st = search_once(g, profile, request, where, out, stats);
+    if (st == ATOM_OK && (*out)->ortho_on_device && where.disk && request->ahead)
+        return try_ahead(g, profile, request, where, out, stats);
     if (st != ATOM_E_RESOURCE || !where.ortho)
         return st;
     where.ortho = false;

@@ -252,7 +252,8 @@ static const opt_spec specs[] = {
                                "backward pass, instead of keeping activations. auto: the plan "
                                "decides."),
     PLAN_ROW_UPDATES(.help = "Where AdamW runs. auto: on a CUDA card, if it can hold the whole "
-                             "model with its state and is faster; else on the host."),
+                             "model with its state and is faster; else on the host. With "
+                             "optimizer: muon, whether a card may make its matrix products."),
     {.name = "update_ahead", .type = OPT_CHOICE, AT(update_ahead), .fallback = "auto",
      .choices = aheads,
      .help = "With the optimizer's state on disk: whether weights are updated during the "

@@ -302,6 +302,7 @@ atom_status trainer_open_plan(trainer *t)
                             c->optimizer != GRAPH_MUON &&
                             !t->hooks.seam, /* a pool needs the masters here */
         .ortho_on_device = t->bench->card >= 0 && c->updates == PLAN_UPDATES_FREE &&
+                           c->update_ahead != TRAIN_AHEAD_ALWAYS && /* which that rules out */
                            !(t->hooks.seam && t->hooks.seam->shared),
         .recompute = c->recompute};
     if (!c->plan)
