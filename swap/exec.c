@@ -101,6 +101,13 @@ static atom_status issue_work(swap_exec *exec, const swap_instr *in, swap_launch
     ATOM_UNREACHABLE("unknown instruction");
 }
 
+/* Of a micro-batch that is not run there are only the events. */
+static bool is_run(const swap_exec *exec, const swap_instr *in)
+{
+    uint32_t n = exec->step.micro_batches;
+    return n == 0 || in->micro_batch < 0 || (uint32_t)in->micro_batch < n;
+}
+
 static dev_event *end_of(const swap_exec *exec, const swap_tape *tape, uint32_t i)
 {
     return exec->ends[tape->instrs[i].device][i];
@@ -125,7 +132,8 @@ static atom_status issue(swap_exec *exec, const swap_tape *tape, uint32_t i)
     for (uint32_t w = 0; w < in->n_waits; w++)
         ATOM_TRY(d->ops->wait(d, s, end_of(exec, tape, in->waits[w])));
     ATOM_TRY(d->ops->record(d, s, exec->starts[in->device][i]));
-    ATOM_TRY(issue_work(exec, in, l));
+    if (is_run(exec, in))
+        ATOM_TRY(issue_work(exec, in, l));
     return d->ops->record(d, s, end_of(exec, tape, i));
 }
 

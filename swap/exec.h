@@ -40,6 +40,9 @@ typedef struct swap_step {
     uint64_t seed;
     uint32_t step;        /* counts from 1 */
     uint32_t micro_batch; /* number of the first one: of its random numbers */
+    /* Micro-batches of the tape that are run; 0: all. The others must have no target: then they add
+     * only zeros, and zeros change no sum, as none is ever -0. Their losses are not written. */
+    uint32_t micro_batches;
     uint32_t update_step; /* whose updates run: `step`, or with clipping the one before */
     float loss_scale;     /* 1 / target tokens of the whole step */
     float max_grad_norm;  /* 0: no clipping */

@@ -63,8 +63,10 @@ static double sum_losses(train_engine *e)
     double sum = 0;
     for (uint32_t i = 0; i < e->c.plan->micro_batches; i++) {
         const float *losses = train_engine_losses(e, i);
+        int32_t *tokens, *targets;
+        train_engine_batch(e, i, &tokens, &targets);
         for (int64_t t = 0; t < n; t++)
-            sum += (double)losses[t];
+            sum += targets[t] >= 0 ? (double)losses[t] : 0;
     }
     return sum;
 }
@@ -165,13 +167,14 @@ static atom_status add_gradients(train_engine *e, float *sum)
     return train_engine_sync(e);
 }
 
-atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first, float *sum,
-                                  train_step_result *result)
+atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first, uint32_t n,
+                                  float *sum, train_step_result *result)
 {
     swap_result run;
     swap_step args = {.seed = e->c.seed,
                       .step = step,
                       .micro_batch = first,
+                      .micro_batches = n,
                       .loss_scale = 1,
                       .starts = e->starts,
                       .starts_n = train_engine_starts_n(e)};

@@ -23,7 +23,7 @@ static uint32_t run_of(const trainer *t, const train_lease *l, uint32_t at)
     return n;
 }
 
-/* Micro-batches [at, at + n) of the lease; what the plan has beyond them is masked. */
+/* Micro-batches [at, at + n) of the lease; what the plan has beyond them is masked, and not run. */
 static atom_status load(trainer *t, const train_lease *l, uint32_t at, uint32_t n)
 {
     const graph *g = t->bench->g;
@@ -54,7 +54,7 @@ static atom_status compute(trainer *t, const train_lease *l)
         train_step_result r = {0};
         n = run_of(t, l, at);
         ATOM_TRY(load(t, l, at, n));
-        ATOM_TRY(train_engine_gradient(t->engine, (uint32_t)l->batch + 1, l->micro_batch[at],
+        ATOM_TRY(train_engine_gradient(t->engine, (uint32_t)l->batch + 1, l->micro_batch[at], n,
                                        l->sum, &r));
         ATOM_TRY(trainer_note_spans(t, &r));
         t->share.loss += r.loss * (double)r.targets;

@@ -149,8 +149,10 @@ static void keep_losses(const harness_run *run, const gen_lowered *low, const ch
 {
     uint64_t n = (uint64_t)(run->g->micro_batch * run->g->sequence);
     uint32_t C = run->plan->micro_batches;
+    if (run->brought && row < run->steps)
+        C = run->brought; /* the others stay zero */
     for (uint32_t i = 0; i < C; i++)
-        memcpy(out->losses + ((uint64_t)row * C + i) * n,
+        memcpy(out->losses + ((uint64_t)row * run->plan->micro_batches + i) * n,
                slab + low->layout.losses + i * low->layout.loss_bytes, n * 4);
 }
 
@@ -182,6 +184,7 @@ static swap_step step_of(const state *s, uint32_t number, uint32_t targets)
     uint32_t updates = s->run->plan->clip && s->pending ? s->pending : number;
     return (swap_step){.seed = s->run->seed,
                        .step = number,
+                       .micro_batches = s->run->passed_over ? s->run->brought : 0,
                        .update_step = updates,
                        .loss_scale = targets ? 1.0f / (float)targets : 0,
                        .max_grad_norm = s->run->max_grad_norm,
@@ -218,6 +221,21 @@ static atom_status wire_again(const state *s)
     }
     atom_free(masters);
     return st;
+}
+
+/* Whoever brings fewer micro-batches leaves the rest without targets. */
+static void mask_rest(const harness_run *run, const swap_host_layout *h, char *slab,
+                      uint32_t *targets)
+{
+    int64_t n = run->g->micro_batch * run->g->sequence;
+    for (uint32_t i = run->brought; run->brought && i < run->plan->micro_batches; i++) {
+        int32_t *tokens = (int32_t *)(slab + h->tokens + i * h->micro_batch_bytes);
+        int32_t *target = tokens + h->micro_batch_bytes / 8;
+        for (int64_t e = 0; e < n; e++) {
+            *targets -= target[e] >= 0;
+            target[e] = -1;
+        }
+    }
 }
 
 static atom_status run_step(state *s, uint32_t number, uint32_t targets, bool guess,
@@ -258,10 +276,12 @@ static atom_status run_steps(const harness_run *run, const gen_lowered *low, swa
         atom_rng_key key = {.seed = run->seed, .step = i, .node = 99997};
         bool can = run->ahead && low->tapes[SWAP_TAPE_AHEAD];
         fill_batch(g, &low->layout, slab, run->seed, i, C, &targets);
+        mask_rest(run, &low->layout, slab, &targets);
         ATOM_TRY_CLEAN(run_step(&s, i, targets, can && atom_rng_u32(key, 0) % 4 != 0, out));
         keep_losses(run, low, slab, i - 1, out);
     }
     swap_step last = step_of(&s, run->steps, 0);
+    last.micro_batches = 0;
     ATOM_TRY_CLEAN(drain(&s));
     ATOM_TRY_CLEAN(swap_exec_run(exec, low->tapes[SWAP_TAPE_EVAL], &last, NULL));
     keep_losses(run, low, slab, run->steps, out);

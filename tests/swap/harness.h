@@ -21,6 +21,8 @@ typedef struct harness_run {
     bool ahead;       /* some steps guess that they are not clipped, where the plan can */
     bool apart;       /* documents apart: harness_starts */
     bool cuda;        /* on cards from 0 on; table is card 0's */
+    uint32_t brought; /* micro-batches from there on have no targets; 0: all have */
+    bool passed_over; /* and are not run */
 } harness_run;
 
 typedef struct harness_result {
