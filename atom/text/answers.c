@@ -248,6 +248,8 @@ static bool is_blank(const text_message *m)
 /* Counts messages that the template leaves out whole, such as those of the system. */
 static atom_status count_hidden(text_answers *a, const text_conversation *chat)
 {
+    if (chat->n == 0)
+        return ATOM_OK;
     while (a->shown_n < chat->n)
         ATOM_TRY(atom_grow(&a->shown, a->shown_n, &a->shown_n, sizeof *a->shown));
     memset(a->shown, 0, chat->n);
