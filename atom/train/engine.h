@@ -116,9 +116,10 @@ ATOM_MUST atom_status train_engine_step(train_engine *e, uint32_t step, double l
                                         train_step_result *result);
 /*
  * A gradient that somebody else will use (a pool's): forward and backward over the batch places,
- * whose first is micro-batch `first` of `step`; the first n of them are run, and the others must have no
- * target. Adds the sum over their targets, not the mean, to sum[trained extent]. The plan must be one for clipping, and nothing pending; the state stays as
- * it is. result: as of a step, with the norm of what was added.
+ * whose first is micro-batch `first` of `step`; the first n of them are run, and the others must have
+ * no target. Adds the sum over their targets, not the mean, to sum[trained extent]. The plan must be
+ * one for clipping, and nothing pending; the state stays as it is. result: as of a step, with the
+ * norm of what was added.
  */
 ATOM_MUST atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first,
                                             uint32_t n, float *sum, train_step_result *result);
