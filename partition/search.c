@@ -305,6 +305,18 @@ ATOM_MUST static atom_status search_once(const graph *g, const part_profile *pro
     return st;
 }
 
+/* Takes the other plan if it is quicker, and not much slower where updates cannot run ahead after all. */
+static bool take_quicker(part_plan **plan, part_plan **other)
+{
+    part_plan *old = *plan;
+    if (!beats(*other, old) ||
+        (*other)->predicted_step_seconds >= WORSE * old->predicted_step_seconds)
+        return false;
+    *plan = *other;
+    *other = old;
+    return true;
+}
+
 /*
  * In place there is one sub-model, which needs all of its weights before its first micro-batch:
  * disk and compute follow each other. In the memory that it takes, several may be faster, copies
@@ -323,15 +335,11 @@ ATOM_MUST static atom_status try_several(const graph *g, const part_profile *pro
     atom_status st = search_once(g, profile, &several, (part_where){.disk = true}, &other, &done);
     stats->states += done.states;
     stats->evaluated += done.evaluated;
-    if (st == ATOM_OK && beats(other, *plan) &&
-        other->predicted_step_seconds < WORSE * (*plan)->predicted_step_seconds) {
-        part_plan *worse = *plan;
-        other->device_budget_bytes = request->device_budget_bytes;
-        other->recommended_micro_batches = worse->recommended_micro_batches;
-        other->recommended_tokens_per_second = worse->recommended_tokens_per_second;
-        other->most_tokens_per_second = worse->most_tokens_per_second;
-        *plan = other;
-        other = worse;
+    if (st == ATOM_OK && take_quicker(plan, &other)) { /* what was asked for, and advised, stays */
+        (*plan)->device_budget_bytes = request->device_budget_bytes;
+        (*plan)->recommended_micro_batches = other->recommended_micro_batches;
+        (*plan)->recommended_tokens_per_second = other->recommended_tokens_per_second;
+        (*plan)->most_tokens_per_second = other->most_tokens_per_second;
     }
     part_plan_close(&other);
     if (st == ATOM_OK || st == ATOM_E_RESOURCE)
@@ -360,12 +368,8 @@ ATOM_MUST static atom_status try_ahead(const graph *g, const part_profile *profi
     atom_status st = search_once(g, profile, request, where, &other, &done);
     stats->states += done.states;
     stats->evaluated += done.evaluated;
-    if (st == ATOM_OK && beats(other, *plan) &&
-        other->predicted_step_seconds < WORSE * (*plan)->predicted_step_seconds) {
-        part_plan *worse = *plan;
-        *plan = other;
-        other = worse;
-    }
+    if (st == ATOM_OK)
+        (void)take_quicker(plan, &other);
     part_plan_close(&other);
     if (st == ATOM_OK || st == ATOM_E_RESOURCE)
         return ATOM_OK;
