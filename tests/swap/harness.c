@@ -7,6 +7,7 @@
 #include "atom/train/init.h"
 #include "codegen/build.h"
 #include "kernels/cuda_load.h"
+#include "tests/lib/inside_regions.h"
 #include "tests/lib/wire_bytes.h"
 
 #include <math.h>
@@ -62,7 +63,7 @@ static krn_muon_step muon_step(const harness_run *run, uint32_t step)
 
 static atom_status prove(const gen_lowered *low)
 {
-    atom_status st = ATOM_OK;
+    atom_status st = inside_regions(low);
     for (int t = 0; st == ATOM_OK && t < SWAP_TAPE_N; t++)
         st = low->tapes[t] ? swap_hazard_check(low->tapes[t]) : ATOM_OK;
     return st;

@@ -3,6 +3,7 @@
  */
 #include "atom/base/mem.h"
 #include "codegen/build.h"
+#include "tests/lib/inside_regions.h"
 #include "tests/lib/random_gpt2.h"
 #include "tests/lib/strided_plan.h"
 
@@ -31,6 +32,7 @@ static void every_wait_is_needed(void **state)
         plan->ring_blocks = plan->disk ? 2 + (uint32_t)seed / 2 : 0;
         plan->block_elements = plan->disk ? BLOCK : 0;
         assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+        assert_int_equal(inside_regions(low), ATOM_OK);
         for (int t = 0; t < SWAP_TAPE_N; t++) {
             swap_tape *tape = low->tapes[t];
             if (!tape)

@@ -1,6 +1,7 @@
 /*
  * Updates on a tape: what they declare, and the pieces that let fetches and spills overlap them.
  */
+#include "tests/lib/inside_regions.h"
 #include "tests/lib/random_gpt2.h"
 #include "tests/lib/strided_plan.h"
 
@@ -272,6 +273,7 @@ static void products_are_made_on_the_device(void **state)
         plan->ring_blocks = plan->disk ? 2 + (uint32_t)seed % 5 : 0;
         plan->block_elements = plan->disk ? BLOCK : 0;
         assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+        assert_int_equal(inside_regions(low), ATOM_OK);
         for (uint32_t p = 0; p < low->n_params; p++) {
             const swap_param *param = &low->params[p];
             uint64_t first = param->offset, past;
