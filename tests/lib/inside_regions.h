@@ -9,6 +9,8 @@
 #include "atom/base/status.h"
 #include "codegen/lower.h"
 
+#include <string.h>
+
 static inline bool is_inside_region(const gen_lowered *low, swap_range r)
 {
     for (uint32_t i = 0; i < low->n_regions; i++) {
@@ -18,6 +20,18 @@ static inline bool is_inside_region(const gen_lowered *low, swap_range r)
             return true;
     }
     return r.bytes == 0 || r.space == SWAP_DISK;
+}
+
+/* Whether it is in the region of that name. */
+static inline bool is_inside(const gen_lowered *low, const char *name, swap_range r)
+{
+    for (uint32_t i = 0; i < low->n_regions; i++) {
+        const swap_region *in = &low->regions[i];
+        if (strcmp(in->name, name) == 0)
+            return in->space == r.space && r.offset >= in->offset &&
+                   r.offset + r.bytes <= in->offset + in->bytes;
+    }
+    return false;
 }
 
 static inline atom_status regions_apart(const gen_lowered *low)

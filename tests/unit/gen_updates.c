@@ -227,6 +227,7 @@ static void follow(const gen_lowered *low, const swap_instr *in, uint64_t first,
             return;
         expect_next(at, MULTIPLIED);
         assert_int_equal(in->src.offset, place->offset);
+        assert_true(is_inside(low, "Muon's matrices", in->src));
         assert_true(covers(in->writes, in->n_writes, SWAP_DEVICE, in->src.offset, wire.bytes));
         assert_true(covers(in->writes, in->n_writes, SWAP_DEVICE, in->dst.offset, in->dst.bytes));
         return;
