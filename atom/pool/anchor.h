@@ -97,6 +97,7 @@ typedef struct pool_update {
     uint32_t n_params;
     const krn_host_table *host; /* what computes; borrowed likewise */
     atom_threads *threads;
+    train_products *products; /* what makes Muon's products; NULL: host does. Borrowed likewise */
 } pool_update;
 
 /* What a run's configuration says, for a batch of C micro-batches; borrows from the trainer. */

@@ -68,6 +68,7 @@ void pool_run_close(pool_run **run)
         return;
     pool_limits_close(&r->limits);
     end_membership(r);
+    train_products_close(&r->products);
     trainer_close(&r->t);
     pool_anchor_close(&r->anchor);
     train_config_free(&r->config);
@@ -273,6 +274,7 @@ atom_status pool_run_open_trainer(pool_run *r)
                                      .plans = &r->trainer_plans,
                                      .ctx = r};
     ATOM_TRY(trainer_open(&r->config, &r->trainer_hooks, &r->t));
+    ATOM_TRY(trainer_products_open(r->t, &r->products));
     pool_run_say_tier(r);
     return ATOM_OK;
 }
@@ -355,6 +357,7 @@ static atom_status open_anchor(pool_run *r, const gsp_manifest *m)
     pool_update_of(r->t,
                    (uint32_t)(pool_settings_together(&r->settings) / r->config.micro_batch_size),
                    &update);
+    update.products = r->products;
     update.schedule_batch = (uint64_t)r->settings.batch;
     update.delayed = r->settings.delayed_updates;
     update.robust = m->clips_sums;

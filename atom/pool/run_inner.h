@@ -34,6 +34,7 @@ struct pool_run {
     train_plans trainer_plans;
     train_seam seam;
     pool_anchor *anchor;
+    train_products *products; /* of the steps that anchor makes; NULL: the host's */
     gsp_pool *life;
     gsp_pool_status *status; /* room for a look */
 

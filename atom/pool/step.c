@@ -42,7 +42,8 @@ uint64_t pool_step_space(const pool_update *u)
     for (uint32_t k = 0; k < u->n_params; k++) {
         const swap_param *p = &u->params[k];
         for (uint8_t i = 0; i < p->n_matrices; i++) {
-            uint64_t bytes = krn_muon_space(p->rows[i], p->cols);
+            uint64_t bytes = u->products ? (uint64_t)p->rows[i] * sizeof(double)
+                                         : krn_muon_space(p->rows[i], p->cols);
             most = bytes > most ? bytes : most;
         }
     }
@@ -84,6 +85,20 @@ static atom_status lift(const stepping *s, const pool_floats *from, const pool_f
     return ATOM_OK;
 }
 
+static atom_status step_matrix(const stepping *s, int64_t rows, int64_t cols, float *x,
+                               float *weights, float *m)
+{
+    const krn_host_table *host = s->u->host;
+    if (!s->u->products) {
+        host->muon(s->u->threads, &s->muon, ATOM_F32, x, weights, m, rows, cols, s->space);
+        return ATOM_OK;
+    }
+    host->muon_begin(s->u->threads, &s->muon, ATOM_F32, x, m, rows, cols, s->space);
+    ATOM_TRY(train_products_make(s->u->products, x, rows, cols));
+    host->muon_end(s->u->threads, &s->muon, ATOM_F32, x, weights, rows, cols);
+    return ATOM_OK;
+}
+
 /* What is made of a piece: nothing between parameters, where param is NULL; rows 0: by AdamW. */
 static atom_status step_piece(const stepping *s, const swap_param *param, int64_t rows, uint64_t at,
                               uint64_t n)
@@ -97,8 +112,7 @@ static atom_status step_piece(const stepping *s, const swap_param *param, int64_
     if (s->before)
         ATOM_TRY(pool_floats_put(s->before, at, n, weights));
     if (rows)
-        s->u->host->muon(s->u->threads, &s->muon, ATOM_F32, x, weights, m, rows, param->cols,
-                         s->space);
+        ATOM_TRY(step_matrix(s, rows, param->cols, x, weights, m));
     else if (param)
         s->u->host->adamw(s->u->threads, &s->adamw, ATOM_F32, x, weights, m, v, n);
     ATOM_TRY(pool_floats_put(&s->to->weights, at, n, weights));

@@ -10,6 +10,7 @@
 
 #include "atom/plan/workbench.h"
 #include "atom/train/config.h"
+#include "atom/train/products.h"
 #include "atom/train/seam.h"
 #include "codegen/lower.h"
 
@@ -92,6 +93,10 @@ uint64_t trainer_floats(const trainer *t);
 ATOM_MUST atom_status trainer_weights_changed(trainer *t);
 /* True: memory is short, and whoever takes part keeps on disk what it can. */
 bool trainer_seam_on_disk(const trainer *t);
+/* For somebody who makes the steps (train_seam.shared), after trainer_open: Muon's products on this
+ * run's card. *out is NULL where the host has to make them: without a card, without Muon, with updates:
+ * host, or without room. Close it before the trainer. */
+ATOM_MUST atom_status trainer_products_open(trainer *t, train_products **out);
 /* A checkpoint is being written meanwhile. */
 bool trainer_is_saving(const trainer *t);
 /* How far the run is. marks: the pool.json of the checkpoint it went on from, or NULL. */

@@ -253,6 +253,39 @@ static void note_device(const trainer *t, const char *what, const char *device)
             what, device, name);
 }
 
+/* What Muon's products of steps that are made outside take of the card; those of the trainer's own are
+ * in its plan. 0: the host makes them. */
+static uint64_t products_bytes(const trainer *t)
+{
+    bool card = t->bench->card >= 0 && t->config->updates == PLAN_UPDATES_FREE;
+    return card && trainer_is_shared(t) ? train_products_bytes(t->bench->g) : 0;
+}
+
+/* Leaves them room. A card that is small for the model has better use for it. */
+static atom_status search_beside_products(trainer *t, plan_request *request)
+{
+    enum { PART = 4 };
+    const uint64_t asked = request->device_memory, taken = products_bytes(t);
+    const uint64_t all = asked ? asked : t->profile->device.device_bytes;
+    char text[24];
+    atom_status st = ATOM_E_RESOURCE;
+    if (taken > 0 && taken <= all / PART) {
+        request->device_memory = all - taken;
+        st = search_plan(t, request);
+    }
+    t->products_bytes = st == ATOM_OK ? taken : 0;
+    if (st == ATOM_E_RESOURCE) {
+        request->device_memory = asked;
+        st = search_plan(t, request);
+    }
+    if (st == ATOM_OK && taken)
+        trainer_note(t, "muon: the %s makes the matrix products of the pool's steps%s %s%s",
+                     t->products_bytes ? "device" : "host",
+                     t->products_bytes ? ", in" : ", since the device would need",
+                     atom_size_text(taken, text), t->products_bytes ? "" : " for them");
+    return st;
+}
+
 /* Finds the profile too. Others are asked before this host measures, which may take a minute in
  * which it answers nobody; what they have is judged afterwards. */
 static atom_status find_plan(trainer *t, plan_request *request)
@@ -275,7 +308,7 @@ static atom_status find_plan(trainer *t, plan_request *request)
         note_device(t, "profile", t->profile->device.name);
     request->device_memory = plan_device_limit(t->bench, request->devices, request->device_memory,
                                                t->profile->device.device_bytes, "training");
-    ATOM_TRY_CLEAN(search_plan(t, request));
+    ATOM_TRY_CLEAN(search_beside_products(t, request));
     t->plan_origin = c->profile ? "file" : cached ? "cache" : "measured";
     if (plans) {
         judge(t, request, &found);
@@ -303,7 +336,8 @@ atom_status trainer_open_plan(trainer *t)
                             !t->hooks.seam, /* a pool needs the masters here */
         .ortho_on_device = t->bench->card >= 0 && c->updates == PLAN_UPDATES_FREE &&
                            c->update_ahead != TRAIN_AHEAD_ALWAYS && /* which that rules out */
-                           !(t->hooks.seam && t->hooks.seam->shared),
+                           /* shared steps are made elsewhere, but for those behind dense ones */
+                           (!trainer_is_shared(t) || trainer_stays_in_memory(t)),
         .recompute = c->recompute};
     if (!c->plan)
         return find_plan(t, &request);

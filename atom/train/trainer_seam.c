@@ -8,6 +8,7 @@
 
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "atom/plan/device.h"
 
 static const train_seam *seam_of(const trainer *t)
 {
@@ -80,6 +81,25 @@ bool trainer_stays_in_memory(const trainer *t)
 {
     const train_seam *s = seam_of(t);
     return s && s->shared && s->least_bytes_per_float <= 0;
+}
+
+atom_status trainer_products_open(trainer *t, train_products **out)
+{
+    const krn_table *table;
+    dev *device = NULL;
+    atom_status st;
+    *out = NULL;
+    if (!t->products_bytes)
+        return ATOM_OK;
+    ATOM_TRY(plan_device_table(t->bench->card, ATOM_F32, &table));
+    st = plan_device_open(t->bench, 0, t->products_bytes, &device);
+    if (st == ATOM_OK)
+        st = train_products_open(t->bench->g, &device, table, out);
+    if (st != ATOM_E_RESOURCE)
+        return st;
+    trainer_note(t, "muon: the host makes the matrix products of the pool's steps: %s",
+                 atom_fail_message());
+    return ATOM_OK;
 }
 
 bool trainer_seam_on_disk(const trainer *t)

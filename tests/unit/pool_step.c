@@ -4,6 +4,7 @@
  * nothing. With Muon each matrix is handed to its kernel.
  */
 #include "atom/base/mem.h"
+#include "atom/graph/models.h"
 #include "atom/pool/step.h"
 #include "gossip/sum/reduce.h"
 
@@ -117,6 +118,79 @@ static void muon_makes_the_matrices(void **unused)
     }
 }
 
+enum { ROWS = 24, COLS = 40, VECTOR = ROWS * COLS };
+typedef struct state_of_step {
+    float x[VECTOR], weights[VECTOR], m[VECTOR], v[VECTOR];
+} state_of_step;
+
+static void make_one(train_products *products, atom_threads *threads, state_of_step *s)
+{
+    static const swap_param param = {
+        .elements = VECTOR, .decay = 1, .n_matrices = 1, .rows = {ROWS}, .cols = COLS};
+    const pool_update u = {.schedule = {.peak = 1e-2, .end = 1e-2, .max_steps = 10},
+                           .beta1 = 0.9,
+                           .beta2 = 0.99,
+                           .epsilon = 1e-8,
+                           .weight_decay = 0.1,
+                           .max_grad_norm = 1,
+                           .muon_momentum = 0.95,
+                           .params = &param,
+                           .n_params = 1,
+                           .host = krn_cpu_host_table(),
+                           .threads = threads,
+                           .products = products};
+    const pool_floats gradients = {.at = s->x};
+    const pool_step_vectors state = {{.at = s->weights}, {.at = s->m}, {.at = s->v}};
+    const pool_room room = {0};
+    const uint64_t bytes = pool_step_space(&u);
+    void *space = atom_pages_take(bytes);
+    double rate;
+    assert_int_equal(bytes, products ? ROWS * sizeof(double) : krn_muon_space(ROWS, COLS));
+    assert_non_null(space);
+    for (int step = 1; step <= 2; step++) {
+        for (int i = 0; i < VECTOR; i++)
+            s->x[i] = sinf((float)(i * step)) * 0.01f;
+        assert_int_equal(pool_step_make(&u, (uint64_t)step, 3, VECTOR, &gradients, &state, &state,
+                                        NULL, room, space, &rate),
+                         ATOM_OK);
+    }
+    atom_pages_give(space, bytes);
+}
+
+/* Where a device makes the products, weights and momentum are what the host alone makes of them. */
+static void a_device_makes_the_products(void **unused)
+{
+    static state_of_step host, card;
+    const graph_config config = {.vocab_size = 64,
+                                 .positions = 8,
+                                 .width = 32,
+                                 .layers = 1,
+                                 .heads = 2,
+                                 .inner = 128,
+                                 .epsilon = 1e-5f};
+    atom_threads *threads = NULL;
+    dev *device = NULL;
+    train_products *products = NULL;
+    graph *g = NULL;
+    (void)unused;
+    assert_int_equal(graph_gpt2_build(&config, ATOM_F32, 1, 8, &g), ATOM_OK);
+    graph_set_optimizer(g, GRAPH_MUON);
+    assert_int_equal(atom_threads_open(2, &threads), ATOM_OK);
+    assert_int_equal(
+        dev_cpu_open(&(dev_cpu_config){.budget_bytes = train_products_bytes(g)}, threads, &device),
+        ATOM_OK);
+    assert_int_equal(train_products_open(g, &device, krn_ref_table(ATOM_F32), &products), ATOM_OK);
+    assert_null(device);
+    make_one(NULL, threads, &host);
+    make_one(products, threads, &card);
+    assert_memory_equal(card.weights, host.weights, sizeof card.weights);
+    assert_memory_equal(card.m, host.m, sizeof card.m);
+    assert_true(card.weights[7] != 0 && card.m[7] != 0);
+    train_products_close(&products);
+    graph_close(&g);
+    atom_threads_close(&threads);
+}
+
 static float scale(double max_norm, float gradient)
 {
     double norm = -1;
@@ -163,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_millionth_decides),
         cmocka_unit_test(what_is_not_finite_changes_nothing),
         cmocka_unit_test(muon_makes_the_matrices),
+        cmocka_unit_test(a_device_makes_the_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
