@@ -50,10 +50,10 @@ struct trainer {
     char *marks;                /* of the checkpoint it went on from; or NULL */
     uint64_t base_hash[2];      /* LoRA: of the model's weights, as they were read */
     bool seam_on_disk;          /* the seam keeps there what it can */
-    uint64_t products_bytes;    /* of the card, for Muon's products of shared steps; 0: none there */
-    bool store_lost;            /* somebody took the state's file away, and it was said */
-    train_step_result share;    /* shared: of what was computed since the newest step, in sums */
-    double share_began;         /* when that step came; 0: not yet */
+    uint64_t products_bytes; /* of the card, for Muon's products of shared steps; 0: none there */
+    bool store_lost;         /* somebody took the state's file away, and it was said */
+    train_step_result share; /* shared: of what was computed since the newest step, in sums */
+    double share_began;      /* when that step came; 0: not yet */
 };
 
 /* --- trainer_facts.c ------------------------------------------------------------------------- */
