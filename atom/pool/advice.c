@@ -342,6 +342,7 @@ atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *fa
                                .micro_tokens = pace->micro_tokens,
                                .micro_seconds = pace->micro_seconds,
                                .update_seconds = pace->update_seconds,
+                               .apart_seconds = pace->apart_seconds,
                                .step_tokens = (double)facts->step_tokens * r.members,
                                .bytes_per_s = r.bytes_per_s,
                                .delayed = r.delayed,

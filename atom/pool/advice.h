@@ -80,7 +80,7 @@ void pool_advise(const pool_settings *settings, const pool_said *said, const poo
  * quicker; the pool's own way travels as it was chosen, the other as int8. pace: of this host; where
  * it is not known nothing is said. ATOM_E_RESOURCE */
 typedef struct pool_pace {
-    double micro_tokens, micro_seconds, update_seconds; /* ways.h */
+    double micro_tokens, micro_seconds, update_seconds, apart_seconds; /* ways.h */
 } pool_pace;
 ATOM_MUST atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *facts,
                                        const pool_pace *pace, pool_advice *advice);

@@ -45,20 +45,48 @@ cleanup:
     return st;
 }
 
+/* Muon's part of the step that this member makes of summed gradients, matrix by matrix. */
+static double matrices_seconds(const pool_run *r)
+{
+    const graph *g = trainer_workbench(r->t)->g;
+    const part_device *d = &trainer_profile(r->t)->device;
+    bool on_card = r->products && d->ortho_flops_per_second > 0;
+    double seconds = 0;
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        int64_t rows[GRAPH_MATRICES_MAX], cols = g->params[p].dims[1];
+        uint32_t n = graph_matrices(g, (int32_t)p, rows);
+        for (uint32_t i = 0; i < n; i++) {
+            uint64_t elements = (uint64_t)(rows[i] * cols);
+            double bytes = (double)elements * sizeof(float);
+            seconds += !on_card
+                           ? part_muon_seconds(d, rows[i], cols)
+                           : part_ortho_seconds(d, rows[i], cols) +
+                                 bytes / d->h2d_bytes_per_second + bytes / d->d2h_bytes_per_second +
+                                 part_muon_begin_seconds(d, elements, 4, 4) +
+                                 part_muon_end_seconds(d, elements, 4);
+        }
+    }
+    return seconds;
+}
+
 /* This host's plan in two: updates that nothing hides, and the rest, which micro-batches share evenly
  * (atom/plan/place_costs.h). */
-static pool_pace pace_of(const trainer *t)
+static pool_pace pace_of(const pool_run *r)
 {
-    const part_plan *plan = trainer_plan(t);
-    const part_profile *profile = trainer_profile(t);
+    const part_plan *plan = trainer_plan(r->t);
+    const part_profile *profile = trainer_profile(r->t);
+    const graph *g = trainer_workbench(r->t)->g;
     double step = plan->predicted_step_seconds, spare = step - plan->predicted_compute_seconds;
     if (!profile || profile->device.adamw_params_per_second <= 0)
         return (pool_pace){0};
-    double update = (double)trainer_floats(t) / profile->device.adamw_params_per_second;
-    update = fmax(0, fmin(update, spare));
+    uint64_t matrices = graph_matrix_elements(g);
+    double adamw =
+        (double)(trainer_floats(r->t) - matrices) / profile->device.adamw_params_per_second;
+    double update = fmax(0, fmin(adamw + plan->muon_seconds, spare));
     return (pool_pace){.micro_tokens = (double)(plan->micro_batch * plan->sequence),
                        .micro_seconds = (step - update) / plan->micro_batches,
-                       .update_seconds = update};
+                       .update_seconds = update,
+                       .apart_seconds = matrices ? adamw + matrices_seconds(r) : update};
 }
 
 /* Chooses what nobody said, and says why. */
@@ -81,7 +109,7 @@ static atom_status advise(pool_run *r, const pool_host *host, const pool_said *s
     if (!r->advice)
         return atom_fail_memory("advice", sizeof *r->advice);
     pool_advise(s, said, &facts, r->advice);
-    const pool_pace pace = pace_of(r->t);
+    const pool_pace pace = pace_of(r);
     ATOM_TRY(pool_advise_ways(s, &facts, &pace, r->advice));
     const pool_learner learner = {.muon = r->config.optimizer == GRAPH_MUON,
                                   .adapters = r->config.lora.r > 0};

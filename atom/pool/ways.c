@@ -67,8 +67,7 @@ atom_status pool_ways_price(const pool_ways_facts *f, pool_ways *out)
                        .layer_seconds = &no_layers,
                        .update_elements_per_second = 1,
                        .whole = true,
-                       .whole_micro_seconds = f->micro_seconds,
-                       .whole_update_seconds = f->update_seconds};
+                       .whole_micro_seconds = f->micro_seconds};
     copies c = {0};
     place_candidate sums, side, averages;
     atom_status st = ATOM_OK;
@@ -89,8 +88,10 @@ atom_status pool_ways_price(const pool_ways_facts *f, pool_ways *out)
                        .micro_tokens = f->micro_tokens,
                        .micro_batches = (uint32_t)batches,
                        .everybody = true};
-    ATOM_TRY_CLEAN(price(&p, PLACE_GRADIENTS, bytes_each(f->gradients_codec, f->floats), &sums));
+    kind.whole_update_seconds = f->update_seconds;
     ATOM_TRY_CLEAN(price(&p, PLACE_PARAMETERS, bytes_each(f->weights_codec, f->floats), &averages));
+    kind.whole_update_seconds = f->apart_seconds;
+    ATOM_TRY_CLEAN(price(&p, PLACE_GRADIENTS, bytes_each(f->gradients_codec, f->floats), &sums));
     p.delayed = true;
     ATOM_TRY_CLEAN(price(&p, PLACE_GRADIENTS, bytes_each(f->gradients_codec, f->floats), &side));
     const place_candidate *gradients = f->delayed ? &side : &sums;

@@ -17,11 +17,12 @@
 typedef struct pool_ways_facts {
     uint64_t floats; /* that are averaged */
     uint32_t members;
-    double micro_tokens, micro_seconds;     /* a micro-batch of this host, without its update;
+    double micro_tokens, micro_seconds; /* a micro-batch of this host, without its update;
                                                0 seconds: it is not known */
-    double update_seconds;                  /* of its step */
-    double step_tokens;                     /* of a step of all members together */
-    double bytes_per_s;                     /* of a line: the lesser of up and down */
+    double update_seconds;              /* of its own step, less what is hidden */
+    double apart_seconds; /* of the step that is made of summed gradients: nothing hides it */
+    double step_tokens;   /* of a step of all members together */
+    double bytes_per_s;   /* of a line: the lesser of up and down */
     int32_t gradients_codec, weights_codec; /* gsp_codec: how each would travel */
     bool delayed;                           /* gradients move while the next step is computed */
 } pool_ways_facts;
