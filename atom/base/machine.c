@@ -77,6 +77,15 @@ uint64_t atom_cache_bytes(const char *root)
     return said > 0 && (uint64_t)said > all ? (uint64_t)said : all;
 }
 
+uint64_t atom_last_cache_bytes(const char *root)
+{
+    uint64_t bytes = 0;
+    long said = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (last_cache(root, 0, &bytes) && bytes > 0)
+        return bytes;
+    return said > 0 ? (uint64_t)said : 0;
+}
+
 void atom_net_setting(const char *name, char *out, size_t room)
 {
     char path[128];

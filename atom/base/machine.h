@@ -16,6 +16,9 @@ uint64_t atom_host_available_bytes(void);
  * 0: not known. root: ATOM_CPUS. */
 #define ATOM_CPUS "/sys/devices/system/cpu"
 uint64_t atom_cache_bytes(const char *root);
+/* The one last-level cache that the first core has, alone or with others; what the C library says where
+ * nothing else does; 0: not known. */
+uint64_t atom_last_cache_bytes(const char *root);
 /* Cores this process may run on, at least 1. */
 uint32_t atom_cores(void);
 /* The line in /proc/sys/net/<name>, of this process's network; empty where it cannot be read. */

@@ -108,7 +108,7 @@ static void hashes(void **state)
     assert_true(halves == 0x85944171f73967e8u);
 }
 
-/* Four cores, two last-level caches: each is counted once. */
+/* Four cores, two last-level caches: each is counted once; the first core has one of them. */
 static void caches_add_up(void **state)
 {
     (void)state;
@@ -135,6 +135,8 @@ static void caches_add_up(void **state)
     uint64_t said = atom_cache_bytes("/nowhere"); /* the C library's word, or 0 */
     uint64_t both = 1ull << 30;
     assert_true(atom_cache_bytes(files.dir) == (said > both ? said : both));
+    assert_true(atom_last_cache_bytes(files.dir) == both / 2);
+    assert_true(atom_last_cache_bytes("/nowhere") == said);
     scratch_close(&files);
 }
 
