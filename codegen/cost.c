@@ -10,17 +10,32 @@ static double per_second(double bytes, double rate)
     return rate > 0 ? bytes / rate : 0;
 }
 
-static double calls_seconds(const part_profile *p, const swap_calls *calls)
+/* Of PART_WARM_ALL, how warm the caches are for the instruction (part_warm_share): the first micro-batch of
+ * a device's visit is cold. Late nodes, whose micro-batches follow each other too, are as warm as backward
+ * of their sub-model. */
+static uint32_t warm_share(const gen_layout *layout, const part_device *d, const swap_instr *in)
 {
+    const gen_visit *v = &layout->visits[in->sub_model];
+    uint64_t touched = v->slot_bytes + v->kept_bytes + v->held_bytes + v->sent_bytes +
+                       v->act_bytes + v->x.bytes + v->y.bytes;
+    if (in->micro_batch == (int32_t)gen_share(layout, in->device))
+        return 0;
+    return part_warm_share(d, touched + (in->code != SWAP_FWD ? v->grads.bytes : 0));
+}
+
+static double calls_seconds(const part_profile *p, const swap_calls *calls, uint32_t warm)
+{
+    const double share = (double)warm / PART_WARM_ALL;
     double seconds = 0;
     for (uint32_t c = 0; c < calls->n; c++) {
         const swap_call *call = &calls->calls[c];
+        const part_node_cost *node = &p->nodes[call->op == ATOM_OP_N ? 0 : call->node];
         if (call->op == ATOM_OP_N)
             seconds += per_second(2.0 * (double)call->dim[0], p->device.device_bytes_per_second);
         else if (call->backward)
-            seconds += p->nodes[call->node].bwd_seconds;
+            seconds += node->bwd_seconds - share * node->bwd_gain_seconds;
         else
-            seconds += p->nodes[call->node].fwd_seconds;
+            seconds += node->fwd_seconds - share * node->fwd_gain_seconds;
     }
     return seconds;
 }
@@ -144,11 +159,12 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
     case SWAP_FWD:
     case SWAP_BWD:
     case SWAP_LATE: {
+        const swap_calls *list = layout->out->program->sub_models[in->sub_model].list;
+        const uint32_t warm = warm_share(layout, d, in);
         double seconds = 0;
         for (int l = 0; l < SWAP_LIST_N; l++) {
             if (in->lists & (1u << l))
-                seconds += calls_seconds(profile,
-                                         &layout->out->program->sub_models[in->sub_model].list[l]);
+                seconds += calls_seconds(profile, &list[l], warm);
         }
         in->cost = compute_cost(d, seconds);
         return;

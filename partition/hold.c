@@ -41,7 +41,7 @@ static bool is_terminal(const part_model *m, int32_t i)
 void part_range_hold(const part_model *m, const uint8_t *holds, part_range *r)
 {
     mark_kept(m, r->first, r->last);
-    r->again_ps = 0;
+    r->again_ps = r->again_gain_ps = 0;
     r->held_bytes = r->sent_bytes = 0;
     for (int32_t i = r->last; i-- > r->first;) {
         part_mark *mark = &m->marks[i];
@@ -51,6 +51,7 @@ void part_range_hold(const part_model *m, const uint8_t *holds, part_range *r)
         if (!mark->again || is_terminal(m, i))
             continue;
         r->again_ps += m->nodes[i].fwd_ps;
+        r->again_gain_ps += m->nodes[i].fwd_gain_ps;
         for (int j = 0; j < atom_op_get(m->g->nodes[i].op)->ins; j++) {
             int32_t p = maker(m, r->first, i, j);
             if (p >= 0 && !(holds[p] && m->marks[p].out_kept))

@@ -20,6 +20,11 @@ static int64_t to_ps(double seconds)
     return (int64_t)(seconds * 1e12 + 0.5);
 }
 
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint64_t param_extent(const graph_param *p)
 {
     return (p->elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN * GRAPH_PARAM_ALIGN;
@@ -104,6 +109,8 @@ static void fill_nodes(part_model *m)
         part_node_facts *n = &m->nodes[i];
         n->fwd_ps = to_ps(m->profile->nodes[i].fwd_seconds);
         n->bwd_ps = to_ps(m->profile->nodes[i].bwd_seconds);
+        n->fwd_gain_ps = smaller(to_ps(m->profile->nodes[i].fwd_gain_seconds), n->fwd_ps);
+        n->bwd_gain_ps = smaller(to_ps(m->profile->nodes[i].bwd_gain_seconds), n->bwd_ps);
         if (m->profile->nodes[i].workspace_bytes > m->workspace_bytes)
             m->workspace_bytes = m->profile->nodes[i].workspace_bytes;
         for (int p = 0; p < node->n_params; p++)
@@ -312,7 +319,7 @@ static atom_status fill_skips(part_model *m)
 {
     const graph *g = m->g;
     atom_status st = ATOM_OK;
-    size_t room = 0, room_ps = 0;
+    size_t room = 0, room_ps = 0, room_gain = 0;
     uint32_t n = 0;
     uint8_t *needed = atom_alloc(g->n_nodes, 1);
     m->skip_at = atom_alloc((size_t)g->n_nodes + 2, sizeof *m->skip_at);
@@ -324,14 +331,17 @@ static atom_status fill_skips(part_model *m)
             continue;
         p++;
         mark_needed(m, (int32_t)last, needed);
-        int64_t sum = 0;
+        int64_t sum = 0, gain = 0;
         for (int32_t i = (int32_t)last; i-- > 0;) {
             if (needed[i])
                 continue;
             ATOM_TRY_CLEAN(atom_grow(&m->skips, n, &room, sizeof *m->skips));
             ATOM_TRY_CLEAN(atom_grow(&m->skip_ps, n, &room_ps, sizeof *m->skip_ps));
+            ATOM_TRY_CLEAN(atom_grow(&m->skip_gain_ps, n, &room_gain, sizeof *m->skip_gain_ps));
             sum += m->nodes[i].fwd_ps;
+            gain += m->nodes[i].fwd_gain_ps;
             m->skip_ps[n] = sum;
+            m->skip_gain_ps[n] = gain;
             m->skips[n++] = i;
         }
     }
@@ -455,6 +465,7 @@ void part_model_close(part_model **model)
     atom_free(m->cross_at);
     atom_free(m->skips);
     atom_free(m->skip_ps);
+    atom_free(m->skip_gain_ps);
     atom_free(m->skip_at);
     atom_free(m);
     *model = NULL;
@@ -479,6 +490,8 @@ void part_range_extend(const part_model *m, part_range *r)
     r->ortho_ps += n->ortho_ps;
     r->fwd_ps += n->fwd_ps;
     r->bwd_ps += n->bwd_ps;
+    r->fwd_gain_ps += n->fwd_gain_ps;
+    r->bwd_gain_ps += n->bwd_gain_ps;
     for (int p = 0; p < node->n_params; p++) {
         const graph_param *param = &g->params[node->params[p]];
         if (param->first_node < r->first && n->prev_use[p] < r->first)
@@ -505,6 +518,7 @@ void part_range_finish(const part_model *m, part_range *r)
             low = middle + 1;
     }
     r->again_ps = r->fwd_ps - (low > begin ? m->skip_ps[low - 1] : 0);
+    r->again_gain_ps = r->fwd_gain_ps - (low > begin ? m->skip_gain_ps[low - 1] : 0);
 }
 
 part_range part_range_make(const part_model *m, int32_t first, int32_t last)

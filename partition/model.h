@@ -35,12 +35,14 @@ typedef struct part_range {
     int64_t fwd_ps;         /* forward */
     int64_t again_ps;       /* the part of forward that backward needs repeated; no terminal op */
     int64_t bwd_ps;
+    int64_t fwd_gain_ps, again_gain_ps, bwd_gain_ps; /* by how much less they take warm */
 } part_range;
 
 /* What a node adds to a range, whatever the range. */
 typedef struct part_node_facts {
     uint64_t own_bytes, frozen_bytes, grad_bytes, own_elements, muon_elements;
     int64_t fwd_ps, bwd_ps, muon_ps, ortho_ps;
+    int64_t fwd_gain_ps, bwd_gain_ps;
     uint32_t kept_first, kept_last; /* of part_model.kept */
     int32_t
         prev_use[GRAPH_PARAM_MAX]; /* the node before that uses the same shared parameter, or -1 */
@@ -76,7 +78,8 @@ typedef struct part_model {
     struct part_cross *cross; /* tensors by cut that they cross */
     uint32_t *cross_at;       /* n_nodes + 2: cross[cross_at[i]] .. crosses in front of node i */
     int32_t *skips;           /* nodes that backward of [.., i) need not repeat, by i, descending */
-    int64_t *skip_ps;         /* their forward, with all in front of them in their list */
+    int64_t *skip_ps;         /* their forward, with all in front of them in their list, */
+    int64_t *skip_gain_ps;    /* and by how much less that takes warm */
     uint32_t *skip_at;        /* n_nodes + 2 */
     part_mark *marks;         /* n_nodes: scratch of hold.c */
     uint64_t shared_bytes, late_bytes, norm_bytes, micro_batch_bytes, workspace_bytes;
@@ -156,6 +159,9 @@ typedef struct part_times {
                             half of that is done while the visit before it ends */
 } part_times;
 part_times part_range_times(const part_model *m, const part_setting *s, const part_range *r);
+/* What computing takes at least, picoseconds, in fwd, bwd and turn, the rest 0: all micro-batches but
+ * the first are warm. Of two ranges that follow each other it is never more than of both as one. */
+part_times part_range_least(const part_setting *s, const part_range *r);
 
 /* Device bytes that do not depend on cuts (for more than one sub-model). */
 uint64_t part_fixed_bytes(const part_model *m, const part_setting *s);

@@ -105,6 +105,16 @@ double part_muon_end_seconds(const part_device *d, uint64_t elements, uint32_t w
     return 2.0 * (double)elements * (wire + 4) / d->host_bytes_per_second;
 }
 
+uint32_t part_warm_share(const part_device *d, uint64_t touched_bytes)
+{
+    const uint64_t cache = d->cache_bytes, all = cache / 2, none = all + cache;
+    if (touched_bytes >= none)
+        return 0;
+    if (touched_bytes <= all)
+        return PART_WARM_ALL;
+    return (uint32_t)((double)(none - touched_bytes) / (double)cache * PART_WARM_ALL);
+}
+
 part_disk part_device_disk(const part_device *d)
 {
     if (d->disk_read_bytes_per_second <= 0 || d->disk_write_bytes_per_second <= 0)
@@ -166,13 +176,21 @@ static uint32_t first_alike(const uint64_t *classes, uint32_t node)
     return i;
 }
 
+static bool makes_sense(double seconds, double gain)
+{
+    return isfinite(seconds) && gain >= 0 && gain <= seconds;
+}
+
 static atom_status check_cost(const part_node_cost *cost, const char *name)
 {
-    if (cost->fwd_seconds >= 0 && cost->bwd_seconds >= 0 && isfinite(cost->fwd_seconds) &&
-        isfinite(cost->bwd_seconds))
+    if (makes_sense(cost->fwd_seconds, cost->fwd_gain_seconds) &&
+        makes_sense(cost->bwd_seconds, cost->bwd_gain_seconds))
         return ATOM_OK;
-    return atom_fail(ATOM_E_RUNTIME, "node %s was timed at %g s forward, %g s backward", name,
-                     cost->fwd_seconds, cost->bwd_seconds);
+    return atom_fail(
+        ATOM_E_RUNTIME,
+        "node %s was timed at %g s forward (%g less when warm), %g s backward (%g less "
+        "when warm)",
+        name, cost->fwd_seconds, cost->fwd_gain_seconds, cost->bwd_seconds, cost->bwd_gain_seconds);
 }
 
 atom_status part_profile_measure(const graph *g, const part_device *device, part_time_fn time,

@@ -33,6 +33,8 @@ typedef struct part_device {
     double ortho_flops_per_second; /* Muon's products on the device, of part_ortho_seconds(); 0: it
                                       makes none, or not measured. In a spec derived from flops_fp32 */
     double launch_seconds;         /* fixed cost per kernel */
+    uint64_t cache_bytes; /* of the last-level cache that one core has; 0: unknown, or not measured with
+                             its contents in mind, and then every micro-batch is cold (below) */
     /* of the disk that the optimizer's state would go to; 0: unknown */
     double disk_read_bytes_per_second, disk_write_bytes_per_second;
     double disk_read_both_bytes_per_second, disk_write_both_bytes_per_second;
@@ -58,7 +60,8 @@ typedef struct part_disk {
 part_disk part_device_disk(const part_device *device);
 
 typedef struct part_node_cost {
-    double fwd_seconds, bwd_seconds; /* bwd of a terminal op includes its forward */
+    double fwd_seconds, bwd_seconds; /* cold; bwd of a terminal op includes its forward */
+    double fwd_gain_seconds, bwd_gain_seconds; /* by how much less it takes warm: 0 to all of it */
     uint64_t workspace_bytes;        /* larger of forward and backward */
     /* Known without timing: filled by part_profile_open and friends,
      * whatever a part_time_fn does. */
@@ -78,12 +81,30 @@ typedef struct part_profile {
                               NULL when a file has none */
 } part_profile;
 
+/*
+ * Cold and warm micro-batches. A visit runs its C micro-batches one after another through the same
+ * sub-model. The first meets caches that hold what came before, and each of its nodes takes fwd_seconds or
+ * bwd_seconds. Each of the others takes
+ *
+ *     seconds - gain_seconds * part_warm_share(device, touched) / PART_WARM_ALL
+ *
+ * where `touched` is what one micro-batch touches of the device on its way through the sub-model:
+ * parameters (with borrowed ones), all that backward reads of forward, scratch, the boundaries in front
+ * and behind, and in backward the accumulators that the sub-model owns. Up to half of the cache that is
+ * all still there when the next micro-batch comes (PART_WARM_ALL), from one and a half caches on nothing
+ * is (0), and in between it falls in a straight line, so that plans that hardly differ hardly differ in
+ * price. partition/pair.c prices ranges by this rule and codegen/cost.c instructions, for the null device.
+ * docs/design/engine.md#cold-and-warm has the reasons.
+ */
+enum { PART_WARM_ALL = 1024 };
+uint32_t part_warm_share(const part_device *device, uint64_t touched_bytes);
+
 /* All times zero. ATOM_E_USAGE names the figure of the device that makes no sense. */
 ATOM_MUST atom_status part_profile_open(const graph *g, const part_device *device,
                                         part_profile **out);
 void part_profile_close(part_profile **profile);
 
-/* Times one node: median seconds of forward and backward, and workspace. Called once per class of
+/* Times one node: median seconds of forward and backward, cold, their gains, and workspace. Called once per class of
  * alike nodes, with the first of them. */
 typedef atom_status (*part_time_fn)(void *ctx, const graph *g, int32_t node, part_node_cost *cost);
 ATOM_MUST atom_status part_profile_measure(const graph *g, const part_device *device,

@@ -51,6 +51,7 @@ static const part_field device_fields[] = {
     DEVICE(muon_flops_per_second, F64, .high = RATE_MAX, .optional = true),
     DEVICE(ortho_flops_per_second, F64, .high = RATE_MAX, .optional = true),
     DEVICE(launch_seconds, F64, .high = SECONDS_MAX),
+    DEVICE(cache_bytes, INTEGER, .high = BYTES_MAX, .optional = true),
     DEVICE(disk_read_bytes_per_second, F64, .high = RATE_MAX),
     DEVICE(disk_write_bytes_per_second, F64, .high = RATE_MAX),
     DEVICE(disk_read_both_bytes_per_second, F64, .high = RATE_MAX),
@@ -62,6 +63,8 @@ static const part_field node_fields[] = {
     NODE(name, TEXT),
     NODE(fwd_seconds, F64, .high = SECONDS_MAX),
     NODE(bwd_seconds, F64, .high = SECONDS_MAX),
+    NODE(fwd_gain_seconds, F64, .high = SECONDS_MAX, .optional = true),
+    NODE(bwd_gain_seconds, F64, .high = SECONDS_MAX, .optional = true),
     NODE(workspace_bytes, INTEGER, .high = BYTES_MAX),
     NODE(param_bytes, INTEGER, .high = BYTES_MAX),
     NODE(saved_bytes, INTEGER, .high = BYTES_MAX),
@@ -130,6 +133,16 @@ atom_status part_profile_write(const part_profile *profile, const char *path)
     return st;
 }
 
+/* Profiles from before there were gains have none, and every micro-batch is cold. */
+static atom_status check_gains(const part_in *item, const part_node_cost *cost)
+{
+    if (cost->fwd_gain_seconds > cost->fwd_seconds)
+        return part_in_wrong(item, "fwd_gain_seconds", "expected at most fwd_seconds");
+    if (cost->bwd_gain_seconds > cost->bwd_seconds)
+        return part_in_wrong(item, "bwd_gain_seconds", "expected at most bwd_seconds");
+    return ATOM_OK;
+}
+
 static atom_status read_nodes(const part_in *in, part_profile *p)
 {
     json_t *nodes = NULL;
@@ -142,6 +155,7 @@ static atom_status read_nodes(const part_in *in, part_profile *p)
         part_in item;
         ATOM_TRY(part_in_item(in, "nodes", nodes, i, &item));
         ATOM_TRY(part_in_fields(&item, node_fields, NODE_FIELDS, &p->nodes[i]));
+        ATOM_TRY(check_gains(&item, &p->nodes[i]));
     }
     return ATOM_OK;
 }

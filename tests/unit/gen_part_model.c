@@ -76,6 +76,17 @@ static part_plan *random_plan(const part_model *m, uint64_t *seed)
     return plan;
 }
 
+/* Warm micro-batches take three quarters of the time. The seed stays as it is, so that models and plans are
+ * those that there would be without. */
+static void add_gains(part_profile *p, uint64_t cache_bytes)
+{
+    p->device.cache_bytes = cache_bytes;
+    for (uint32_t n = 0; n < p->n_nodes; n++) {
+        p->nodes[n].fwd_gain_seconds = 0.25 * p->nodes[n].fwd_seconds;
+        p->nodes[n].bwd_gain_seconds = 0.25 * p->nodes[n].bwd_seconds;
+    }
+}
+
 /* Where kernels and copies take long, the tape's small change (clearing, rounding, latency) does not
  * matter: the model must count the same kernels as the tape runs, and wait for the same copies. The
  * last sub-model's visit is the one that differs most: a turn, forward and backward in one, whatever
@@ -98,12 +109,16 @@ static void agrees_with_the_tape(void **state)
             profile->nodes[n].fwd_seconds *= 1e4;
             profile->nodes[n].bwd_seconds *= 1e4 * (1 + roll(&seed, 3));
         }
+        const bool fits = i % 4 == 1, about = i % 4 == 3; /* sub-models the cache */
+        if (fits || about)
+            add_gains(profile, fits ? (uint64_t)1 << 30 : (uint64_t)(1 + i) << 15);
         assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
         part_plan *plan = random_plan(m, &seed);
         gen_judge judge = {.g = g, .profile = profile};
         assert_int_equal(gen_judge_plan(&judge, plan, &exact), ATOM_OK);
         part_estimate(m, plan, &model);
-        if (fabs(model.compute_seconds / exact.compute_seconds - 1) > 1e-4)
+        const double most = about ? 0.005 : 1e-4; /* scratch is estimated, and with it the share */
+        if (fabs(model.compute_seconds / exact.compute_seconds - 1) > most)
             fail_msg("plan %d computes for %g s, the model says %g s", i, exact.compute_seconds,
                      model.compute_seconds);
         if (fabs(model.step_seconds / exact.step_seconds - 1) > 0.04)

@@ -234,6 +234,18 @@ static graph *random_graph(uint64_t *seed)
     return g;
 }
 
+/* Half of the devices have a cache of about the size of sub-models, where gains are large. */
+static void add_gains(part_profile *p, uint64_t *seed)
+{
+    if (roll(seed, 2))
+        return;
+    p->device.cache_bytes = 5000 + roll(seed, 60000);
+    for (uint32_t i = 0; i < p->n_nodes; i++) {
+        p->nodes[i].fwd_gain_seconds = p->nodes[i].fwd_seconds * roll(seed, 5) / 4;
+        p->nodes[i].bwd_gain_seconds = p->nodes[i].bwd_seconds * roll(seed, 5) / 4;
+    }
+}
+
 /* Times and rates of the same size as each other, so that hiding is sometimes possible. */
 static part_profile *random_profile(const graph *g, uint64_t *seed)
 {
@@ -251,6 +263,7 @@ static part_profile *random_profile(const graph *g, uint64_t *seed)
         profile->nodes[i].fwd_seconds = 1e-5 * roll(seed, 40); /* small numbers: many ties */
         profile->nodes[i].bwd_seconds = 2e-5 * roll(seed, 40);
     }
+    add_gains(profile, seed);
     return profile;
 }
 
@@ -371,6 +384,53 @@ static void one_table_answers_many(void **state)
     assert_true(behind >= 10); /* else they would not differ */
 }
 
+/* What ranges compute at least, each cut at every point, is never more than what any range that they make up
+ * takes; and the table's bounds are made of that. Counts ranges that are warm in part. */
+static void expect_least(part_table *t, const part_setting *s, uint32_t *in_between)
+{
+    const part_model *m = t->m;
+    assert_int_equal(part_table_time(t, s), ATOM_OK);
+    for (uint32_t i = 0; i + 1 < m->n_points; i++) {
+        part_times sum = {0};
+        for (uint32_t j = i + 1; j < m->n_points; j++) {
+            part_range one = part_range_make(m, m->points[j - 1], m->points[j]);
+            part_range all = part_range_make(m, m->points[i], m->points[j]);
+            part_times least = part_range_least(s, &one), a = part_range_times(m, s, &all);
+            sum.fwd += least.fwd;
+            sum.bwd += least.bwd;
+            assert_true(sum.fwd <= a.fwd && sum.bwd <= a.bwd && sum.bwd <= a.turn);
+            if (t->row[i] + (j - i) <= t->row[i + 1] && t->row[j - 1] < t->row[j])
+                assert_true(t->compute[j] - t->compute[i] <= a.fwd + a.bwd);
+            least = part_range_least(s, &all);
+            *in_between += least.fwd < a.fwd && a.fwd < s->micro_batches * all.fwd_ps;
+        }
+    }
+}
+
+static void bounds_hold_for_warm_ranges(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    uint32_t in_between = 0;
+    for (int i = 0; i < 60; i++) {
+        graph *g = random_graph(&seed);
+        part_profile *profile = random_profile(g, &seed);
+        part_model *m = NULL;
+        part_table *table = NULL;
+        assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
+        assert_int_equal(part_table_open(m, UINT64_MAX / 2, &table), ATOM_OK);
+        for (int k = 0; k < 4; k++) {
+            const part_setting setting = random_setting(&seed);
+            expect_least(table, &setting, &in_between);
+        }
+        part_table_close(&table);
+        part_model_close(&m);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    assert_true(in_between >= 100);
+}
+
 static void equals_algorithm_1(void **state)
 {
     (void)state;
@@ -466,6 +526,7 @@ static void plans_random_graphs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounds_hold_for_warm_ranges),
         cmocka_unit_test(equals_algorithm_1),
         cmocka_unit_test(one_table_answers_many),
         cmocka_unit_test(cuts_of_equal_score_go_to_the_first),

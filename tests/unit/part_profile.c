@@ -168,6 +168,9 @@ static void reads_back_the_same_bits(void **state)
     part_profile *profile = modelled(g, "h100");
     profile->nodes[1].fwd_seconds = 1.0 / 3;
     profile->nodes[2].bwd_seconds = nextafter(1e-5, 1);
+    profile->nodes[1].fwd_gain_seconds = 1.0 / 7;
+    profile->nodes[2].bwd_gain_seconds = nextafter(1e-6, 1);
+    profile->device.cache_bytes = 33554431;
     close(mkstemp(path));
     assert_int_equal(part_profile_write(profile, path), ATOM_OK);
     assert_int_equal(part_profile_read(path, &back), ATOM_OK);
@@ -186,6 +189,52 @@ static void reads_back_the_same_bits(void **state)
     graph_close(&g);
 }
 
+/* A profile from before there were gains: every micro-batch is cold, whatever the sub-model. */
+static void reads_profiles_without_gains(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"cache_bytes", "fwd_gain_seconds", "bwd_gain_seconds"};
+    graph *g = tiny_gpt2(2);
+    part_profile *profile = modelled(g, "h100"), *back = NULL;
+    char *text = NULL;
+    assert_int_equal(part_profile_json(profile, &text), ATOM_OK);
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        assert_null(strstr(text, keys[k])); /* it is written as it was before */
+    if (part_profile_parse("old.json", text, strlen(text), &back) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_int_equal(part_profile_matches(back, g), ATOM_OK);
+    assert_true(back->device.cache_bytes == 0);
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        assert_true(back->nodes[i].fwd_gain_seconds == 0 && back->nodes[i].bwd_gain_seconds == 0);
+        assert_true(back->nodes[i].fwd_seconds == profile->nodes[i].fwd_seconds);
+    }
+    assert_int_equal(part_warm_share(&back->device, 1), 0);
+    atom_free(text);
+    part_profile_close(&back);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+static void falls_in_a_straight_line(void **state)
+{
+    (void)state;
+    const uint64_t cache = 32 << 20;
+    const part_device d = {.cache_bytes = cache};
+    assert_int_equal(part_warm_share(&d, 0), PART_WARM_ALL);
+    assert_int_equal(part_warm_share(&d, cache / 2), PART_WARM_ALL);
+    assert_int_equal(part_warm_share(&d, cache), PART_WARM_ALL / 2);
+    assert_int_equal(part_warm_share(&d, 3 * cache / 2 - cache / 1024), 1);
+    assert_int_equal(part_warm_share(&d, 3 * cache / 2), 0);
+    assert_int_equal(part_warm_share(&d, UINT64_MAX), 0);
+    uint32_t before = PART_WARM_ALL;
+    for (uint64_t bytes = cache / 2; bytes <= 2 * cache; bytes += cache / 1024) {
+        uint32_t share = part_warm_share(&d, bytes);
+        assert_true(share <= before && before - share <= 1);
+        before = share;
+    }
+    assert_int_equal(part_warm_share(&(part_device){0}, 0), 0); /* nothing is known of the cache */
+}
+
 static void reads_profiles_strictly(void **state)
 {
     (void)state;
@@ -196,6 +245,10 @@ static void reads_profiles_strictly(void **state)
         {"\"unified\": false", "\"unified\": 0", "device.unified: expected true or false"},
         {"\"cores\": ", "\"cores\": 1e", "device.cores"},
         {"\"fwd_seconds\": ", "\"fwd_seconds\": -", "nodes[0].fwd_seconds"},
+        {"\"bwd_seconds\"", "\"fwd_gain_seconds\": 9, \"bwd_seconds\"",
+         "nodes[0].fwd_gain_seconds: expected at most fwd_seconds"},
+        {"\"bwd_seconds\"", "\"bwd_gain_seconds\": 9, \"bwd_seconds\"",
+         "nodes[0].bwd_gain_seconds: expected at most bwd_seconds"},
         {"\"nodes\": [", "\"nodes\": [7, ", "nodes[0]: expected an object"},
         {"\"micro_batch\": 2", "\"micro_batch\": 0", "micro_batch: 0 is not in"},
         {"\"model\": ", "\"model\": \"x\", \"model\": ", "duplicate"},
@@ -257,6 +310,8 @@ int main(void)
         cmocka_unit_test(ships_specs),
         cmocka_unit_test(reads_specs_strictly),
         cmocka_unit_test(reads_back_the_same_bits),
+        cmocka_unit_test(reads_profiles_without_gains),
+        cmocka_unit_test(falls_in_a_straight_line),
         cmocka_unit_test(reads_profiles_strictly),
         cmocka_unit_test(survives_want_of_memory),
     };

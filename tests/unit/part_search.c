@@ -94,6 +94,60 @@ static void updates_where_it_pays(void **state)
     graph_close(&g);
 }
 
+/* Bytes of parameters of the largest sub-model, and how many sub-models there are. */
+static uint64_t largest_of(const part_plan *plan, uint32_t *n)
+{
+    uint64_t most = 0;
+    *n = plan->n_sub_models;
+    for (uint32_t k = 0; k < plan->n_sub_models; k++)
+        most = part_larger(most, plan->sub_models[k].param_bytes);
+    return most;
+}
+
+/* Where many micro-batches follow each other and much is gained with warm caches, sub-models are cut so
+ * small that they stay warm; where only one micro-batch comes, or nothing is known of the cache, cuts are
+ * those that there were without gains. */
+static void cuts_small_where_that_keeps_caches_warm(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-124m", ATOM_BF16, 2, 256);
+    part_profile *profile = modelled(g, "rtx-4090");
+    part_request request = {.device_budget_bytes = (uint64_t)700 << 20,
+                            .micro_batches = 32,
+                            .clip = true,
+                            .recompute = 1};
+    uint32_t n, n_warm, n_one;
+    part_plan *cold = find(g, profile, &request, NULL);
+    for (uint32_t i = 0; i < profile->n_nodes; i++) {
+        profile->nodes[i].fwd_gain_seconds = 0.4 * profile->nodes[i].fwd_seconds;
+        profile->nodes[i].bwd_gain_seconds = 0.4 * profile->nodes[i].bwd_seconds;
+    }
+    part_plan *unknown = find(g, profile, &request, NULL);
+    profile->device.cache_bytes = 96 << 20;
+    part_plan *warm = find(g, profile, &request, NULL);
+    uint64_t large = largest_of(cold, &n), small = largest_of(warm, &n_warm);
+    assert_true(n_warm > n && small <= large);
+    assert_true(warm->predicted_step_seconds < cold->predicted_step_seconds);
+    assert_true(warm->least_step_seconds < cold->least_step_seconds);
+    assert_true(warm->least_step_seconds <= warm->predicted_step_seconds);
+    assert_int_equal(unknown->n_sub_models, n);
+    assert_true(unknown->predicted_step_seconds == cold->predicted_step_seconds);
+    request.micro_batches = 1;
+    part_plan *one = find(g, profile, &request, NULL);
+    profile->device.cache_bytes = 0;
+    part_plan *one_cold = find(g, profile, &request, NULL);
+    largest_of(one_cold, &n_one);
+    assert_int_equal(one->n_sub_models, n_one);
+    assert_true(one->predicted_step_seconds == one_cold->predicted_step_seconds);
+    part_plan_close(&one_cold);
+    part_plan_close(&one);
+    part_plan_close(&warm);
+    part_plan_close(&unknown);
+    part_plan_close(&cold);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 /* Muon's products go to the device where that is allowed and pays, and where there is room. */
 static void multiplies_where_it_pays(void **state)
 {
@@ -403,6 +457,7 @@ int main(void)
         cmocka_unit_test(plans_within_any_budget),
         cmocka_unit_test(uses_what_it_is_given),
         cmocka_unit_test(updates_where_it_pays),
+        cmocka_unit_test(cuts_small_where_that_keeps_caches_warm),
         cmocka_unit_test(multiplies_where_it_pays),
         cmocka_unit_test(has_room_for_many_micro_batches),
         cmocka_unit_test(obeys_recompute),
