@@ -1,8 +1,9 @@
 /*
  * Owns the state of the caches in which a node is timed. One idea: between two runs in a step lies the
  * pass of a micro-batch through all other nodes, so as many bytes are written between two timed runs, but
- * no more than twice what the caches hold: beyond that nothing is left of the run before. Refuses to
- * guess which plan there will be: smaller sub-models find their weights in the caches more often.
+ * no more than twice what the caches hold: beyond that nothing is left of the run before. Where a plan
+ * runs one micro-batch after another through a small sub-model, less lies between, and the caches still hold
+ * it: that is the second state. Refuses to guess which plan there will be: part_warm_share() mixes the two.
  */
 #include "atom/plan/meanwhile.h"
 
@@ -18,7 +19,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 }
 
 plan_meanwhile plan_meanwhile_open(atom_threads *threads, uint64_t pass_bytes, uint64_t cache_bytes,
-                                   uint64_t available_bytes)
+                                   uint64_t warm_bytes, uint64_t available_bytes)
 {
     uint64_t caches = cache_bytes ? cache_bytes : CACHES_UNKNOWN;
     uint64_t bytes = smaller(smaller(pass_bytes, 2 * caches), available_bytes / 4);
@@ -27,6 +28,7 @@ plan_meanwhile plan_meanwhile_open(atom_threads *threads, uint64_t pass_bytes, u
         m.memory = atom_pages_take(m.bytes);
     if (!m.memory)
         m.bytes = 0;
+    m.warm_bytes = smaller(m.bytes, warm_bytes / PIECE * PIECE);
     return m;
 }
 
@@ -44,12 +46,14 @@ static void write_piece(void *ctx, uint32_t index, uint32_t worker)
         piece[i]++;
 }
 
-void plan_meanwhile_pass(const plan_meanwhile *m, const void *fresh, uint64_t fresh_bytes)
+void plan_meanwhile_pass(const plan_meanwhile *m, bool warm, const void *fresh,
+                         uint64_t fresh_bytes)
 {
+    const uint64_t bytes = warm ? m->warm_bytes : m->bytes;
     volatile unsigned char sum = 0;
     const volatile unsigned char *at = fresh;
-    if (m->bytes)
-        atom_parallel(m->threads, (uint32_t)(m->bytes / PIECE), write_piece, m->memory);
+    if (bytes)
+        atom_parallel(m->threads, (uint32_t)(bytes / PIECE), write_piece, m->memory);
     for (uint64_t i = 0; fresh && i < fresh_bytes; i += LINE)
         sum = (unsigned char)(sum + at[i]);
 }

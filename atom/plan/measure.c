@@ -33,6 +33,7 @@ typedef struct stopwatch {
     plan_workbench *bench;
     gen_lowered *low;
     plan_measure *card;     /* NULL: the CPU */
+    part_device device;     /* as far as it is measured */
     plan_timer timer;       /* of calls on the CPU */
     plan_meanwhile rest;    /* what else a step does between two of them */
     const swap_call *probe; /* the one that took longest; NULL: none yet */
@@ -113,7 +114,13 @@ static void run_call(void *arg)
 static void let_others_run(void *arg)
 {
     const one_call *c = arg;
-    plan_meanwhile_pass(c->rest, c->fresh, c->fresh_bytes);
+    plan_meanwhile_pass(c->rest, false, c->fresh, c->fresh_bytes);
+}
+
+static void let_sub_model_run(void *arg)
+{
+    const one_call *c = arg;
+    plan_meanwhile_pass(c->rest, true, c->fresh, c->fresh_bytes);
 }
 
 /* Which buffer the node before this one wrote: the input, or in backward the output's gradient. */
@@ -125,7 +132,34 @@ static int fresh_buffer(const swap_call *call)
     return op->ins + op->params_max + op->outs + op->saved;
 }
 
-static atom_status time_call(stopwatch *w, const swap_call *call, double *seconds)
+static uint64_t call_bytes(const krn_table *table, const swap_call *call)
+{
+    uint64_t bytes = table->workspace ? table->workspace(call->op, call->backward, call->dim) : 0;
+    for (int b = 0; b < call->n_buf; b++)
+        bytes += call->bytes[b];
+    return bytes;
+}
+
+/* Seconds of one run with cold caches, and by how much less a run with warm ones takes: 0 where a whole pass
+ * through the model leaves them as warm, and where no sub-model with this call is ever warm. */
+static void time_states(stopwatch *w, const swap_call *call, one_call *one, double *seconds,
+                        double *gain)
+{
+    static void (*const states[2])(void *) = {let_others_run, let_sub_model_run};
+    const uint64_t bytes = call_bytes(w->bench->table, call);
+    double both[2];
+    *gain = 0;
+    if (w->rest.warm_bytes == w->rest.bytes || part_warm_share(&w->device, bytes) == 0) {
+        *seconds = plan_timer_median(&w->timer, run_call, let_others_run, one);
+        return;
+    }
+    plan_timer_medians(&w->timer, run_call, states, one, both);
+    *seconds = both[0];
+    *gain = both[0] > both[1] ? both[0] - both[1] : 0;
+}
+
+/* gain: 0 on a card, whose runs follow each other at once (docs/design/engine.md#cold-and-warm). */
+static atom_status time_call(stopwatch *w, const swap_call *call, double *seconds, double *gain)
 {
     const krn_table *table = w->bench->table;
     void *buffers[BUFFERS_MAX];
@@ -146,6 +180,7 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
                          atom_op_get(call->op)->name);
     memcpy(args.dim, call->dim, sizeof args.dim);
     atom_status st = ATOM_OK;
+    *gain = 0;
     ATOM_TRY(take_buffers(w->bench->g, call, buffers));
     if (w->card) {
         st = plan_measure_call(w->card, table, call, buffers, seconds);
@@ -161,9 +196,9 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
     if (cx.workspace_bytes && !cx.workspace)
         st = atom_fail_memory("a node's workspace", cx.workspace_bytes);
     else
-        *seconds = plan_timer_median(
-            &w->timer, run_call, let_others_run,
-            &(one_call){fn, &cx, &args, &w->rest, buffers[fresh], call->bytes[fresh]});
+        time_states(w, call,
+                    &(one_call){fn, &cx, &args, &w->rest, buffers[fresh], call->bytes[fresh]},
+                    seconds, gain);
     if (cx.workspace)
         atom_pages_give(cx.workspace, atom_align(cx.workspace_bytes));
     free_buffers(call, buffers);
@@ -196,8 +231,9 @@ static atom_status repeat_probe(stopwatch *w)
 {
     if (!w->probe)
         return ATOM_OK;
+    double gain;
     w->timer.probe_before = w->probe_seconds;
-    return time_call(w, w->probe, &w->timer.probe_after);
+    return time_call(w, w->probe, &w->timer.probe_after, &gain);
 }
 
 static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_cost *cost)
@@ -208,10 +244,10 @@ static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_
     const krn_table *table = w->bench->table;
     say(w, g->nodes[node].name);
     w->done++;
-    ATOM_TRY(time_call(w, forward, &cost->fwd_seconds));
+    ATOM_TRY(time_call(w, forward, &cost->fwd_seconds, &cost->fwd_gain_seconds));
     propose_probe(w, forward, cost->fwd_seconds);
     if (backward) {
-        ATOM_TRY(time_call(w, backward, &cost->bwd_seconds));
+        ATOM_TRY(time_call(w, backward, &cost->bwd_seconds, &cost->bwd_gain_seconds));
         propose_probe(w, backward, cost->bwd_seconds);
     }
     uint64_t f = table->workspace ? table->workspace(forward->op, 0, forward->dim) : 0;
@@ -346,6 +382,7 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     d->copy_latency_seconds = copies.latency_seconds;
     d->adamw_params_per_second = (double)sizes.adamw_params / adamw.seconds;
     d->launch_seconds = 2e-6;
+    d->cache_bytes = bench->card < 0 ? atom_last_cache_bytes(ATOM_CPUS) : 0;
     if (bench->g->optimizer == GRAPH_MUON)
         ATOM_TRY(measure_muon(w, d));
     if (bench->card >= 0)
@@ -413,14 +450,6 @@ cleanup:
     return st;
 }
 
-static uint64_t call_bytes(const krn_table *table, const swap_call *call)
-{
-    uint64_t bytes = table->workspace ? table->workspace(call->op, call->backward, call->dim) : 0;
-    for (int b = 0; b < call->n_buf; b++)
-        bytes += call->bytes[b];
-    return bytes;
-}
-
 /* Said before anything is timed and memory touched: the kernel would rather end this process than
  * refuse. */
 static atom_status check_room(const stopwatch *w)
@@ -455,18 +484,17 @@ atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progres
                    .progress = progress,
                    .ctx = ctx,
                    .timer = plan_timer_begin(&bench->machine, SECONDS_PER_NODE)};
-    part_device device;
     part_profile *profile = NULL;
     uint64_t pass_bytes = 0;
     atom_status st;
     w.total = count_classes(bench->g);
-    ATOM_TRY_CLEAN(measure_rates(&w, &device));
-    ATOM_TRY_CLEAN(resident_lowering(bench, &device, &pass_bytes, &w.low));
+    ATOM_TRY_CLEAN(measure_rates(&w, &w.device));
+    ATOM_TRY_CLEAN(resident_lowering(bench, &w.device, &pass_bytes, &w.low));
     ATOM_TRY_CLEAN(check_room(&w));
     if (!w.card)
         w.rest = plan_meanwhile_open(bench->threads, pass_bytes / LESS, atom_cache_bytes(ATOM_CPUS),
-                                     atom_host_available_bytes());
-    ATOM_TRY_CLEAN(part_profile_measure(bench->g, &device, time_node, &w, &profile));
+                                     w.device.cache_bytes / 2, atom_host_available_bytes());
+    ATOM_TRY_CLEAN(part_profile_measure(bench->g, &w.device, time_node, &w, &profile));
     ATOM_TRY_CLEAN(repeat_probe(&w));
     bench->busy[0] = 0;
     plan_timer_busy(&w.timer, bench->busy, sizeof bench->busy);

@@ -44,26 +44,56 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-double plan_timer_median(plan_timer *t, void (*run)(void *arg), void (*before)(void *arg),
-                         void *arg)
+enum { STATES_MAX = 2 };
+
+/* One run in a state. */
+static double time_run(const plan_timer *t, void (*run)(void *arg), void (*before)(void *arg),
+                       void *arg)
 {
-    double times[RUNS_MAX], begin = now(t);
+    if (before)
+        before(arg);
+    double start = now(t);
+    run(arg);
+    return now(t) - start;
+}
+
+/* Medians in n states, by turns. */
+static void time_states(plan_timer *t, void (*run)(void *arg), void (*const before[])(void *arg),
+                        int n_states, void *arg, double seconds[])
+{
+    double times[STATES_MAX][RUNS_MAX], begin = now(t);
     int n = 0;
     run(arg); /* touch, warm up, create primitives */
     double first = now(t) - begin;
+    for (int s = 0; s < n_states; s++)
+        seconds[s] = first;
     if (first > SECONDS_ALONE)
-        return first; /* warming up is no matter then, and a run of hours is not begun by minutes */
-    while (n < RUNS_MAX && (n < RUNS_MIN || now(t) - begin < t->call_seconds)) {
-        if (before)
-            before(arg);
-        double start = now(t);
-        run(arg);
-        times[n++] = now(t) - start;
+        return; /* warming up is no matter then, and a run of hours is not begun by minutes */
+    while (n < RUNS_MAX && (n < RUNS_MIN || now(t) - begin < n_states * t->call_seconds)) {
+        for (int s = 0; s < n_states; s++)
+            times[s][n] = time_run(t, run, before[s], arg);
+        n++;
     }
-    qsort(times, (size_t)n, sizeof times[0], by_value);
-    t->medians += times[n / 2];
-    t->fastest += times[0];
-    return times[n / 2];
+    for (int s = 0; s < n_states; s++) {
+        qsort(times[s], (size_t)n, sizeof times[s][0], by_value);
+        t->medians += times[s][n / 2];
+        t->fastest += times[s][0];
+        seconds[s] = times[s][n / 2];
+    }
+}
+
+double plan_timer_median(plan_timer *t, void (*run)(void *arg), void (*before)(void *arg),
+                         void *arg)
+{
+    double seconds;
+    time_states(t, run, &before, 1, arg, &seconds);
+    return seconds;
+}
+
+void plan_timer_medians(plan_timer *t, void (*run)(void *arg), void (*const before[2])(void *arg),
+                        void *arg, double seconds[2])
+{
+    time_states(t, run, before, 2, arg, seconds);
 }
 
 void plan_timer_saw(plan_timer *t, const char *name, const krn_bench *rate)

@@ -28,6 +28,12 @@ plan_timer plan_timer_begin(const plan_machine *machine, double call_seconds);
 double plan_timer_median(plan_timer *t, void (*run)(void *arg), void (*before)(void *arg),
                          void *arg);
 
+/* The same in two states of the machine: before[i] makes the one in which seconds[i] is timed. They take
+ * turns, so that a phase in which the machine is slower meets both; what takes a second is the same in
+ * both. */
+void plan_timer_medians(plan_timer *t, void (*run)(void *arg), void (*const before[2])(void *arg),
+                        void *arg, double seconds[2]);
+
 /* One of the machine's rates was measured elsewhere (kernels/bench.h), by the real clock; where `machine`
  * has another, that says nothing. name: borrowed. */
 void plan_timer_saw(plan_timer *t, const char *name, const krn_bench *rate);

@@ -21,7 +21,7 @@
 /* A machine whose calls take what a list says, again and again. */
 typedef struct fake {
     double now, load;
-    double takes[4];
+    double takes[7];
     unsigned n, runs, between;
 } fake;
 
@@ -113,6 +113,13 @@ static void others_run(void *ctx)
     f->between++;
 }
 
+static void few_run(void *ctx)
+{
+    fake *f = ctx;
+    f->now += 1;
+    f->between += 100;
+}
+
 static void does_not_time_what_runs_between(void **state)
 {
     (void)state;
@@ -124,28 +131,55 @@ static void does_not_time_what_runs_between(void **state)
     assert_int_equal(f.between, 3); /* one before each run that counts */
 }
 
+/* A machine that becomes slower meanwhile: both states see both phases. */
+static void times_two_states_by_turns(void **state)
+{
+    (void)state;
+    static void (*const states[2])(void *) = {others_run, few_run};
+    fake f = {.takes = {0.5, 0.02, 0.01, 0.04, 0.03, 0.06, 0.05}, .n = 7};
+    const plan_machine machine = {fake_seconds, fake_load, &f};
+    plan_timer t = plan_timer_begin(&machine, 0.25);
+    double seconds[2];
+    plan_timer_medians(&t, fake_run, states, &f, seconds);
+    assert_int_equal(f.runs, 7); /* the first warms up */
+    assert_int_equal(f.between, 303);
+    assert_true(fabs(seconds[0] - 0.04) < 1e-9);
+    assert_true(fabs(seconds[1] - 0.03) < 1e-9);
+    assert_true(fabs(t.medians - 0.07) < 1e-9 && fabs(t.fastest - 0.03) < 1e-9);
+    fake slow = {.takes = {2}, .n = 1};
+    const plan_machine other = {fake_seconds, fake_load, &slow};
+    t = plan_timer_begin(&other, 0.25);
+    plan_timer_medians(&t, fake_run, states, &slow, seconds);
+    assert_true(seconds[0] == 2 && seconds[1] == 2);
+    assert_int_equal(slow.runs, 1);
+}
+
 static void writes_as_much_as_a_micro_batch_does(void **state)
 {
     (void)state;
     const uint64_t MiB = 1u << 20, plenty = 1024 * MiB;
     atom_threads *threads = NULL;
     assert_int_equal(atom_threads_open(2, &threads), ATOM_OK);
-    plan_meanwhile m = plan_meanwhile_open(threads, 3 * MiB + 5, 16 * MiB, plenty);
+    plan_meanwhile m = plan_meanwhile_open(threads, 3 * MiB + 5, 16 * MiB, 2 * MiB, plenty);
     assert_int_equal(m.bytes, 3 * MiB); /* whole pieces of a MiB */
-    plan_meanwhile_pass(&m, &plenty, sizeof plenty);
-    plan_meanwhile_pass(&m, NULL, 0);
+    plan_meanwhile_pass(&m, false, &plenty, sizeof plenty);
+    plan_meanwhile_pass(&m, false, NULL, 0);
     for (uint64_t i = 0; i < m.bytes; i++)
         assert_int_equal(m.memory[i], i % 64 == 0 ? 2 : 0); /* every line, once each pass */
+    plan_meanwhile_pass(&m, true, NULL, 0);                 /* a warm sub-model touches less */
+    for (uint64_t i = 0; i < m.bytes; i += 64)
+        assert_int_equal(m.memory[i], i < 2 * MiB ? 3 : 2);
     plan_meanwhile_close(&m);
-    m = plan_meanwhile_open(threads, plenty, 2 * MiB, plenty);
-    assert_int_equal(m.bytes, 4 * MiB); /* twice the caches */
+    m = plan_meanwhile_open(threads, plenty, 2 * MiB, plenty, plenty);
+    assert_int_equal(m.bytes, 4 * MiB);      /* twice the caches */
+    assert_int_equal(m.warm_bytes, 4 * MiB); /* not more than the whole model */
     plan_meanwhile_close(&m);
-    m = plan_meanwhile_open(threads, plenty, 2 * MiB, 8 * MiB);
+    m = plan_meanwhile_open(threads, plenty, 2 * MiB, MiB, 8 * MiB);
     assert_int_equal(m.bytes, 2 * MiB); /* a quarter of what may be taken */
     plan_meanwhile_close(&m);
-    m = plan_meanwhile_open(threads, plenty, 0, 12); /* no room: timed without */
+    m = plan_meanwhile_open(threads, plenty, 0, MiB, 12); /* no room: timed without */
     assert_null(m.memory);
-    plan_meanwhile_pass(&m, NULL, 0);
+    plan_meanwhile_pass(&m, false, NULL, 0);
     plan_meanwhile_close(&m);
     atom_threads_close(&threads);
 }
@@ -257,6 +291,7 @@ int main(void)
         cmocka_unit_test(notices_uneven_rates),
         cmocka_unit_test(repeats_what_is_short),
         cmocka_unit_test(does_not_time_what_runs_between),
+        cmocka_unit_test(times_two_states_by_turns),
         cmocka_unit_test(writes_as_much_as_a_micro_batch_does),
         cmocka_unit_test(keeps_only_calm_profiles),
         cmocka_unit_test(keys_say_all_that_changes_a_time),
