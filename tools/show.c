@@ -30,6 +30,8 @@ static void show_device(const part_device *d, atom_dtype dtype)
     show_rate("device to host", d->d2h_bytes_per_second);
     show_rate("  with the other way", d->d2h_both_bytes_per_second);
     show_rate("host memory rate", d->host_bytes_per_second);
+    if (d->cache_bytes)
+        cli_print("  %-22s %s\n", "last-level cache", cli_size(d->cache_bytes));
     cli_print("  %-22s %s parameters/s\n", "AdamW on the host",
               cli_count(d->adamw_params_per_second));
     if (d->muon_flops_per_second > 0)
@@ -64,7 +66,7 @@ static const char *state_text(graph_optimizer optimizer, atom_dtype moments)
 
 void show_profile(const part_profile *p)
 {
-    double fwd = 0, bwd = 0;
+    double fwd = 0, bwd = 0, fwd_warm = 0, bwd_warm = 0;
     char kind[GRAPH_NAME_MAX], other[GRAPH_NAME_MAX];
     cli_print("%s, %s%s, micro-batch %lld x %lld tokens, %u nodes\n", p->model,
               atom_dtype_name(p->dtype),
@@ -79,6 +81,8 @@ void show_profile(const part_profile *p)
         kind_of(n->name, kind);
         fwd += n->fwd_seconds;
         bwd += n->bwd_seconds;
+        fwd_warm += n->fwd_seconds - n->fwd_gain_seconds;
+        bwd_warm += n->bwd_seconds - n->bwd_gain_seconds;
         for (uint32_t j = 0; j < p->n_nodes; j++) {
             kind_of(p->nodes[j].name, other);
             bool same = strcmp(kind, other) == 0;
@@ -92,6 +96,9 @@ void show_profile(const part_profile *p)
     }
     cli_print("all nodes, one micro-batch: %s forward, %s backward\n", cli_seconds(fwd),
               cli_seconds(bwd));
+    if (p->device.cache_bytes)
+        cli_print("with warm caches: %s forward, %s backward\n", cli_seconds(fwd_warm),
+                  cli_seconds(bwd_warm));
 }
 
 static const char *keep_text(const part_plan *plan, uint32_t k)
