@@ -85,6 +85,7 @@ typedef struct cuda_dev {
     cuda_graph *graphs; /* CUDA_GRAPHS_MAX; the compute stream's thread only, or all idle */
     uint32_t n_graphs;
     bool graphs_off;    /* ATOM_CUDA_GRAPHS=0 */
+    bool graphs_full;   /* no memory for more; as graphs */
     cudaStream_t clock; /* carries `zero` */
     cudaEvent_t zero;   /* when the host's clock said zero_ns */
     uint64_t zero_ns;

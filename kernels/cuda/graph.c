@@ -3,7 +3,8 @@
  * the first run of a key is straight (libraries load, algorithms are chosen), the second is
  * recorded, all later ones are one call; what differs between them, the step, is in device memory
  * and is written before each. A recording that the runtime refuses is run straight, then and ever
- * after. Refuses to guess: keys say what is equal.
+ * after. Recordings take memory of the card that no budget knows, so there are no more of them where
+ * little is left. Refuses to guess: keys say what is equal.
  */
 #include "kernels/cuda/blas_lt.h"
 #include "kernels/cuda/device_cuda.h"
@@ -11,8 +12,13 @@
 #include "kernels/cuda/plain.h"
 
 #include "atom/base/log.h"
+#include "atom/base/size.h"
 
 #include <stdio.h>
+
+/* A recording takes 10 to 64 KiB per kernel, as others have measured; this much is left for code
+ * that is loaded later and for other programs. */
+static const size_t LEAVE_BYTES = (size_t)256 << 20;
 
 /* A straight launch writes the step where its function asks for it. */
 static void put_now(krn_ctx *cx, const krn_step *from)
@@ -84,6 +90,41 @@ static void tell_refused(const char *what, const char *why)
     krn_cuda_log(ATOM_LOG_WARN, text);
 }
 
+/* The card has memory for one more recording. */
+static bool room_for_more(cuda_dev *d)
+{
+    size_t has = 0, all = 0;
+    char there[24], text[256];
+    if (d->graphs_full)
+        return false;
+    if (cudaMemGetInfo(&has, &all) == cudaSuccess && has >= LEAVE_BYTES)
+        return true;
+    d->graphs_full = true;
+    snprintf(text, sizeof text,
+             "only %s of the card's memory are free beside the budget, so no more call lists are "
+             "recorded: the others are launched call by call; a lower --device-memory leaves more",
+             atom_size_text(has, there));
+    krn_cuda_log(ATOM_LOG_INFO, text);
+    return false;
+}
+
+/* Takes the memory of the recording now, where a refusal is harmless: a launch that lacks it is a
+ * fault. */
+static cudaError_t instantiate(cuda_graph *g, cudaGraph_t graph, cudaStream_t stream)
+{
+    cudaError_t error = cudaGraphInstantiate(&g->exec, graph, 0);
+    if (error != cudaSuccess) {
+        g->exec = NULL;
+        return error;
+    }
+    error = cudaGraphUpload(g->exec, stream);
+    if (error != cudaSuccess) {
+        (void)cudaGraphExecDestroy(g->exec);
+        g->exec = NULL;
+    }
+    return error;
+}
+
 /* Leaves g->exec NULL where it did not work; nothing has run then. */
 static void record(dev_stream *s, cuda_graph *g, krn_ctx *cx, const cuda_item *it)
 {
@@ -104,16 +145,15 @@ static void record(dev_stream *s, cuda_graph *g, krn_ctx *cx, const cuda_item *i
         }
     }
     if (error == cudaSuccess && !product) {
-        what = "cudaGraphInstantiate";
-        error = cudaGraphInstantiate(&g->exec, graph, 0);
+        what = "cudaGraphInstantiate or cudaGraphUpload";
+        error = instantiate(g, graph, s->native);
     }
     if (graph)
         (void)cudaGraphDestroy(graph);
-    if (error != cudaSuccess || product) {
-        g->exec = NULL;
+    if (error != cudaSuccess || product)
         tell_refused(product ? "a product" : what, product ? text : cudaGetErrorName(error));
-    }
     (void)cudaGetLastError(); /* a refused recording is no fault */
+    s->owner->graphs_full |= error == cudaErrorMemoryAllocation;
     g->never = !g->exec;
 }
 
@@ -123,7 +163,7 @@ void cuda_graph_run(dev_stream *s, const cuda_item *it)
     krn_ctx cx = context(s);
     put_now(&cx, &it->step);
     cx.put_step = put_before;
-    if (g && !g->exec && !g->never && g->runs)
+    if (g && !g->exec && !g->never && g->runs && room_for_more(s->owner))
         record(s, g, &cx, it);
     if (g && g->exec) {
         (void)cuda_dev_ok(s->owner, cudaGraphLaunch(g->exec, s->native), "a recorded call list");
@@ -143,4 +183,5 @@ void cuda_graphs_forget(cuda_dev *d)
         d->graphs[i] = (cuda_graph){0};
     }
     d->n_graphs = 0;
+    d->graphs_full = false;
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A card of whose memory other programs use a part: training and evaluation take what is left, and say so.
+"""A card of whose memory other programs use a part: training and evaluation take what is left, and say so; and where next to
+nothing is left, call lists are not recorded.
 
   busy.py ATOM      with ATOM_CUDA_MODULE set to the module over the fake runtime, whose card has 4 GiB
 """
@@ -8,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 
-from fault import COMMON, CONFIG, prepare
+from fault import COMMON, CONFIG, bits, prepare
 
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 
 
 def main():
@@ -18,8 +19,8 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
 
-        def atom(*args, used=0):
-            done = subprocess.run([program, *args], cwd=work, env={**env, "ATOM_FAKE_USED": str(used)}, text=True,
+        def atom(*args, used=0, **more):
+            done = subprocess.run([program, *args], cwd=work, env={**env, "ATOM_FAKE_USED": str(used), **more}, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200)
             assert done.returncode == 0, done.stdout
             return done.stdout
@@ -31,7 +32,15 @@ def main():
         assert "only 1.5 GiB of the card's memory are free for training, instead of 3.0 GiB" in said, said
         assert "of a budget of 1.5 GiB" in said, said
         assert "other programs" not in atom(*dry, "--device-memory", "1GiB", used=2 * GIB), "who sets a limit knows"
-        atom("train", *COMMON, "--output-dir", "out", "--quiet")
+        train = ("train", *COMMON, "--device-memory", "16MiB")
+        said = atom(*train, "--output-dir", "out")
+        assert "recorded" not in said, said
+        said = atom(*train, "--output-dir", "full", used=4 * GIB - 100 * MIB)
+        assert said.count("only 100 MiB of the card's memory are free beside the budget") == 1, said
+        assert "cudaGraphUpload" not in said, said
+        said = atom(*train, "--output-dir", "refused", ATOM_FAKE_NO_UPLOAD="1")
+        assert said.count("cudaGraphUpload") == 1, said
+        assert len({bits(os.path.join(work, out)) for out in ("out", "full", "refused")}) == 1, "other weights"
         measure = ("eval", "--model", "out/checkpoint-6", "--data", "data", "--device", "cuda", "--sequence-len", "8")
         free, shared = atom(*measure), atom(*measure, used=2 * GIB)
         assert "other programs" not in free, free

@@ -7,6 +7,7 @@
  *
  * ATOM_FAKE_FAULT=N: copy N and everything after it fails, as after a fault of a card.
  * ATOM_FAKE_CARDS=N: so many cards. ATOM_FAKE_USED=N: bytes of a card that others use.
+ * ATOM_FAKE_NO_UPLOAD: no memory for recordings.
  */
 #include <cuda_runtime_api.h>
 #include <cuda_shim.h>
@@ -27,6 +28,7 @@ void shim_launch_now(dim3 grid, unsigned threads, size_t shared_bytes,
 
 struct fake_graph {
     std::vector<std::function<void()>> work;
+    bool uploaded = false; /* executable ones: has the memory that it needs */
 };
 struct fake_stream {
     fake_graph *recording;
@@ -328,8 +330,15 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     live_graphs++;
     return cudaSuccess;
 }
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t)
+{
+    exec->uploaded = getenv("ATOM_FAKE_NO_UPLOAD") == nullptr;
+    return exec->uploaded ? cudaSuccess : refuse(cudaErrorMemoryAllocation);
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
 {
+    if (!exec->uploaded)
+        return refuse(cudaErrorInvalidValue);
     if (faulty())
         return refuse(cudaErrorLaunchFailure);
     for (const auto &work : exec->work)

@@ -26,6 +26,12 @@ def prepare(work, config, atom):
     atom("data", "prepare", "--input", "text.txt", "--output", "data")
 
 
+def bits(out):
+    """Of the weights that a run of COMMON ended with."""
+    with open(os.path.join(out, "checkpoint-6", "model.safetensors"), "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as work:
@@ -36,10 +42,6 @@ def main():
             done = subprocess.run([program, *args], cwd=work, env={**env, **more}, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, timeout=200)
             return done.returncode, done.stdout
-
-        def bits(out):
-            with open(os.path.join(work, out, "checkpoint-6", "model.safetensors"), "rb") as f:
-                return hashlib.sha256(f.read()).hexdigest()
 
         def saved_in(out):
             path = os.path.join(work, out)
@@ -59,7 +61,7 @@ def main():
         assert before in (["checkpoint-2"], ["checkpoint-2", "checkpoint-4"]), before
         code, text = atom("train", *COMMON, "--output-dir", out, "--resume-from-checkpoint", "auto")
         assert code == 0, text
-        assert bits(out) == bits("whole"), "the resumed run has other weights"
+        assert bits(os.path.join(work, out)) == bits(os.path.join(work, "whole")), "the resumed run has other weights"
         print(f"copy {fault} failed; {before[-1]} went on to the same bits")
 
 
