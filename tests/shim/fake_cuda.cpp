@@ -6,6 +6,7 @@
  * instead of run.
  *
  * ATOM_FAKE_FAULT=N: copy N and everything after it fails, as after a fault of a card.
+ * ATOM_FAKE_FAULT_IS=memory: and says that it lacks memory.
  * ATOM_FAKE_CARDS=N: so many cards. ATOM_FAKE_USED=N: bytes of a card that others use.
  * ATOM_FAKE_NO_UPLOAD: no memory for recordings.
  */
@@ -64,6 +65,11 @@ cudaError_t refuse(cudaError_t error)
 {
     last = error;
     return error;
+}
+
+cudaError_t fault(void)
+{
+    return getenv("ATOM_FAKE_FAULT_IS") ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure;
 }
 
 /* In one registration, or in none (device memory). */
@@ -233,7 +239,7 @@ cudaError_t cudaHostUnregister(void *at)
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t)
 {
     if (faulty(true))
-        return refuse(cudaErrorLaunchFailure);
+        return refuse(fault());
     if (!in_one_piece(dst, bytes) || !in_one_piece(src, bytes))
         return refuse(cudaErrorInvalidValue);
     run_or_keep([=] { memcpy(dst, src, bytes); });
@@ -261,7 +267,7 @@ cudaError_t cudaStreamQuery(cudaStream_t)
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
-    return faulty() ? refuse(cudaErrorLaunchFailure) : cudaSuccess;
+    return faulty() ? refuse(fault()) : cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned)
 {
@@ -294,7 +300,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     if (faulty())
-        return refuse(cudaErrorLaunchFailure);
+        return refuse(fault());
     return event->recorded ? cudaSuccess : refuse(cudaErrorInvalidValue);
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
@@ -340,7 +346,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
     if (!exec->uploaded)
         return refuse(cudaErrorInvalidValue);
     if (faulty())
-        return refuse(cudaErrorLaunchFailure);
+        return refuse(fault());
     for (const auto &work : exec->work)
         work();
     return cudaSuccess;

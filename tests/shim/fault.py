@@ -37,8 +37,8 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
 
-        def atom(*args, fault=None):
-            more = {} if fault is None else {"ATOM_FAKE_FAULT": str(fault)}
+        def atom(*args, fault=None, **more):
+            more |= {} if fault is None else {"ATOM_FAKE_FAULT": str(fault)}
             done = subprocess.run([program, *args], cwd=work, env={**env, **more}, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, timeout=200)
             return done.returncode, done.stdout
@@ -50,6 +50,8 @@ def main():
         prepare(work, CONFIG, atom)
         code, text = atom("train", *COMMON, "--output-dir", "whole")
         assert code == 0, text
+        code, text = atom("train", *COMMON, "--output-dir", "small", fault=20, ATOM_FAKE_FAULT_IS="memory")
+        assert code == 4 and "lower --device-memory" in text and "the card failed" not in text, (code, text)
         # Later and later, until there is a checkpoint to go on from.
         for fault in range(10, 2000, 10):
             out = f"fault{fault}"
