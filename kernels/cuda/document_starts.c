@@ -1,11 +1,14 @@
 /*
  * Owns the way of krn_step.starts, where documents begin, from the caller's memory to the card's.
  * One idea: copies go through a few pinned stages, so the stream's thread hands one over and goes
- * on, and what the last copy brought is not brought again. The copy is in stream order, before the
- * kernels of its step and never inside a recording; kernels find it through the step's block.
- * Refuses nothing; a runtime that has no memory left makes the device fail with that message.
+ * on, and what the last copy brought is not brought again. The copy is a kernel that reads the stage
+ * over the link: the card's copy engine takes one copy at a time, so a copy of this stream would
+ * wait for the end of whatever fetch is under way, once per micro-batch. It is in stream order,
+ * before the kernels of its step and never inside a recording; kernels find it through the step's
+ * block. Refuses nothing; a runtime that has no memory left makes the device fail with that message.
  */
 #include "kernels/cuda/device_cuda.h"
+#include "kernels/cuda/plain.h"
 
 #include <string.h>
 
@@ -36,7 +39,8 @@ static cudaError_t grow(dev_stream *s, uint64_t n)
     if (error == cudaSuccess)
         error = cudaMalloc((void **)&h->at, n * sizeof *h->at);
     for (int i = 0; i < CUDA_STARTS_STAGES && error == cudaSuccess; i++) {
-        error = cudaHostAlloc((void **)&h->stage[i], n * sizeof *h->at, cudaHostAllocPortable);
+        error = cudaHostAlloc((void **)&h->stage[i], n * sizeof *h->at,
+                              cudaHostAllocPortable | cudaHostAllocMapped);
         if (error == cudaSuccess)
             error = cudaEventCreateWithFlags(&h->sent[i], cudaEventBlockingSync);
     }
@@ -54,8 +58,8 @@ static cudaError_t send(dev_stream *s, const int32_t *starts, uint64_t n)
     if (error != cudaSuccess)
         return error;
     memcpy(h->stage[turn], starts, n * sizeof *starts);
-    error = cudaMemcpyAsync(h->at, h->stage[turn], n * sizeof *starts, cudaMemcpyHostToDevice,
-                            s->native);
+    krn_cuda_put_starts(&(krn_ctx){.native_stream = (void *)s->native}, h->at, h->stage[turn], n);
+    error = cudaGetLastError();
     if (error == cudaSuccess)
         error = cudaEventRecord(h->sent[turn], s->native);
     if (error == cudaSuccess) {

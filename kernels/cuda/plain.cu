@@ -1,8 +1,8 @@
 /*
- * Owns three small things that have no library and no op: the matrix product for shapes that the
- * library refuses (odd widths, addresses off a boundary), the sum of two vectors, and the step's
- * argument block. One idea: the product is a tile in shared memory with fp32 fma in ascending k, so
- * it serves any shape; it is there to be right, not fast.
+ * Owns small things that have no library and no op: the matrix product for shapes that the library
+ * refuses (odd widths, addresses off a boundary), the sum of two vectors, and what brings the step's
+ * arguments to the card. One idea: the product is a tile in shared memory with fp32 fma in ascending
+ * k, so it serves any shape; it is there to be right, not fast.
  */
 #include "kernels/cuda/plain.h"
 
@@ -80,6 +80,20 @@ static __global__ void __launch_bounds__(THREADS) add_to(float *dst, const float
 void krn_cuda_add_to(krn_ctx *cx, float *dst, const float *src, int64_t n)
 {
     krn_launch(cx, add_to, krn_grid((n + THREADS - 1) / THREADS), THREADS, 0, dst, src, n);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    put_starts(int32_t *dst, const int32_t *src, uint64_t n)
+{
+    uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n)
+        dst[i] = src[i];
+}
+
+void krn_cuda_put_starts(krn_ctx *cx, int32_t *dst, const int32_t *src, uint64_t n)
+{
+    krn_launch(cx, put_starts, krn_grid((int64_t)((n + THREADS - 1) / THREADS)), THREADS, 0, dst,
+               src, n);
 }
 
 static __global__ void __launch_bounds__(32) put_step(krn_step *block, krn_step step)

@@ -1,6 +1,6 @@
 /*
- * Small kernels that are no op's own (plain.cu). All pointers but `step` are device memory; work is
- * enqueued on the context's stream.
+ * Small kernels that are no op's own (plain.cu). All pointers are device memory where nothing else
+ * is said; work is enqueued on the context's stream.
  *
  * Thread, errors: as cuda.h.
  */
@@ -24,6 +24,9 @@ void krn_cuda_add_to(krn_ctx *cx, float *dst, const float *src, int64_t n);
 
 /* This build has code for the current card. Starts the card. */
 bool krn_cuda_code_there(void);
+
+/* dst[i] = src[i]; src is mapped host memory. */
+void krn_cuda_put_starts(krn_ctx *cx, int32_t *dst, const int32_t *src, uint64_t n);
 
 /* *block = *step: step is host memory and read at the call. */
 void krn_cuda_put_step(krn_ctx *cx, krn_step *block, const krn_step *step);
