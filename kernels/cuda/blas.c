@@ -88,12 +88,18 @@ bool krn_cuda_blas_failed(char *out, size_t bytes)
 /* --- choosing an algorithm -------------------------------------------------------------------- */
 
 /* cuBLASLt 13.1 on sm_90 was seen to leave out what k has beyond whole tiles where it splits k
- * (facebookexperimental/triton 2767): no splits unless k is of whole tiles. */
+ * (facebookexperimental/triton 2767): no splits unless k is of whole tiles. The library is asked for
+ * none, so that others take their places in the list, and what it offers is looked at all the same. */
+static bool may_split(const krn_lt_product *p)
+{
+    return p->s.k % 128 == 0;
+}
+
 static bool sums_all_of_k(const krn_lt_product *p, const cublasLtMatmulAlgo_t *algo)
 {
     int32_t splits = 0;
     size_t bytes = 0;
-    if (p->s.k % 128 == 0)
+    if (may_split(p))
         return true;
     return cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
                                                 sizeof splits, &bytes) == CUBLAS_STATUS_SUCCESS &&
@@ -103,7 +109,9 @@ static bool sums_all_of_k(const krn_lt_product *p, const cublasLtMatmulAlgo_t *a
 static int candidates(krn_lt_product *p, cublasLtMatmulHeuristicResult_t found[TRIED_MAX])
 {
     cublasLtMatmulPreference_t want = NULL;
-    uint32_t align = (uint32_t)p->s.align, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t align = (uint32_t)p->s.align;
+    uint32_t schemes =
+        may_split(p) ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
     int n = 0, good = 0;
     if (cublasLtMatmulPreferenceCreate(&want) != CUBLAS_STATUS_SUCCESS)
         return 0;
