@@ -63,6 +63,12 @@ static __global__ void early(float *x)
     krn_copy_wait<0>();
 }
 
+/* Eight bytes at an address that is a multiple of four only. */
+static __global__ void pair(float *x)
+{
+    *(uint2 *)(x + 1 + threadIdx.x / 2) = uint2{0, 0};
+}
+
 /* Not wrong: a[16,16] b[16,8] through copies, matrix loads and the product; x gets d. */
 static __global__ void product(float *x, const krn_bf16 *a, const krn_bf16 *b_turned)
 {
@@ -133,24 +139,25 @@ int shim_check_matrices(void)
 int shim_run_twisted(const char *name)
 {
     static const char *const names[] = {"barrier", "lanes", "shared", "aligned",
-                                        "overrun", "race",  "early"};
+                                        "overrun", "race",  "early",  "pair"};
     krn_ctx cx = {};
     float *x = (float *)aligned_alloc(256, THREADS * sizeof(float));
     int which = 0;
-    while (which < 7 && strcmp(names[which], name) != 0)
+    while (which < 8 && strcmp(names[which], name) != 0)
         which++;
     for (int i = 0; i < THREADS; i++)
         x[i] = 0.0f;
     if (which == 4)
         krn_launch(&cx, overrun, krn_grid(1), THREADS, 0, x, (int64_t)THREADS);
-    else if (which < 7)
+    else if (which < 8)
         krn_launch(&cx,
                    which == 0   ? barrier
                    : which == 1 ? lanes
                    : which == 2 ? shared
                    : which == 3 ? aligned
                    : which == 5 ? race
-                                : early,
+                   : which == 6 ? early
+                                : pair,
                    krn_grid(1), THREADS, 0, x);
     for (int i = 0; i < THREADS; i++) {
         if (x[i] != x[i]) {
@@ -159,5 +166,5 @@ int shim_run_twisted(const char *name)
         }
     }
     free(x);
-    return which < 7;
+    return which < 8;
 }
