@@ -10,7 +10,7 @@ RETENTION = ("gpt2-1558m", 1.56e9, 4, 1024)
 BIG = ("gpt3-6.7b", 2, 2048, 16, "16GiB")
 # Parameters, layers, width: 6 N + 12 L C T operations per token; dense bf16 peaks as the makers say.
 SIZES = {"gpt2-124m": (124.4e6, 12, 768), "gpt2-1558m": (1557.6e6, 48, 1600), "gpt3-6.7b": (6.66e9, 32, 4096)}
-PEAKS = {"H100 80GB HBM3": 989e12, "H200": 989e12, "H100 PCIe": 756e12, "A100": 312e12, "RTX 4090": 165e12, "RTX 5090": 209e12}
+PEAKS = {"H100 80GB HBM3": 989e12, "H200": 989e12, "H100 PCIe": 756e12, "A100": 312e12, "RTX 3090 Ti": 80e12, "RTX 3090": 71e12, "RTX 4090": 165e12, "RTX 5090": 209e12}
 
 
 def number(of, key, text, scale=1):

@@ -122,9 +122,12 @@ class Steps(Case):
 
     def test_no_room_for_a_resident_run(self):
         self.program("atom", "echo 'atom: bench: 4 GiB of device memory are missing'\nexit 4\n")
-        check = self.check()
+        check, host_bytes = self.check(), tool.host_bytes
+        self.addCleanup(setattr, tool, "host_bytes", host_bytes)
+        tool.host_bytes = lambda field: 64 * tool.GIB
         self.assertTrue(check.bench("bench-resident", "m", "m", 1, 1, 1, ["--only", "resident"]))
         self.assertFalse(check.bench("bench-retention", "64k-1/8", "m", 1, 1, 1, ["--only", "capped"]))
+        self.assertTrue(check.bench("bench-7b", "capped", "m", 1, 1, 1, ["--only", "capped"]), "94 GB in a machine of 64")
         self.assertRegex("\n".join(check.table()), r"bench-resident +m +does not fit")
 
     def test_what_is_promised_comes_first(self):
