@@ -102,10 +102,11 @@ static void unpin(char *at, uint64_t from, uint64_t to)
 static atom_status refuse(cudaError_t error, uint64_t bytes)
 {
     char text[24];
-    return atom_fail(error == cudaErrorMemoryAllocation ? ATOM_E_RESOURCE : ATOM_E_RUNTIME,
-                     "CUDA: %s of host memory cannot be pinned: %s; a container or virtual machine "
-                     "may limit locked memory",
-                     atom_size_text(bytes, text), cudaGetErrorString(error));
+    return atom_fail(
+        error == cudaErrorMemoryAllocation ? ATOM_E_RESOURCE : ATOM_E_RUNTIME,
+        "CUDA: %s of host memory cannot be pinned: %s; a container, a virtual machine "
+        "or WSL may limit that; with a lower --host-memory the optimizer's state goes to disk",
+        atom_size_text(bytes, text), cudaGetErrorString(error));
 }
 
 static uint64_t page_bytes(uint64_t bytes)
