@@ -5,14 +5,19 @@
 #include "atom/train/checkpoint.h"
 
 #include "atom/base/files.h"
+#include "atom/base/hash.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/file/safetensors.h"
 #include "atom/text/tokenizer.h"
+#include "atom/train/mark.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +39,13 @@ static int64_t step_of(const char *name)
     size_t n = strspn(digits, "0123456789");
     bool written_so = n && n <= DIGITS_MAX && !digits[n] && (digits[0] != '0' || n == 1);
     return written_so ? strtoll(digits, NULL, 10) : -1;
+}
+
+int64_t train_checkpoint_step(const char *path)
+{
+    char whole[PATH_MAX]; /* "." and a / at the end say no name */
+    const char *slash = realpath(path, whole) ? strrchr(whole, '/') : NULL;
+    return slash ? step_of(slash + 1) : -1;
 }
 
 static bool is_whole(const char *dir, const char *name)
@@ -229,6 +241,23 @@ cleanup:
     return st;
 }
 
+static bool has_shape(const file_tensor *t, const graph_param *p)
+{
+    bool same = t->rank == (uint32_t)p->rank;
+    for (int d = 0; same && d < p->rank; d++)
+        same = t->dims[d] == (uint64_t)p->dims[d];
+    return same;
+}
+
+/* No step leaves others behind: they would make the weights NaN in the next one. */
+static bool can_be(uint32_t kind, const float *band, uint64_t n)
+{
+    bool good = true;
+    for (uint64_t i = 0; i < n; i++)
+        good &= kind == KIND_V ? band[i] >= 0 : fabsf(band[i]) <= FLT_MAX;
+    return good;
+}
+
 static atom_status read_moment(const file_safetensors *file, const graph *g, const graph_param *p,
                                uint32_t which, file_vector to, float *band)
 {
@@ -238,17 +267,40 @@ static atom_status read_moment(const file_safetensors *file, const graph *g, con
         return ATOM_OK;
     snprintf(name, sizeof name, "%s.%s", kind, p->name);
     const file_tensor *t = file_st_find(file, name);
-    if (!t || t->elements != p->elements)
+    if (!t || !has_shape(t, p))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: tensor %s is missing or has another size; this is not the optimizer "
+                         "%s: tensor %s is missing or has another shape; this is not the optimizer "
                          "state of this model",
                          file->path, name);
     for (uint64_t at = 0, some; at < p->elements; at += some) {
         some = p->elements - at < BAND_ELEMENTS ? p->elements - at : BAND_ELEMENTS;
         ATOM_TRY(file_st_read_f32(file, t, at, some, band));
+        if (!can_be(which, band, some))
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: tensor %s has values that no step leaves behind (%s); the file "
+                             "is damaged: copy it again, or resume from another checkpoint",
+                             file->path, name,
+                             which == KIND_V ? "not a number, or negative" : "not finite");
         ATOM_TRY(to.put(to.ctx, p->offset + at, some, band));
     }
     return ATOM_OK;
+}
+
+/* Of another model there may be all of this one's, and more. */
+static atom_status check_number(const file_safetensors *file, const train_checkpoint *c,
+                                bool masters)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < KINDS * c->g->n_params; i++) {
+        bool here = i % KINDS != KIND_MASTER || masters;
+        n += here && kind_name(c->g, &c->g->params[i / KINDS], i % KINDS);
+    }
+    if (file->n_tensors <= n) /* else what is missing is named as it is read */
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s has %u tensors, but the optimizer state of this model has %u; it belongs "
+                     "to another model",
+                     file->path, file->n_tensors, n);
 }
 
 /* Are the master weights here? */
@@ -282,8 +334,8 @@ static atom_status read_adapter(const char *dir, train_checkpoint *c)
     return st;
 }
 
-/* Moments, and master weights from here or from model.safetensors. */
-static atom_status read_vectors(const char *dir, train_checkpoint *c)
+/* Moments, and master weights from here (*masters_here) or from model.safetensors. */
+static atom_status read_vectors(const char *dir, train_checkpoint *c, bool *masters_here)
 {
     file_safetensors *file = NULL;
     atom_status st;
@@ -292,8 +344,9 @@ static atom_status read_vectors(const char *dir, train_checkpoint *c)
     if (!path || !band)
         ATOM_TRY_CLEAN(atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band));
     ATOM_TRY_CLEAN(file_st_open(path, &file));
-    bool masters = has_masters(file, c->g);
+    bool masters = *masters_here = has_masters(file, c->g);
     c->moments = moments_of(file, c->g);
+    ATOM_TRY_CLEAN(check_number(file, c, masters));
     if (c->base)
         ATOM_TRY_CLEAN(read_adapter(dir, c));
     else if (!masters)
@@ -311,6 +364,66 @@ cleanup:
     atom_free(band);
     atom_free(path);
     return st;
+}
+
+/* --- marks ----------------------------------------------------------------------------------- */
+
+/* Of the three vectors, while they are saved or loaded. */
+typedef struct marks {
+    train_mark *master, *m, *v;
+} marks;
+
+static void marks_close(marks *all)
+{
+    train_mark_close(&all->master);
+    train_mark_close(&all->m);
+    train_mark_close(&all->v);
+}
+
+/* From here on c's vectors are watched. */
+static atom_status marks_open(train_checkpoint *c, marks *all)
+{
+    *all = (marks){0};
+    atom_status st = train_mark_open(c->g, &all->master);
+    if (st == ATOM_OK)
+        st = train_mark_open(c->g, &all->m);
+    if (st == ATOM_OK)
+        st = train_mark_open(c->g, &all->v);
+    if (st != ATOM_OK) {
+        marks_close(all);
+        return st;
+    }
+    c->master = train_mark_over(all->master, c->master);
+    c->m = train_mark_over(all->m, c->m);
+    c->v = train_mark_over(all->v, c->v);
+    return ATOM_OK;
+}
+
+static uint64_t moments_mark(const marks *all)
+{
+    uint64_t both[2] = {train_mark_hash(all->m), train_mark_hash(all->v)};
+    return atom_hash(ATOM_HASH_SEED, both, sizeof both);
+}
+
+/* Each file is fine by itself, but is it the one that was saved here? */
+static atom_status check_marks(const char *path, const train_checkpoint *c, const marks *all,
+                               bool masters_here)
+{
+    const train_state *s = &c->state;
+    const char *weights = masters_here ? "optimizer.safetensors"
+                          : c->base    ? "adapter_model.safetensors"
+                                       : "the model's weights";
+    bool known = s->weights_mark && s->moments_mark;
+    bool moments = known && moments_mark(all) != s->moments_mark;
+    if (!moments && (!known || train_mark_hash(all->master) == s->weights_mark))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s: %s %s not what was saved there after step %" PRId64 ", but of another "
+                     "step or run, or changed since; copy the whole checkpoint again, or start a "
+                     "new run from its weights with --%s %s",
+                     path, moments ? "optimizer.safetensors" : weights,
+                     moments || masters_here || c->base ? "is" : "are", s->step,
+                     c->base ? "adapter" : "model", path);
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -386,9 +499,20 @@ static atom_status write_all(const char *dir, const train_checkpoint *c)
     ATOM_TRY(write_tokenizer(dir, c));
     ATOM_TRY(write_moments(dir, c));
     ATOM_TRY(train_trainer_state_write(dir, &c->state));
-    ATOM_TRY(write_pool(dir, c->pool));
+    return write_pool(dir, c->pool);
+}
+
+static atom_status write_marked(const char *dir, const train_checkpoint *c)
+{
+    train_checkpoint watched = *c;
+    marks all;
+    ATOM_TRY(marks_open(&watched, &all));
+    atom_status st = write_all(dir, &watched);
+    watched.state.weights_mark = train_mark_hash(all.master);
+    watched.state.moments_mark = moments_mark(&all);
+    marks_close(&all);
     /* It comes last: it says that the rest is there, and its writing syncs the directory. */
-    return train_state_write(dir, "atom_state.json", &c->state);
+    return st == ATOM_OK ? train_state_write(dir, "atom_state.json", &watched.state) : st;
 }
 
 atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint *c, int64_t limit,
@@ -400,7 +524,7 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
     if (!temporary)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     ATOM_TRY_CLEAN(atom_dir_remove(temporary));
-    st = write_all(temporary, c);
+    st = write_marked(temporary, c);
     if (st != ATOM_OK) {
         char keep[1024];
         snprintf(keep, sizeof keep, "%s", atom_fail_message());
@@ -425,6 +549,9 @@ cleanup:
 
 atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
 {
+    train_checkpoint watched = *c;
+    marks all = {0};
+    bool masters_here = false;
     atom_status st;
     char *state = atom_path_join(path, "atom_state.json");
     if (!state)
@@ -435,9 +562,15 @@ atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
             "%s is not a checkpoint of atom (no atom_state.json); to start from its weights "
             "use --model %s",
             path, path));
-    ATOM_TRY_CLEAN(train_state_read(state, &c->state));
-    ATOM_TRY_CLEAN(read_vectors(path, c));
+    ATOM_TRY_CLEAN(train_state_read(state, &watched.state));
+    ATOM_TRY_CLEAN(marks_open(&watched, &all));
+    ATOM_TRY_CLEAN(read_vectors(path, &watched, &masters_here));
+    ATOM_TRY_CLEAN(check_marks(path, &watched, &all, masters_here));
+    c->moments = watched.moments;
+    c->state = watched.state;
+    c->state.weights_mark = c->state.moments_mark = 0; /* of those files, not of this run */
 cleanup:
+    marks_close(&all);
     atom_free(state);
     return st;
 }

@@ -27,13 +27,15 @@
 #include "atom/graph/graph.h"
 #include "atom/plan/workbench.h"
 
-enum { TRAIN_STATE_VERSION = 1 };
+enum { TRAIN_STATE_VERSION = 1, TRAIN_BASE_BYTES = 33 };
 
 typedef struct train_state {
     int64_t step;    /* finished steps */
     int64_t samples; /* position in the order of training (text/dataset.h) */
     int64_t tokens_seen;
     uint64_t seed, data_hash, data_contents; /* text_shards_hash, text_shards_contents */
+    /* Of the weights and the moments in the checkpoint's files (mark.h); 0: an older atom's. */
+    uint64_t weights_mark, moments_mark;
     int64_t micro_batch, sequence, micro_batches, max_steps;
     double loss; /* of that step; NaN if unknown */
     /* How it was trained, to tell what changes; NaN and "": the checkpoint does not say. */
@@ -42,6 +44,7 @@ typedef struct train_state {
     double warmup_steps, min_lr_ratio, decay_ratio; /* with max_steps and the above: the schedule */
     char lr_scheduler[16], dtype[8], optimizer[8], packing[8];
     char compress_boundaries[ATOM_CODEC_TEXT_BYTES], at[PLAN_AT_BYTES]; /* "": none, and nowhere */
+    char base[TRAIN_BASE_BYTES]; /* trainer_base, of the model under adapters; "": unknown */
 } train_state;
 
 typedef struct train_checkpoint {
@@ -66,7 +69,8 @@ typedef struct train_checkpoint {
 ATOM_MUST atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint *c,
                                             int64_t limit, char **path);
 
-/* Reads weights, moments and state of a checkpoint directory into the vectors of c. */
+/* Reads weights, moments and state of a checkpoint directory into the vectors of c. Files that are not
+ * those that were saved are refused: of another step, another run, or another model. */
 ATOM_MUST atom_status train_checkpoint_load(const char *path, train_checkpoint *c);
 
 /* What saving writes, but for headers and small files. */
@@ -77,6 +81,9 @@ uint32_t train_checkpoint_count(const char *output_dir);
 /* The name of a checkpoint-STEP in output_dir that is not one of ours, or only a part of one; NULL: none.
  * Free with atom_free. */
 char *train_checkpoint_foreign(const char *output_dir);
+
+/* The step that the directory's name says, or -1 where it is not a checkpoint-STEP. */
+int64_t train_checkpoint_step(const char *path);
 
 /* The newest whole checkpoint of output_dir, or NULL in *path when there is none. */
 ATOM_MUST atom_status train_checkpoint_newest(const char *output_dir, char **path);

@@ -52,13 +52,15 @@ static json_t *number_or_null(double x)
 
 atom_status train_state_write(const char *dir, const char *name, const train_state *s)
 {
-    char seed[24], hash[24], contents[24];
+    char seed[24], hash[24], contents[24], weights[24], moments[24];
     snprintf(seed, sizeof seed, "%016" PRIx64, s->seed);
     snprintf(hash, sizeof hash, "%016" PRIx64, s->data_hash);
     snprintf(contents, sizeof contents, "%016" PRIx64, s->data_contents);
+    snprintf(weights, sizeof weights, "%016" PRIx64, s->weights_mark);
+    snprintf(moments, sizeof moments, "%016" PRIx64, s->moments_mark);
     json_t *root = json_pack(
         "{s:i, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s*, s:s*, "
-        "s:s*}",
+        "s:s*, s:s*, s:s*, s:s*}",
         "atom_state", TRAIN_STATE_VERSION, "step", (json_int_t)s->step, "samples",
         (json_int_t)s->samples, "tokens_seen", (json_int_t)s->tokens_seen, "seed", seed,
         "data_hash", hash, "micro_batch_size", (json_int_t)s->micro_batch, "sequence_len",
@@ -66,7 +68,9 @@ atom_status train_state_write(const char *dir, const char *name, const train_sta
         "max_steps", (json_int_t)s->max_steps, "loss", number_or_null(s->loss), "lr_scheduler",
         s->lr_scheduler, "dtype", s->dtype, "optimizer", s->optimizer, "packing", s->packing,
         "compress_boundaries", s->compress_boundaries[0] ? s->compress_boundaries : NULL, "at",
-        s->at[0] ? s->at : NULL, "data_contents", s->data_contents ? contents : NULL);
+        s->at[0] ? s->at : NULL, "data_contents", s->data_contents ? contents : NULL, "weights",
+        s->weights_mark ? weights : NULL, "moments", s->moments_mark ? moments : NULL, "base",
+        s->base[0] ? s->base : NULL);
     int failed = !root;
     for (int i = 0; i < NUMBERS && !failed; i++) {
         double number;
@@ -133,6 +137,10 @@ static atom_status parse_fields(const char *path, const json_t *root, train_stat
     ATOM_TRY(get_hex(path, root, "data_hash", &s->data_hash));
     if (json_object_get(root, "data_contents"))
         ATOM_TRY(get_hex(path, root, "data_contents", &s->data_contents));
+    if (json_object_get(root, "weights"))
+        ATOM_TRY(get_hex(path, root, "weights", &s->weights_mark));
+    if (json_object_get(root, "moments"))
+        ATOM_TRY(get_hex(path, root, "moments", &s->moments_mark));
     s->loss = get_real(root, "loss");
     for (int i = 0; i < NUMBERS; i++) {
         double number = get_real(root, numbers[i].key);
@@ -144,6 +152,7 @@ static atom_status parse_fields(const char *path, const json_t *root, train_stat
     get_word(root, "packing", s->packing, sizeof s->packing);
     get_word(root, "compress_boundaries", s->compress_boundaries, sizeof s->compress_boundaries);
     get_word(root, "at", s->at, sizeof s->at);
+    get_word(root, "base", s->base, sizeof s->base);
     return ATOM_OK;
 }
 

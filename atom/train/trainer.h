@@ -9,6 +9,7 @@
 #define ATOM_TRAIN_TRAINER_H
 
 #include "atom/plan/workbench.h"
+#include "atom/train/checkpoint.h"
 #include "atom/train/config.h"
 #include "atom/train/products.h"
 #include "atom/train/seam.h"
@@ -111,7 +112,6 @@ trainer_place trainer_where(const trainer *t);
 /* Which model is under the adapters of a LoRA run: a hash of all its values, in whatever files they
  * lie. It guards against mistakes, not against attacks: anybody could make another model with this
  * hash. "" where all weights are trained. */
-enum { TRAIN_BASE_BYTES = 33 };
 const char *trainer_base(const trainer *t, char text[TRAIN_BASE_BYTES]);
 /* Writes config.json (and generation_config.json) of the model as it is trained into dir, and its
  * buffers (file_buffers_write). */

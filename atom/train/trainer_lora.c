@@ -64,6 +64,19 @@ atom_status trainer_lora_check(const trainer *t)
     return ATOM_OK;
 }
 
+/* The model may have changed under a name that is the same. */
+static void know_base(trainer *t)
+{
+    char now[TRAIN_BASE_BYTES];
+    trainer_base(t, now);
+    if (t->state.base[0] && strcmp(t->state.base, now) != 0)
+        trainer_note(t,
+                     "resume: the weights of the model under the adapters (%s) are not those that "
+                     "the checkpoint's adapters were trained over",
+                     t->bench->model.dir);
+    memcpy(t->state.base, now, sizeof now);
+}
+
 atom_status trainer_lora_base(trainer *t, bool fresh)
 {
     beside b = {.sum = t->base_hash};
@@ -76,6 +89,8 @@ atom_status trainer_lora_base(trainer *t, bool fresh)
     ATOM_TRY(file_lora_base_open(t->bench->base, t->bench->g, fresh, all, &b.weights));
     atom_status st = file_weights_read_to(t->bench->model.dir, t->bench->base, to);
     file_lora_base_close(&b.weights);
+    if (st == ATOM_OK)
+        know_base(t);
     return st;
 }
 

@@ -39,6 +39,8 @@ static void fixture_open(fixture *f)
     assert_non_null(f->vectors);
     for (uint64_t i = 0; i < 3; i++)
         train_init_weights(f->g, 7 + i, f->vectors + i * n);
+    for (uint64_t i = 2 * n; i < 3 * n; i++)
+        f->vectors[i] = fabsf(f->vectors[i]); /* second moments are means of squares */
     f->c = (train_checkpoint){.g = f->g,
                               .config = &f->model.config,
                               .ends = {2, 3},
