@@ -292,8 +292,22 @@ static atom_status check_lora(const trainer *t, const char *path)
     return st;
 }
 
-/* What one optimizer remembers means nothing to the other. Older checkpoints are AdamW's. */
-static atom_status check_optimizer(const trainer *t, const char *path)
+/* Names decide which checkpoint is the newest, and which ones are deleted. */
+static atom_status check_name(const char *path, int64_t step)
+{
+    int64_t name = train_checkpoint_step(path);
+    if (name < 0 || name == step)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s is called the checkpoint of step %" PRId64 ", but its atom_state.json "
+                     "says step %" PRId64 "; if it was renamed or copied, call it "
+                     "checkpoint-%" PRId64 " again, or anything without a number",
+                     path, name, step, step);
+}
+
+/* Its step; and what one optimizer remembers means nothing to the other. Older checkpoints are
+ * AdamW's. */
+static atom_status check_state(const trainer *t, const char *path)
 {
     const char *ours = train_config_optimizer(t->config);
     train_state saved = {0};
@@ -304,6 +318,7 @@ static atom_status check_optimizer(const trainer *t, const char *path)
     if (!atom_path_exists(file))
         goto cleanup; /* loading says so */
     ATOM_TRY_CLEAN(train_state_read(file, &saved));
+    ATOM_TRY_CLEAN(check_name(path, saved.step));
     const char *theirs = saved.optimizer[0] ? saved.optimizer : "adamw";
     if (strcmp(theirs, ours) != 0)
         st = atom_fail(ATOM_E_USAGE,
@@ -320,7 +335,7 @@ atom_status trainer_resume_check(const trainer *t, const char *path)
 {
     if (!path || !atom_path_is_dir(path))
         return ATOM_OK; /* nothing to go on from, or loading says what is wrong */
-    ATOM_TRY(check_optimizer(t, path));
+    ATOM_TRY(check_state(t, path));
     ATOM_TRY(plan_vocab_check(path, t->config->data));
     if (file_lora_is_dir(path))
         return t->bench->base ? check_lora(t, path) : ATOM_OK;
@@ -434,6 +449,24 @@ atom_status trainer_resume_epochs(const trainer *t, const char *path)
                      path, would, c->num_train_epochs, (double)s->step + rest);
 }
 
+/* Sequences are numbered by their length, so another length is another division of the data. */
+static void note_shape(const trainer *t)
+{
+    const train_state *s = &t->state;
+    const graph *g = t->bench->g;
+    if (s->sequence != g->sequence)
+        trainer_note(t,
+                     "resume: sequence_len is %" PRId64 " from here; it was %" PRId64 ", so the "
+                     "data is divided and ordered anew, and text may come again that was already "
+                     "learned",
+                     g->sequence, s->sequence);
+    if (s->micro_batch != g->micro_batch || s->micro_batches != t->plan->micro_batches)
+        trainer_note(t,
+                     "resume: a step has %" PRId64 " x %u sequences from here (micro_batch_size x "
+                     "gradient_accumulation_steps); it had %" PRId64 " x %" PRId64,
+                     g->micro_batch, t->plan->micro_batches, s->micro_batch, s->micro_batches);
+}
+
 void trainer_resume_note(const trainer *t)
 {
     train_state now = t->state;
@@ -451,15 +484,10 @@ void trainer_resume_note(const trainer *t)
     note_word(t, "packing", t->state.packing, now.packing);
     trainer_boundaries_changed(t, &now);
     const train_state *s = &t->state;
-    const graph *g = t->bench->g;
     if (s->seed != (uint64_t)t->config->seed)
         trainer_note(t,
                      "resume: the seed changed; from here on the order of the data and dropout are "
                      "different");
     note_data(t, s, &now);
-    if (s->micro_batch != g->micro_batch || s->sequence != g->sequence ||
-        s->micro_batches != t->plan->micro_batches)
-        trainer_note(
-            t, "resume: the batch shape changed, so the result will not be bit for bit that of "
-               "an uninterrupted run");
+    note_shape(t);
 }

@@ -1,0 +1,134 @@
+"""Checkpoints whose files are each fine, but are not those that were saved together."""
+import json
+import os
+import shutil
+import struct
+
+import tool
+from test_train import TrainCase
+
+
+def tensors(path):
+    with open(path, "rb") as f:
+        whole = f.read()
+    size = struct.unpack("<Q", whole[:8])[0]
+    header = json.loads(whole[8:8 + size])
+    header.pop("__metadata__", None)
+    data = whole[8 + size:]
+    return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for name, t in header.items()}
+
+
+def save(path, what):
+    header, data = {}, b""
+    for name, (dtype, shape, more) in what.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(more)]}
+        data += more
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+class Mixed(TrainCase):
+    AGAIN = ["--resume-from-checkpoint", "auto"]
+
+    def copy(self, of="run", step=3):
+        """The run as it was after one of its checkpoints."""
+        shutil.rmtree(self.path("copy"), ignore_errors=True)
+        os.mkdir(self.path("copy"))
+        shutil.copytree(self.path(of, f"checkpoint-{step}"), self.path("copy", f"checkpoint-{step}"))
+        return self.path("copy", f"checkpoint-{step}")
+
+    def refused(self, *says, more=()):
+        self.fails(3, *self.args("copy", *self.AGAIN, *more), says=says)
+        self.assertEqual(sorted(os.listdir(self.path("copy"))), ["checkpoint-3"])
+
+    def test_files_of_another_step(self):
+        self.train("run", "--save-steps", 3)
+        for name, says in (("model.safetensors", "weights are not"), ("optimizer.safetensors", "optimizer.safetensors is not")):
+            at = self.copy()
+            shutil.copy(self.path("run", "checkpoint-6", name), at)
+            self.refused("copy/checkpoint-3", says, "after step 3", "--model")
+        self.copy()
+        self.train("copy", *self.AGAIN)
+        self.assertEqual(self.weights("copy", 6), self.weights("run", 6))
+
+    def test_every_way_to_save_and_to_load(self):
+        """Moments in bf16, masters beside them, Muon, adapters, a state on disk: what was saved is known again."""
+        self.train("base")
+        base = ["--model", self.path("base", "checkpoint-6")]
+        ways = {"moments": ["--moments-dtype", "bf16"], "masters": ["--save-dtype", "bf16"], "muon": ["--optimizer", "muon"],
+                "disk": ["--optimizer-state", "disk"], "lora": base + ["--lora-r", 4],
+                "dora": base + ["--lora-r", 4, "--use-dora", "true", "--lora-modules-to-save", "wte"]}
+        for way, more in ways.items():
+            self.train(way, *more, "--save-steps", 3, memory=None)
+            state = json.loads(self.read(way, "checkpoint-3", "atom_state.json"))
+            self.assertRegex(state["weights"] + state["moments"], "^[0-9a-f]{32}$", way)
+            at = self.copy(way)
+            self.train("copy", *more, *self.AGAIN, memory=None)
+            name = "adapter_model.safetensors" if "lora" in way or "dora" in way else "model.safetensors"
+            self.assertEqual(self.read("copy", "checkpoint-6", name), self.read(way, "checkpoint-6", name), way)
+            for name in ("optimizer.safetensors",) if way == "masters" else ("optimizer.safetensors", name):
+                at = self.copy(way)
+                shutil.copy(self.path(way, "checkpoint-6", name), at)
+                self.fails(3, *self.args("copy", *more, *self.AGAIN, memory=None), says="after step 3")
+
+    def test_a_checkpoint_of_an_older_atom(self):
+        self.train("run", "--save-steps", 3)
+        at = self.copy()
+        state = json.loads(self.read("run", "checkpoint-3", "atom_state.json"))
+        del state["weights"], state["moments"]
+        self.write("copy/checkpoint-3/atom_state.json", json.dumps(state))
+        shutil.copy(self.path("run", "checkpoint-6", "optimizer.safetensors"), at)
+        self.train("copy", *self.AGAIN)
+
+    def test_moments_that_cannot_be(self):
+        self.train("run", "--save-steps", 3)
+
+        def change(kind, make):
+            path = self.copy() + "/optimizer.safetensors"
+            what = tensors(path)
+            name = next(n for n in what if n.startswith(kind) and len(what[n][1]) == 2 and len(set(what[n][1])) == 2)
+            make(what, name, *what[name])
+            save(path, what)
+            return name
+
+        def numbers(x):
+            return lambda what, name, dtype, shape, data: what.update({name: (dtype, shape, struct.pack("<f", x) + data[4:])})
+
+        for kind, x in (("exp_avg_sq.", -1.0), ("exp_avg_sq.", float("nan")), ("exp_avg.", float("inf"))):
+            self.refused(change(kind, numbers(x)), "no step leaves behind")
+        name = change("exp_avg.", lambda what, name, dtype, shape, data: what.update({name: (dtype, shape[::-1], data)}))
+        self.refused(name, "another shape")
+        change("exp_avg.", lambda what, name, *tensor: what.update({name.replace("h.0", "h.9"): tensor}))
+        self.refused("optimizer.safetensors has", "another model")
+
+    def test_a_checkpoint_under_another_name(self):
+        self.train("run", "--save-steps", 3)
+        at = self.copy()
+        shutil.move(at, self.path("copy", "checkpoint-9"))
+        self.fails(3, *self.args("copy", *self.AGAIN, steps=12), says=["checkpoint-9", "says step 3"])
+        shutil.move(self.path("copy", "checkpoint-9"), self.path("best"))
+        self.train("other", "--resume-from-checkpoint", self.path("best"))
+
+    def test_another_model_under_adapters(self):
+        for seed in (1, 2):
+            self.train(f"base{seed}", "--seed", seed)
+        model = self.path("base1", "checkpoint-6")
+        more = ["--model", model, "--lora-r", 4]
+        self.train("run", *more, steps=3)
+        told = self.ok(*self.args("run", *more, *self.AGAIN, steps=4)).err
+        self.assertNotIn("trained over", told)
+        shutil.copy(self.path("base2", "checkpoint-6", "model.safetensors"), model)
+        told = self.ok(*self.args("run", *more, *self.AGAIN, steps=5)).err
+        self.assertIn("are not those that the checkpoint's adapters were trained over", told)
+
+    def test_another_batch_is_told(self):
+        self.train("run", steps=3)
+        told = self.ok(*self.args("run", *self.AGAIN, "--sequence-len", 16, "--gradient-accumulation-steps", 3)).err
+        self.assertIn("sequence_len is 16 from here; it was 32", told)
+        self.assertIn("2 x 3 sequences from here", told)
+
+
+if __name__ == "__main__":
+    tool.main()
