@@ -53,6 +53,7 @@ ATOM_MUST atom_status text_shards_open(const char *dir, text_split split, uint32
                                        text_shards **out);
 void text_shards_close(text_shards **s);
 
+const char *text_shards_dir(const text_shards *s);
 uint64_t text_shards_tokens(const text_shards *s);
 uint32_t text_shards_count(const text_shards *s);       /* files */
 uint32_t text_shards_token_bytes(const text_shards *s); /* 2 or 4 */
