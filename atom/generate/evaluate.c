@@ -55,6 +55,7 @@ static atom_status open_data(evaluation *v)
     ATOM_TRY(text_shards_open(r->data, split, (uint32_t)v->e.bench->model.config.vocab_size,
                               &v->shards));
     text_shards_warn(v->shards);
+    ATOM_TRY(text_shards_verify(v->shards, false));
     v->windows = text_shards_windows(v->shards, (uint32_t)g->sequence);
     if (v->windows == 0)
         return atom_fail(

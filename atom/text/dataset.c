@@ -9,6 +9,7 @@
 #include "atom/base/bytes.h"
 #include "atom/base/files.h"
 #include "atom/base/hash.h"
+#include "atom/base/json.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/text/mask.h"
@@ -25,7 +26,8 @@ enum {
     OPEN_FILES_MAX = 256, /* further shards are opened for each read */
     READ_BYTES = 16384,
     START_TOKENS = 4096,
-    COUNTS_BYTES_MAX = 1 << 20
+    COUNTS_BYTES_MAX = 1 << 20,
+    VERIFY_BYTES = 1 << 30 /* takes a second or two */
 };
 
 typedef struct shard_file {
@@ -209,14 +211,37 @@ static atom_status check_said(const text_shards *s, json_int_t said)
                      s->split == TEXT_TRAIN ? "train on" : "validate", (long long)said);
 }
 
-static atom_status check_counts(text_shards *s)
+/* dataset.json; NULL in *root: there is none. One that is damaged cannot say what is missing here. */
+static atom_status read_counts(const char *dir, json_t **root)
 {
-    char *path = atom_path_join(s->dir, "dataset.json"), *text = NULL;
+    char *path = atom_path_join(dir, "dataset.json"), *text = NULL;
     uint64_t bytes = 0;
-    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(s->dir));
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
+    *root = NULL;
     if (path && atom_path_exists(path))
         st = atom_file_read(path, COUNTS_BYTES_MAX, &text, &bytes);
-    json_t *root = text ? json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (st == ATOM_OK && text)
+        st = atom_json_parse(path, text, (size_t)bytes, JSON_REJECT_DUPLICATES, root);
+    atom_free(text);
+    atom_free(path);
+    return st;
+}
+
+bool text_shards_counted(const char *dir, text_split split)
+{
+    json_t *root = NULL;
+    if (read_counts(dir, &root) != ATOM_OK)
+        return false;
+    const json_t *part = json_object_get(root, text_split_name(split));
+    bool some = json_integer_value(json_object_get(part, "tokens")) > 0;
+    json_decref(root);
+    return some;
+}
+
+static atom_status check_counts(text_shards *s)
+{
+    json_t *root = NULL;
+    atom_status st = read_counts(s->dir, &root);
     const json_t *part = json_object_get(root, text_split_name(s->split)),
                  *tokens = json_object_get(part, "tokens");
     json_int_t said = json_integer_value(tokens);
@@ -228,8 +253,6 @@ static atom_status check_counts(text_shards *s)
     if (st == ATOM_OK)
         st = check_beside(s, root, part);
     json_decref(root);
-    atom_free(text);
-    atom_free(path);
     return st;
 }
 
@@ -244,10 +267,12 @@ void text_shards_warn(const text_shards *s)
             (unsigned long long)s->tokens);
 }
 
-atom_status text_shards_verify(const text_shards *s)
+atom_status text_shards_verify(const text_shards *s, bool all)
 {
+    bool small = s->tokens * s->token_bytes <= VERIFY_BYTES;
     for (uint32_t i = 0; i < s->n; i++)
-        ATOM_TRY(text_shard_verify(s->files[i].path));
+        if (all || small || text_shard_has_hole(s->files[i].path))
+            ATOM_TRY(text_shard_verify(s->files[i].path));
     return ATOM_OK;
 }
 

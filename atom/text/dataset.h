@@ -39,8 +39,9 @@ void text_file_list_free(text_file_list *list);
 /* May a file of this name be one of those? */
 bool text_is_dataset_file(const char *name);
 
-/* Are there shards of this split in dir? */
+/* Are there shards of this split in dir? Does its dataset.json count tokens of this split? */
 bool text_shards_exist(const char *dir, text_split split);
+bool text_shards_counted(const char *dir, text_split split);
 
 /*
  * Opens and checks every shard of a split: magic, version, exact size, one token width. vocab: ids
@@ -60,8 +61,10 @@ uint32_t text_shards_token_bytes(const text_shards *s); /* 2 or 4 */
 uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len);
 /* The length of the sequences that documents were packed into (packer.h); 0: they were not. */
 uint32_t text_shards_packed(const text_shards *s);
-/* Reads every shard and compares it with the hash in its header. ATOM_E_FORMAT: one is damaged. */
-ATOM_MUST atom_status text_shards_verify(const text_shards *s);
+/* Reads shards and compares them with the hashes in their headers. ATOM_E_FORMAT: one is damaged.
+ * all: every one; else only what takes a second or two: all of a data set of up to 1 GiB, and of larger
+ * ones the files with holes, as copies have that were interrupted. */
+ATOM_MUST atom_status text_shards_verify(const text_shards *s, bool all);
 /* Warns if fewer tokens are here than were prepared, as after a copy that was interrupted. */
 void text_shards_warn(const text_shards *s);
 /* A hash of every shard's name, length and mask, to notice that the data changed between runs. */

@@ -83,7 +83,7 @@ static atom_status inspect_split(inspection *in, const char *dir, text_split spl
         ATOM_TRY_CLEAN(atom_fail_memory("a chunk of tokens", CHUNK_TOKENS * (sizeof *chunk + 1)));
     ATOM_TRY_CLEAN(text_shards_open(dir, split, vocab, &s));
     text_shards_warn(s);
-    ATOM_TRY_CLEAN(text_shards_verify(s));
+    ATOM_TRY_CLEAN(text_shards_verify(s, true));
     in->out->masked = in->out->masked || text_shards_masked(s);
     counts->tokens = text_shards_tokens(s);
     counts->shards = text_shards_count(s);

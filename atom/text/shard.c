@@ -224,6 +224,18 @@ atom_status text_shard_verify(const char *path)
     return st;
 }
 
+bool text_shard_has_hole(const char *path)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false; /* reading it will say why */
+    off_t hole = lseek(fd, 0, SEEK_HOLE);
+    bool has = hole >= 0 && fstat(fd, &info) == 0 && hole < info.st_size;
+    close(fd);
+    return has;
+}
+
 atom_status text_shard_cut(const char *path, uint64_t tokens)
 {
     text_shard_info info = {0};

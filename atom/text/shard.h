@@ -54,6 +54,9 @@ ATOM_MUST atom_status text_shard_probe(const char *path, text_shard_info *out);
  * hash of. A header without one is believed. */
 ATOM_MUST atom_status text_shard_verify(const char *path);
 
+/* Are there places in the file where nothing was ever written? They read as token 0. */
+bool text_shard_has_hole(const char *path);
+
 /* As text_shard_probe, and leaves the file open in *fd. */
 ATOM_MUST atom_status text_shard_open(const char *path, int *fd, text_shard_info *out);
 

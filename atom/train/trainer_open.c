@@ -62,14 +62,19 @@ static atom_status open_data(trainer *t)
     uint32_t T = (uint32_t)t->bench->g->sequence;
     ATOM_TRY(text_shards_open(c->data, TEXT_TRAIN, vocab, &t->train));
     text_shards_warn(t->train);
+    ATOM_TRY(text_shards_verify(t->train, false));
     ATOM_TRY(text_sampler_make(t->train, T, (uint64_t)c->seed, &t->sampler));
     if (c->eval_steps > 0) {
         if (!text_shards_exist(c->data, TEXT_VAL)) {
-            trainer_note(t, "note: %s has no validation split; eval_steps is ignored", c->data);
+            trainer_note(t, "note: %s has no validation split%s; eval_steps is ignored", c->data,
+                         text_shards_counted(c->data, TEXT_VAL)
+                             ? ", although its dataset.json counts one: copy val_*.bin, too"
+                             : "");
             return ATOM_OK;
         }
         ATOM_TRY(text_shards_open(c->data, TEXT_VAL, vocab, &t->val));
         text_shards_warn(t->val);
+        ATOM_TRY(text_shards_verify(t->val, false));
         if (text_shards_windows(t->val, T) == 0) {
             trainer_note(
                 t,

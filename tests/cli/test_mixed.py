@@ -129,6 +129,45 @@ class Mixed(TrainCase):
         self.assertIn("sequence_len is 16 from here; it was 32", told)
         self.assertIn("2 x 3 sequences from here", told)
 
+    # -- data
+
+    def data_copy(self):
+        shutil.rmtree(self.path("data"), ignore_errors=True)
+        shutil.copytree(self.data, self.path("data"))
+        return self.path("data", "train_000000.bin")
+
+    def with_data(self, *more, out="out"):
+        return [self.path("data") if a == self.data else a for a in self.args(out, *more)]
+
+    def test_one_token_is_another(self):
+        self.train("run")
+        for split in ("train", "val"):
+            self.data_copy()
+            with open(self.path("data", f"{split}_000000.bin"), "r+b") as f:
+                f.seek(1024 + 2 * 700)
+                f.write(struct.pack("<H", 17))
+            self.fails(3, *self.with_data("--eval-steps", 2), says=[f"{split}_000000.bin", "damaged"])
+            self.fails(3, "eval", "--model", "run/checkpoint-6", "--data", "data", "--split", split, says="damaged")
+        self.data_copy()
+        self.ok(*self.with_data("--eval-steps", 2))
+
+    def test_a_hole_in_a_large_file(self):
+        """More than is compared at every start, but what was never written shows."""
+        self.data_copy()
+        n = 600_000_000
+        with open(self.path("data", "train_000001.bin"), "wb") as f:
+            f.write(struct.pack("<IIIQ", 20240520, 1, n, 12345))
+            f.truncate(1024 + 2 * n)
+        os.remove(self.path("data", "dataset.json"))
+        self.fails(3, *self.with_data(), says=["train_000001.bin", "damaged"])
+
+    def test_what_dataset_json_says_is_missing(self):
+        self.data_copy()
+        os.remove(self.path("data", "val_000000.bin"))
+        self.assertIn("copy val_*.bin, too", self.ok(*self.with_data("--eval-steps", 2)).err)
+        self.write("data/dataset.json", self.read("data", "dataset.json")[:-30])
+        self.fails(3, *self.with_data(out="out2"), says=["dataset.json", "not JSON"])
+
 
 if __name__ == "__main__":
     tool.main()
