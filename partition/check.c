@@ -32,28 +32,9 @@ static uint64_t param_bytes(const graph *g, const part_sub_model *s)
     return bytes;
 }
 
-static atom_status check_header(const part_plan *plan, const graph *g)
+/* What is said of where optimizers run and what is kept where. */
+static atom_status check_places(const part_plan *plan)
 {
-    bool shape = strcmp(plan->model, g->name) == 0 && plan->dtype == g->dtype &&
-                 plan->micro_batch == g->micro_batch && plan->sequence == g->sequence;
-    if (shape && plan->moments != g->moments)
-        return atom_fail(ATOM_E_USAGE,
-                         "the plan is for moments in %s, not in %s; make a new plan, or use "
-                         "--moments-dtype %s",
-                         atom_dtype_name(plan->moments), atom_dtype_name(g->moments),
-                         atom_dtype_name(plan->moments));
-    if (shape && plan->optimizer != g->optimizer)
-        return atom_fail(ATOM_E_USAGE,
-                         "the plan is for optimizer: %s, not for %s; make a new plan, or use "
-                         "--optimizer %s",
-                         part_optimizer_names[plan->optimizer], part_optimizer_names[g->optimizer],
-                         part_optimizer_names[plan->optimizer]);
-    if (shape && plan->graph_hash != graph_hash(g))
-        return atom_fail(
-            ATOM_E_USAGE,
-            "the plan is for another %s than this one (its layers, widths, vocabulary, "
-            "dropout, adapters or codecs differ); plan again with this model",
-            g->name);
     if (plan->optimizer == GRAPH_MUON && plan->update_on_device)
         return atom_fail(ATOM_E_USAGE,
                          "the plan is for optimizer: muon, which updates on the host, but it "
@@ -66,15 +47,12 @@ static atom_status check_header(const part_plan *plan, const graph *g)
     if (plan->over_boundaries && !plan->disk)
         return atom_fail(ATOM_E_USAGE, "the plan has over_boundaries, which only a plan with the "
                                        "optimizer's state on disk has");
-    if (plan->graph_hash != graph_hash(g) || plan->dtype != g->dtype ||
-        plan->micro_batch != g->micro_batch || plan->sequence != g->sequence)
-        return atom_fail(
-            ATOM_E_USAGE,
-            "the plan is for %s in %s with micro-batches of %lld x %lld tokens, not for "
-            "this %s in %s with %lld x %lld; plan again",
-            plan->model, atom_dtype_name(plan->dtype), (long long)plan->micro_batch,
-            (long long)plan->sequence, g->name, atom_dtype_name(g->dtype),
-            (long long)g->micro_batch, (long long)g->sequence);
+    return ATOM_OK;
+}
+
+atom_status part_plan_check_alone(const part_plan *plan)
+{
+    ATOM_TRY(check_places(plan));
     if (plan->micro_batches < 1 || plan->n_sub_models < 1)
         return atom_fail(ATOM_E_USAGE, "the plan has %u micro-batches and %u sub-models",
                          plan->micro_batches, plan->n_sub_models);
@@ -102,6 +80,48 @@ static atom_status check_header(const part_plan *plan, const graph *g)
         !(plan->predicted_compute_seconds >= 0) || !isfinite(plan->predicted_compute_seconds))
         return atom_fail(ATOM_E_USAGE, "the plan predicts %g s per step, %g s of them computing",
                          plan->predicted_step_seconds, plan->predicted_compute_seconds);
+    if (plan->device_budget_bytes && plan->device_peak_bytes > plan->device_budget_bytes)
+        return atom_fail(ATOM_E_USAGE, "the plan needs %llu bytes of its device budget of %llu",
+                         (unsigned long long)plan->device_peak_bytes,
+                         (unsigned long long)plan->device_budget_bytes);
+    if (plan->host_budget_bytes && plan->host_peak_bytes > plan->host_budget_bytes)
+        return atom_fail(ATOM_E_USAGE, "the plan needs %llu bytes of its host budget of %llu",
+                         (unsigned long long)plan->host_peak_bytes,
+                         (unsigned long long)plan->host_budget_bytes);
+    return ATOM_OK;
+}
+
+static atom_status check_header(const part_plan *plan, const graph *g)
+{
+    bool shape = strcmp(plan->model, g->name) == 0 && plan->dtype == g->dtype &&
+                 plan->micro_batch == g->micro_batch && plan->sequence == g->sequence;
+    if (shape && plan->moments != g->moments)
+        return atom_fail(ATOM_E_USAGE,
+                         "the plan is for moments in %s, not in %s; make a new plan, or use "
+                         "--moments-dtype %s",
+                         atom_dtype_name(plan->moments), atom_dtype_name(g->moments),
+                         atom_dtype_name(plan->moments));
+    if (shape && plan->optimizer != g->optimizer)
+        return atom_fail(ATOM_E_USAGE,
+                         "the plan is for optimizer: %s, not for %s; make a new plan, or use "
+                         "--optimizer %s",
+                         part_optimizer_names[plan->optimizer], part_optimizer_names[g->optimizer],
+                         part_optimizer_names[plan->optimizer]);
+    if (shape && plan->graph_hash != graph_hash(g))
+        return atom_fail(
+            ATOM_E_USAGE,
+            "the plan is for another %s than this one (its layers, widths, vocabulary, "
+            "dropout, adapters or codecs differ); plan again with this model",
+            g->name);
+    if (plan->graph_hash != graph_hash(g) || plan->dtype != g->dtype ||
+        plan->micro_batch != g->micro_batch || plan->sequence != g->sequence)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "the plan is for %s in %s with micro-batches of %lld x %lld tokens, not for "
+            "this %s in %s with %lld x %lld; plan again",
+            plan->model, atom_dtype_name(plan->dtype), (long long)plan->micro_batch,
+            (long long)plan->sequence, g->name, atom_dtype_name(g->dtype),
+            (long long)g->micro_batch, (long long)g->sequence);
     return ATOM_OK;
 }
 
@@ -186,20 +206,13 @@ static atom_status check_totals(const part_plan *plan, const graph *g)
     if (cut_bytes != plan->cut_bytes)
         return atom_fail(ATOM_E_USAGE, "the plan says %llu bytes are cut, they are %llu",
                          (unsigned long long)plan->cut_bytes, (unsigned long long)cut_bytes);
-    if (plan->device_budget_bytes && plan->device_peak_bytes > plan->device_budget_bytes)
-        return atom_fail(ATOM_E_USAGE, "the plan needs %llu bytes of its device budget of %llu",
-                         (unsigned long long)plan->device_peak_bytes,
-                         (unsigned long long)plan->device_budget_bytes);
-    if (plan->host_budget_bytes && plan->host_peak_bytes > plan->host_budget_bytes)
-        return atom_fail(ATOM_E_USAGE, "the plan needs %llu bytes of its host budget of %llu",
-                         (unsigned long long)plan->host_peak_bytes,
-                         (unsigned long long)plan->host_budget_bytes);
     return ATOM_OK;
 }
 
 atom_status part_plan_check(const part_plan *plan, const graph *g)
 {
     ATOM_TRY(check_header(plan, g));
+    ATOM_TRY(part_plan_check_alone(plan));
     for (uint32_t k = 0; k < plan->n_sub_models; k++)
         ATOM_TRY(check_sub_model(plan, g, k));
     int32_t end = plan->sub_models[plan->n_sub_models - 1].last_node;

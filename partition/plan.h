@@ -138,6 +138,8 @@ ATOM_MUST atom_status part_plan_check_place(const char *path);
 /* check.c: structure only: ranges cover the graph once and in order, cuts are legal, numbers sane
  * and within the plan's own budgets. ATOM_E_USAGE says what is wrong. */
 ATOM_MUST atom_status part_plan_check(const part_plan *plan, const graph *g);
+/* The part of it that needs no graph: choices that exclude each other, and sizes beyond the budgets. */
+ATOM_MUST atom_status part_plan_check_alone(const part_plan *plan);
 
 /*
  * blocks.c: where the canonical vector is cut into blocks of a state on disk, from the parameters

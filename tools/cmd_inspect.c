@@ -105,7 +105,12 @@ static atom_status inspect_plan(const char *path, bool json)
     char *text = NULL;
     atom_status st = ATOM_OK;
     ATOM_TRY(part_plan_read(path, &plan));
-    if (json)
+    if (part_plan_check_alone(plan) != ATOM_OK) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", atom_fail_message());
+        st = atom_fail(ATOM_E_FORMAT, "%s: no run can follow this plan: %s", path, why);
+    }
+    if (st == ATOM_OK && json)
         st = part_plan_json(plan, &text);
     if (st == ATOM_OK && json)
         st = cli_put_text(text, NULL);
@@ -146,25 +151,63 @@ static json_t *config_json(const graph_config *c)
     return numbers;
 }
 
+static bool has_file(const char *dir, const char *name)
+{
+    char *path = atom_path_join(dir, name);
+    bool has = path && atom_path_exists(path);
+    atom_free(path);
+    return has;
+}
+
+/* Whether a directory is a checkpoint that atom resumes from, and of which step. */
+typedef struct resumes {
+    bool ours, can, theirs; /* theirs: only another trainer's trainer_state.json is there */
+    int64_t step;
+} resumes;
+
+static atom_status find_resumes(const char *dir, resumes *out)
+{
+    train_state state = {0};
+    char *path = atom_path_join(dir, "atom_state.json");
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
+    *out = (resumes){.ours = has_file(dir, "atom_state.json")};
+    if (st == ATOM_OK && out->ours)
+        st = train_state_read(path, &state);
+    out->step = state.step;
+    out->can = out->ours && has_file(dir, "optimizer.safetensors");
+    out->theirs = !out->ours && has_file(dir, "trainer_state.json");
+    atom_free(path);
+    return st;
+}
+
+static void show_resumes(const resumes *r, const char *option, const char *dir)
+{
+    if (r->ours)
+        cli_print("  saved after step %lld; training %s\n", (long long)r->step,
+                  r->can ? "can resume from here"
+                         : "cannot resume from here, because optimizer.safetensors is missing");
+    else if (r->theirs)
+        cli_print("  a checkpoint of another trainer, which atom cannot resume; 'atom train "
+                  "--%s %s' starts a new run from its weights\n",
+                  option, dir);
+}
+
 /* A model directory: one of ours, or any of Hugging Face. */
 static atom_status inspect_model(const char *path, bool json)
 {
     file_model model = {0};
-    json_t *state = NULL;
+    resumes state;
     atom_status st = ATOM_OK;
+    ATOM_TRY(find_resumes(path, &state));
     ATOM_TRY(file_model_resolve(path, &model));
     const graph_config *c = &model.config;
     uint64_t params = graph_model_params(c);
-    char *state_path = atom_path_join(path, "trainer_state.json");
-    if (state_path && atom_path_exists(state_path))
-        state = json_load_file(state_path, 0, NULL);
-    json_int_t step = json_integer_value(json_object_get(state, "global_step"));
     if (json) {
-        st = cli_print_json(
-            json_pack("{s:s, s:s, s:o, s:I, s:b, s:b, s:o}", "kind", state ? "checkpoint" : "model",
-                      "path", path, "config", config_json(c), "parameters", (json_int_t)params,
-                      "has_weights", (int)model.has_weights, "can_resume", state != NULL, "step",
-                      state ? json_integer(step) : json_null()));
+        st = cli_print_json(json_pack(
+            "{s:s, s:s, s:o, s:I, s:b, s:b, s:o}", "kind", state.ours ? "checkpoint" : "model",
+            "path", path, "config", config_json(c), "parameters", (json_int_t)params, "has_weights",
+            (int)model.has_weights, "can_resume", (int)state.can, "step",
+            state.ours ? json_integer(state.step) : json_null()));
     } else {
         cli_print("%s: %s, %s parameters%s\n", path,
                   c->family == GRAPH_GPT2 ? "GPT-2" : graph_family_name(c->family),
@@ -175,11 +218,8 @@ static atom_status inspect_model(const char *path, bool json)
         if (c->bottlenecks.n)
             cli_print("  %u bottlenecks of %lld values between blocks%s\n", c->bottlenecks.n,
                       (long long)c->bottlenecks.width, c->bottlenecks.maxout ? " (maxout)" : "");
-        if (state)
-            cli_print("  saved after step %lld; training can resume from here\n", (long long)step);
+        show_resumes(&state, "model", path);
     }
-    json_decref(state);
-    atom_free(state_path);
     file_model_free(&model);
     return st;
 }
@@ -189,18 +229,18 @@ static atom_status inspect_adapter(const char *path, bool json)
 {
     file_lora lora = {0};
     file_model model = {0};
+    resumes state;
     atom_status st = ATOM_OK;
+    ATOM_TRY(find_resumes(path, &state));
     ATOM_TRY(file_lora_read(path, &lora));
     bool here = file_model_resolve(path, &model) == ATOM_OK;
-    char *state = atom_path_join(path, "trainer_state.json");
-    bool resumes = state && atom_path_exists(state);
     if (json) {
         st = cli_print_json(json_pack(
             "{s:s, s:s, s:I, s:f, s:f, s:b, s:b, s:s, s:s?, s:o, s:b}", "kind", "adapter", "path",
             path, "lora_r", (json_int_t)lora.rank, "lora_alpha", lora.alpha, "lora_dropout",
             lora.dropout, "use_rslora", (int)lora.rslora, "use_dora", (int)lora.dora,
             "target_modules", lora.targets, "base_model", lora.base, "config",
-            here ? config_json(&model.config) : json_null(), "can_resume", (int)resumes));
+            here ? config_json(&model.config) : json_null(), "can_resume", (int)state.can));
     } else {
         cli_print("%s: %s adapter, rank %lld, alpha %g%s, on %s\n", path,
                   lora.dora ? "DoRA" : "LoRA", (long long)lora.rank, lora.alpha,
@@ -210,10 +250,8 @@ static atom_status inspect_adapter(const char *path, bool json)
                       cli_count((double)graph_model_params(&model.config)));
         else
             cli_print("  %s\n", atom_fail_message());
-        if (resumes)
-            cli_print("  training can resume from here\n");
+        show_resumes(&state, "adapter", path);
     }
-    atom_free(state);
     file_model_free(&model);
     file_lora_free(&lora);
     return st;
@@ -268,16 +306,31 @@ static atom_status inspect_gguf(const char *path, bool json)
     return st;
 }
 
-/* What a JSON file says it is: the first of the known version keys, or NULL. */
-static const char *json_kind(const char *path)
+/* Does a file begin as a JSON object? One of safetensors begins with a length, whose high bytes are 0. */
+static bool is_json(const unsigned char *head, size_t n)
+{
+    return n > 8 && head[0] == '{' && !memchr(head, 0, 8);
+}
+
+/* What a JSON file says it is: the first of the known version keys, or NULL in *found. ATOM_E_FORMAT: it
+ * is a JSON object that is cut off or damaged. */
+static atom_status json_kind(const char *path, bool object, const char **found_out)
 {
     static const char *const kinds[] = {"atom_profile", "atom_plan", "model_type"};
-    json_t *root = json_load_file(path, 0, NULL);
+    json_error_t error;
+    json_t *root = json_load_file(path, 0, &error);
     const char *found = NULL;
+    if (!root && object)
+        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: not JSON, though it begins so (%s); %s", path,
+                         error.line, error.column, error.text,
+                         json_error_code(&error) == json_error_premature_end_of_input
+                             ? "the file is cut off, copy or make it again"
+                             : "the file is damaged");
     for (size_t i = 0; !found && i < sizeof kinds / sizeof kinds[0]; i++)
         found = json_object_get(root, kinds[i]) ? kinds[i] : NULL;
     json_decref(root);
-    return found;
+    *found_out = found;
+    return ATOM_OK;
 }
 
 static atom_status inspect_file(const char *path, bool json)
@@ -295,9 +348,10 @@ static atom_status inspect_file(const char *path, bool json)
     if (file_pt2_is_file(path))
         return inspect_model(path, json);
     size_t dot = strlen(path) > 12 ? strlen(path) - 12 : 0;
-    if (n >= 9 && (head[8] == '{' || strcmp(path + dot, ".safetensors") == 0))
+    if (n >= 9 && !is_json(head, n) && (head[8] == '{' || strcmp(path + dot, ".safetensors") == 0))
         return inspect_safetensors(path, json);
-    const char *kind = json_kind(path);
+    const char *kind = NULL;
+    ATOM_TRY(json_kind(path, is_json(head, n), &kind));
     if (kind && strcmp(kind, "atom_profile") == 0)
         return inspect_profile(path, json);
     if (kind && strcmp(kind, "atom_plan") == 0)
