@@ -381,6 +381,24 @@ static atom_status check_effects(const train_config *c, const opt_parsed *parsed
     return check_idle(keys, sizeof keys / sizeof *keys, parsed);
 }
 
+atom_status train_config_check_warmup(const train_config *c)
+{
+    long long warmup = c->warmup_steps, steps = c->max_steps;
+    if (warmup > steps)
+        return atom_fail(ATOM_E_USAGE,
+                         "warmup_steps (%lld) is more than max_steps (%lld), so the learning rate "
+                         "would never reach its peak; lower warmup_steps",
+                         warmup, steps);
+    long long decay = llround(c->decay_ratio * (double)steps);
+    if (c->lr_scheduler != TRAIN_WSD || warmup <= steps - decay)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "with lr_scheduler wsd the learning rate falls during the last %lld of %lld "
+                     "steps (decay_ratio %g), but it would still rise in some of them "
+                     "(warmup_steps %lld) and then jump; lower warmup_steps or decay_ratio",
+                     decay, steps, c->decay_ratio, warmup);
+}
+
 static bool resumes_a_run(const train_config *config)
 {
     const char *resume = config->resume_from_checkpoint;
@@ -402,13 +420,7 @@ static atom_status check(const train_config *config, const opt_parsed *parsed)
             "raise gradient_accumulation_steps to %lld or more",
             (long long)config->devices, config->gradient_accumulation_steps == 1 ? "is" : "are",
             (long long)config->gradient_accumulation_steps, (long long)config->devices);
-    if (config->warmup_steps > config->max_steps && !(config->num_train_epochs > 0))
-        return atom_fail(
-            ATOM_E_USAGE,
-            "warmup_steps (%lld) is more than max_steps (%lld), so the learning rate would never "
-            "reach its peak; lower warmup_steps",
-            (long long)config->warmup_steps, (long long)config->max_steps);
-    return ATOM_OK;
+    return config->num_train_epochs > 0 ? ATOM_OK : train_config_check_warmup(config);
 }
 
 atom_status train_config_check(const train_config *config)

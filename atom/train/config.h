@@ -129,6 +129,8 @@ const char *train_config_optimizer(const train_config *config);
 const char *train_config_scheduler(const train_config *config);
 /* warmup_steps with "auto" resolved. */
 int64_t train_config_warmup(const train_config *config);
+/* ATOM_E_USAGE where the learning rate would not reach its peak; max_steps is known. */
+ATOM_MUST atom_status train_config_check_warmup(const train_config *c);
 /* min_lr_ratio, with "auto" resolved. */
 double train_config_min_lr_ratio(const train_config *config);
 

@@ -38,6 +38,8 @@ atom_status train_epochs_resolve(train_config *config)
             (long long)config->warmup_steps, (long long)fmax(steps, 1), config->num_train_epochs);
     else
         config->max_steps = steps < 1 ? 1 : (int64_t)steps;
+    if (st == ATOM_OK)
+        st = train_config_check_warmup(config);
 cleanup:
     text_shards_close(&shards);
     file_model_free(&model);
