@@ -66,6 +66,8 @@ void cli_progress(void *ctx, const char *what, uint32_t done, uint32_t total)
 
 static void on_signal(int number)
 {
+    if (number == SIGHUP && caught)
+        return; /* a terminal that goes sends it twice: the kernel does, and the shell */
     if (caught)
         _exit(128 + number);
     caught = number;
@@ -73,10 +75,12 @@ static void on_signal(int number)
 
 void cli_signals_catch(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* else: nohup */
+        sigaction(SIGHUP, &action, NULL);
 }
 
 int cli_signal(void)

@@ -18,8 +18,8 @@ void cli_progress_draw(const char *text, bool now);
 bool cli_progress_live(void);
 
 /*
- * From now on the first SIGINT or SIGTERM is only remembered, the second one ends the process at
- * once. cli_signal is the signal that came, or 0.
+ * From now on the first SIGINT, SIGTERM or SIGHUP (unless that was ignored) is only remembered; a second
+ * one, other than SIGHUP, ends the process at once. cli_signal is the signal that came, or 0.
  */
 void cli_signals_catch(void);
 int cli_signal(void);
