@@ -119,6 +119,7 @@ static atom_status check(const generate_values *v, const opt_parsed *parsed)
                                                        : NULL;
     const char *samples = is_given(parsed, "top_k")   ? "--top-k"
                           : is_given(parsed, "top_p") ? "--top-p"
+                          : is_given(parsed, "seed")  ? "--seed"
                                                       : NULL;
     if (!v->chat && chats)
         return atom_fail(ATOM_E_USAGE,

@@ -231,6 +231,7 @@ class Chat(tool.Case):
         self.assertIn("sees 96 at a time", say("x" * 120 + "\n", code=2).stderr)
         self.assertIn("it needs --prompt", say("qwertz\n", "--json", code=2).stderr)
         self.assertIn("--top-k would have no effect", say("qwertz\n", "--top-k", "3", code=2).stderr)
+        self.assertIn("--seed would have no effect", say("qwertz\n", "--seed", "3", code=2).stderr)
         self.fails(2, "generate", "--model", model, "--template", "plain", says="--template works only with --chat")
 
     def converse(self, model):

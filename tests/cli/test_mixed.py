@@ -129,6 +129,35 @@ class Mixed(TrainCase):
         self.assertIn("sequence_len is 16 from here; it was 32", told)
         self.assertIn("2 x 3 sequences from here", told)
 
+    # -- what inspect says
+
+    def test_whose_checkpoint_it_is(self):
+        self.train("run")
+        self.assertTrue(self.ok("inspect", "run/checkpoint-6", "--json").json()["can_resume"])
+        shutil.copytree(self.path("run"), self.path("bad"))
+        os.remove(self.path("bad", "checkpoint-6", "optimizer.safetensors"))
+        self.assertIn("cannot resume from here", self.ok("inspect", "bad/checkpoint-6").out)
+        os.remove(self.path("bad", "checkpoint-6", "atom_state.json"))  # trainer_state.json is what transformers writes, too
+        said = self.ok("inspect", "bad/checkpoint-6", "--json").json()
+        self.assertEqual((said["kind"], said["can_resume"], said["step"]), ("model", False, None))
+        self.assertIn("another trainer", self.ok("inspect", "bad/checkpoint-6").out)
+        self.write("run/checkpoint-6/atom_state.json", "{")
+        self.fails(3, "inspect", "run/checkpoint-6", says="atom_state.json")
+
+    def test_plans_that_nothing_can_follow(self):
+        more = [a for a in self.args("run")[1:] if a not in ("--data", self.data, "--output-dir", "run")]
+        keep = ("--model", "--dtype", "--micro-batch-size", "--sequence-len", "--gradient-accumulation-steps", "--device-memory")
+        shape = [a for i, a in enumerate(more) if a in keep or (i and more[i - 1] in keep)]
+        self.ok("plan", *shape, "-o", "plan.json")
+        plan = json.loads(self.read("plan.json"))
+        self.ok("inspect", "plan.json")
+        self.write("over.json", json.dumps(dict(plan, over_boundaries=True)))
+        self.write("muon.json", json.dumps(dict(plan, optimizer="muon", muon_products="device", clip=False)))
+        self.write("cut.json", self.read("plan.json")[:-200])
+        self.write("odd.json", '{"abc": {"x": 1')  # at this place files of safetensors have their bracket
+        for name, says in ("over", "over_boundaries"), ("muon", "clipping"), ("cut", "cut off"), ("odd", "cut off"):
+            self.fails(3, "inspect", f"{name}.json", says=[f"{name}.json", says])
+
     # -- data
 
     def data_copy(self):

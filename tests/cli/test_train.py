@@ -392,13 +392,16 @@ class Same(TrainCase):
         self.assertEqual(self.losses("killed"), self.losses("whole"))
 
     def test_signals_save_and_say_so(self):
-        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
             out = f"run{code}"
             process = self.start_atom(*self.args(out, "--json", steps=1000000))
             deadline = time.monotonic() + 60
             while self.last_step(out) < 2 and time.monotonic() < deadline and process.poll() is None:
                 time.sleep(0.01)
             process.send_signal(number)
+            if number == signal.SIGHUP:  # a terminal that goes sends two
+                time.sleep(0.001)
+                process.send_signal(number)
             stdout, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, code, err)
             summary = json.loads(stdout)

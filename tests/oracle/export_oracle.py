@@ -180,8 +180,9 @@ def check_llmc(run, atom, seed):
 
 
 def generate(atom, model, seed, temperature):
+    sampled = ["--seed", seed] if temperature else []
     return atom("generate", "--model", model, "--prompt", "the quick", "--max-tokens", 20, "--temperature", temperature,
-                "--seed", seed, "--ignore-end", "--dtype", "fp32")
+                *sampled, "--ignore-end", "--dtype", "fp32")
 
 
 def decoded(run, path):
