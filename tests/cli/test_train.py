@@ -398,9 +398,7 @@ class Same(TrainCase):
             deadline = time.monotonic() + 60
             while self.last_step(out) < 2 and time.monotonic() < deadline and process.poll() is None:
                 time.sleep(0.01)
-            process.send_signal(number)
-            if number == signal.SIGHUP:  # a terminal that goes sends two
-                time.sleep(0.001)
+            for _ in range(2 if number == signal.SIGHUP else 1):  # a terminal that goes sends two
                 process.send_signal(number)
             stdout, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, code, err)
