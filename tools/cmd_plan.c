@@ -336,10 +336,6 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
     part_plan_close(&roomy);
     if (st != ATOM_OK && st != ATOM_E_RESOURCE)
         return st;
-    if (part_plan_seconds(plan) < step)
-        cli_print("                  as long as no gradient is clipped a step takes %s, because "
-                  "updates run ahead\n",
-                  cli_seconds(part_plan_seconds(plan)));
     return ATOM_OK;
 }
 

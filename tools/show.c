@@ -209,9 +209,16 @@ static void show_prediction(const part_plan *plan, const graph *g)
 {
     double tokens =
         (double)plan->micro_batches * (double)plan->micro_batch * (double)plan->sequence;
-    cli_print("predicted step    %s for %.0f tokens: %s tokens/s\n",
+    bool ahead = part_plan_seconds(plan) < plan->predicted_step_seconds;
+    cli_print("predicted step    %s for %.0f tokens: %s tokens/s%s\n",
               cli_seconds(plan->predicted_step_seconds), tokens,
-              cli_count(tokens / plan->predicted_step_seconds));
+              cli_count(tokens / plan->predicted_step_seconds),
+              ahead ? ", where a gradient is clipped" : "");
+    if (ahead)
+        cli_print("                  %s while none is clipped, because updates run ahead: %s "
+                  "tokens/s\n",
+                  cli_seconds(part_plan_seconds(plan)),
+                  cli_count(part_plan_tokens_per_second(plan)));
     cli_print("  compute alone   %s (%.0f %% of the step)\n",
               cli_seconds(plan->predicted_compute_seconds),
               100 * plan->predicted_compute_seconds / plan->predicted_step_seconds);

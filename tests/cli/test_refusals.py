@@ -70,6 +70,11 @@ class Refusals(tool.Case):
                 said = f"note: the {key} is for 'cpu: of a friend, 9 threads', but this is '"
                 self.assertEqual(said in self.ok(*train, "--" + key, file).err, place == "there", (key, place))
 
+    def test_both_steps_of_a_state_on_disk_stand_together(self):
+        told = self.ok("plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--optimizer-state", "disk",
+                       "--gradient-accumulation-steps", 16).out
+        self.assertRegex(told, r"predicted step .* tokens/s, where a gradient is clipped\n +\S+ m?s while none is clipped, .* tokens/s\n")
+
     def test_a_limit_that_limits_nothing_is_said(self):
         args = ["plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--device-memory"]
         self.assertIn("more than the 23.2 GiB of NVIDIA GeForce RTX 4090", self.ok(*args, "48GiB").err)
