@@ -58,6 +58,7 @@
 #include "atom/text/prepare.h"
 #include "atom/text/shard.h"
 #include "atom/text/tokenizer.h"
+#include "atom/text/utf8.h"
 #include "atom/train/config.h"
 #include "atom/train/epochs.h"
 #include "atom/train/metrics.h"

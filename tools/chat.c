@@ -46,8 +46,9 @@ static bool line_is_there(void)
     return !interrupted;
 }
 
-/* A line without its end; false: there are no more. An interrupted one is empty. */
-static bool read_line(bool terminal, char **line, size_t *capacity)
+/* A line without its end; false: there are no more. An interrupted one is empty. *bytes: where it holds
+ * a NUL it is longer than its text. */
+static bool read_line(bool terminal, char **line, size_t *capacity, size_t *bytes)
 {
     interrupted = 0;
     if (terminal)
@@ -67,7 +68,26 @@ static bool read_line(bool terminal, char **line, size_t *capacity)
     while (n > 0 && ((*line)[n - 1] == '\n' || (*line)[n - 1] == '\r'))
         n--;
     (*line)[n] = 0;
+    *bytes = (size_t)n;
     return true;
+}
+
+/* A file is read as it is or not at all; what a terminal sends of a key is repaired as it comes. */
+static atom_status check_line(char *line, size_t bytes, size_t number)
+{
+    static const char mark[] = "\xef\xbb\xbf"; /* a byte order mark is no part of the text */
+    size_t good = text_utf8_check(line, bytes);
+    if (good == bytes && strlen(line) == bytes) {
+        if (number == 1 && strncmp(line, mark, sizeof mark - 1) == 0)
+            memmove(line, line + sizeof mark - 1, bytes + 1 - (sizeof mark - 1));
+        return ATOM_OK;
+    }
+    if (good == bytes)
+        good = strlen(line);
+    return atom_fail(ATOM_E_FORMAT,
+                     "standard input, line %zu: not text in UTF-8 at byte %zu (0x%02x); convert "
+                     "it, for example with iconv -f UTF-16 -t UTF-8",
+                     number, good, (unsigned char)line[good]);
 }
 
 static void help(void)
@@ -109,10 +129,14 @@ static atom_status converse(generate_chat *chat, bool terminal)
 {
     bool asked = false;
     char *line = NULL;
-    size_t capacity = 0, forgotten = 0;
+    size_t capacity = 0, forgotten = 0, bytes = 0, number = 0;
     atom_status st = ATOM_OK;
-    while (st == ATOM_OK && read_line(terminal, &line, &capacity) && strcmp(line, "/exit") != 0) {
-        if (strcmp(line, "/reset") == 0) {
+    while (st == ATOM_OK && read_line(terminal, &line, &capacity, &bytes) &&
+           strcmp(line, "/exit") != 0) {
+        st = terminal ? ATOM_OK : check_line(line, bytes, ++number);
+        if (st != ATOM_OK) {
+            break;
+        } else if (strcmp(line, "/reset") == 0) {
             generate_chat_reset(chat);
             forgotten = 0;
         } else if (line[0] == '/' && strcmp(line, "/help") != 0 && !strchr(line, ' ')) {

@@ -222,11 +222,17 @@ class Chat(tool.Case):
         """A conversation of lines from a pipe: what is answered is the message, not an empty prompt."""
         def say(text, *more, code=0):
             done = subprocess.run([tool.ATOM, "generate", "--model", model, "--chat", "--temperature", "0", *more],
-                                  input=text, env=self.env, capture_output=True, text=True, check=False)
+                                  input=text, env=self.env, capture_output=True, text=True, check=False,
+                                  errors="surrogateescape")
             self.assertEqual(done.returncode, code, done)
             return done
         self.assertEqual(say("qwertz\nasdfgh\n").stdout.count(ANSWER), 2)
         self.assertNotIn(">", say("qwertz\n").stderr)
+        self.assertEqual(say("\ufeffqwertz\n").stdout, say("qwertz\n").stdout)
+        for wrong in "qwertz\nas\udcffd\n", "qwertz\nas\0d\n":  # what it is not is not answered
+            told = say(wrong, code=3)
+            self.assertIn("standard input, line 2: not text in UTF-8 at byte 2", told.stderr)
+            self.assertEqual(told.stdout.count(ANSWER), 1)
         self.assertIn("no message on standard input", say("", code=2).stderr)
         self.assertIn("sees 96 at a time", say("x" * 120 + "\n", code=2).stderr)
         self.assertIn("it needs --prompt", say("qwertz\n", "--json", code=2).stderr)
