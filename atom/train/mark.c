@@ -93,8 +93,7 @@ file_vector train_mark_over(train_mark *mark, file_vector under)
     return (file_vector){.ctx = mark,
                          .get = marked_get,
                          .put = marked_put,
-                         .done = under.done ? marked_done : NULL,
-                         .floats = under.floats,
+                         .done = under.done ? marked_done : NULL, /* and no floats: all is put */
                          .source = under.source,
                          .sink = under.sink};
 }
@@ -102,10 +101,6 @@ file_vector train_mark_over(train_mark *mark, file_vector under)
 uint64_t train_mark_hash(const train_mark *mark)
 {
     uint64_t hash = ATOM_HASH_SEED;
-    for (uint64_t i = 0; i < mark->n; i++) {
-        /* Who writes in place passes nothing by. */
-        float x = mark->under.floats ? mark->under.floats[mark->at[i]] : mark->seen[i];
-        hash = atom_hash(hash, &x, sizeof x);
-    }
+    hash = atom_hash(hash, mark->seen, mark->n * sizeof *mark->seen);
     return hash ? hash : 1;
 }
