@@ -316,16 +316,24 @@ atom_status part_profile_model(const graph *g, const part_device *device, part_p
     return ATOM_OK;
 }
 
+/* Is it said in the first lines of the graph's text? `word` is a whole one. */
+static bool graph_says(const part_profile *profile, const char *word)
+{
+    const char *text = profile->graph_text, *found = text ? strstr(text, word) : NULL;
+    char next = 0;
+    if (found)
+        next = found[strlen(word)];
+    return next == ' ' || next == '\n';
+}
+
 atom_dtype part_profile_moments(const part_profile *profile)
 {
-    const char *text = profile->graph_text;
-    return text && strstr(text, " moments=bf16\n") ? ATOM_BF16 : ATOM_F32;
+    return graph_says(profile, " moments=bf16") ? ATOM_BF16 : ATOM_F32;
 }
 
 graph_optimizer part_profile_optimizer(const part_profile *profile)
 {
-    const char *text = profile->graph_text, *found = text ? strstr(text, " optimizer=muon") : NULL;
-    return found && (found[15] == '\n' || found[15] == ' ') ? GRAPH_MUON : GRAPH_ADAMW;
+    return graph_says(profile, " optimizer=muon") ? GRAPH_MUON : GRAPH_ADAMW;
 }
 
 atom_status part_profile_graph(const part_profile *profile, graph **out)
