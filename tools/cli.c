@@ -154,3 +154,12 @@ json_t *cli_real(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
+
+bool cli_is_warning(const char *text)
+{
+    static const char *const starts[] = {"resume: ", "warning: ", "note: "};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (strncmp(text, starts[i], strlen(starts[i])) == 0)
+            return true;
+    return false;
+}

@@ -67,6 +67,9 @@ ATOM_MUST atom_status cli_put_text(const char *text, const char *path);
 ATOM_MUST atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch,
                                 int64_t sequence, const file_lora_keys *lora, graph **out);
 
+/* A note about what was asked for and does not happen, or happens otherwise: --quiet does not hide it. */
+bool cli_is_warning(const char *text);
+
 /* A size for people in one of a few static buffers: good for the arguments of one call. */
 const char *cli_size(uint64_t bytes);
 /* "1.2 s", "340 ms", "12 us", like cli_size. */

@@ -14,20 +14,10 @@ typedef struct show_state {
     train_progress progress; /* file NULL: not yet */
 } show_state;
 
-/* What was asked for and does not happen, or happens otherwise: --quiet does not hide that. */
-static bool is_warning(const char *text)
-{
-    static const char *const starts[] = {"resume: ", "warning: ", "note: "};
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-        if (strncmp(text, starts[i], strlen(starts[i])) == 0)
-            return true;
-    return false;
-}
-
 static void note(void *ctx, const char *text)
 {
     show_state *s = ctx;
-    if (s->config->quiet && !is_warning(text))
+    if (s->config->quiet && !cli_is_warning(text))
         return;
     cli_progress_end();
     if (s->progress.file)

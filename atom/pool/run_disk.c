@@ -100,8 +100,7 @@ uint64_t pool_run_checkpoint_bytes(const pool_run *r, const trainer *t, uint64_t
 {
     atom_dtype moments = (atom_dtype)r->config.moments_dtype;
     if (t)
-        return graph_state_bytes(trainer_workbench(t)->g) +
-               graph_buffers_bytes(trainer_workbench(t)->g);
+        return trainer_checkpoint_bytes(t);
     return r->config.optimizer == GRAPH_MUON ? least_bytes(n_floats, moments)
                                              : times(n_floats, atom_state_bytes(moments));
 }
@@ -131,7 +130,8 @@ static atom_status check_all(const pool_run *r, const trainer *t, uint64_t n_flo
     uint64_t each = pool_run_checkpoint_bytes(r, t, n_floats);
     bool stored = t ? trainer_plan(t)->disk : r->config.optimizer_state == PLAN_STATE_ON_DISK;
     bool on_disk = t ? trainer_seam_on_disk(t) : stored, here = stored && !r->config.store_dir;
-    uint64_t kept = stored ? times(SWAP_GENERATIONS, each) : 0;
+    uint64_t state = t ? graph_state_bytes(trainer_workbench(t)->g) : each;
+    uint64_t kept = stored ? times(SWAP_GENERATIONS, state) : 0;
     uint64_t need =
         plus(plus(model_bytes(r, n_floats, on_disk, checkpoints, each), here ? kept : 0),
              r->data.fetch ? r->data.found.bytes : 0);

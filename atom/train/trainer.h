@@ -98,6 +98,8 @@ bool trainer_seam_on_disk(const trainer *t);
  * run's card. *out is NULL where the host has to make them: without a card, without Muon, with updates:
  * host, or without room. Close it before the trainer. */
 ATOM_MUST atom_status trainer_products_open(trainer *t, train_products **out);
+/* What a checkpoint takes on the disk, but for headers and small files. */
+uint64_t trainer_checkpoint_bytes(const trainer *t);
 /* A checkpoint is being written meanwhile. */
 bool trainer_is_saving(const trainer *t);
 /* How far the run is. marks: the pool.json of the checkpoint it went on from, or NULL. */

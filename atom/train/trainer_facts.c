@@ -139,6 +139,15 @@ atom_status trainer_describe(const trainer *t, const char *dir)
     return file_buffers_write(dir, &m->config);
 }
 
+uint64_t trainer_checkpoint_bytes(const trainer *t)
+{
+    const train_checkpoint c = {.g = t->bench->g,
+                                .dtype =
+                                    t->bench->base ? ATOM_F32 : (atom_dtype)t->config->save_dtype,
+                                .base = t->bench->base}; /* there may be no engine yet */
+    return train_checkpoint_bytes(&c);
+}
+
 bool trainer_is_saving(const trainer *t)
 {
     return t->snapshot != NULL;

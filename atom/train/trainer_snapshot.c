@@ -6,14 +6,15 @@
  * (by the next updates, a pool, a drain) before it was written is first copied to spare memory
  * (swap/cow.h); training waits only where that is full. With the state on disk nobody waits,
  * because the snapshot keeps its generation. The state is read no faster than save_rate, and from
- * disk preferably while the tape leaves the disk alone. Refuses to have two under way: a second one waits for the
- * first.
+ * disk preferably while the tape leaves the disk alone. A run that others take part in goes on without
+ * a checkpoint that found no room. Refuses to have two under way: a second one waits for the first.
  */
 #include "atom/train/trainer_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -172,7 +173,13 @@ static atom_status end(trainer *t)
             t->engine->spare_peak = facts.spare_peak_bytes;
     }
     t->summary.save_seconds += s->seconds;
-    if (st != ATOM_OK) {
+    if (st == ATOM_E_RESOURCE && t->hooks.seam) {
+        /* The others go on, and what they agree on is kept elsewhere; an older checkpoint is whole. */
+        trainer_note(
+            t, "warning: %s. Training goes on, and the next one is due %" PRId64 " steps later",
+            s->message, t->config->save_steps);
+        st = ATOM_OK;
+    } else if (st != ATOM_OK) {
         st = atom_fail(st, "%s", s->message);
     } else if (s->path) {
         trainer_note(t, "saved %s", s->path);

@@ -1,10 +1,11 @@
 """A member whose disk fills up: it pauses, says what is missing, goes on by itself, and loses nothing."""
 import os
 import subprocess
+import time
 import unittest
 
 import tool
-from test_pool_train import Members
+from test_pool_train import CONFIG, PATIENCE, RUN, Members
 
 DISK_MIB = 64
 
@@ -96,6 +97,49 @@ class FullDisk(Members):
         self.assertEqual(seen["key"], key)
         self.assertGreaterEqual(seen["applied"], applied)
         self.brings()
+
+
+class FullMeanwhile(Members):
+    """The disk fills up while a checkpoint is being written beside the training."""
+
+    MODEL = dict(CONFIG, n_embd=192)
+
+    def setUp(self):
+        super().setUp()
+        self.disk = SmallDisk(self)
+        self.out = os.path.join(self.disk.path, "a")
+
+    def saved(self):
+        return sorted(name for name in os.listdir(self.out) if name.startswith("checkpoint-"))
+
+    def wait(self, what, test):
+        end = time.monotonic() + PATIENCE
+        while not test():
+            self.assertIsNone(self.a.poll(), f"{what}: the member has ended")
+            self.assertLess(time.monotonic(), end, f"{what}: not in time, {self.saved()}")
+            time.sleep(0.02)
+
+    def test_the_checkpoint_is_left_out(self):
+        """It says so once, trains on, leaves nothing half written, and writes the next one when there is room."""
+        slow = RUN.format(steps=10**6, codec="int8").replace("save_steps: 40", "save_steps: 100\nsave_rate: 1MiB")
+        slow = slow.replace("accumulation_steps: 1", "accumulation_steps: 8")
+        self.a = self.start("create", "--config", self.write("run.yml", slow), "--model", self.config, "--data", self.data, "-o", self.out,
+                            "--listen", "127.0.0.1:0")
+        self.a.stdout.readline()
+        self.wait("it begins one", lambda: any(name.endswith(".tmp") for name in self.saved()))
+        before = [name for name in self.saved() if not name.endswith(".tmp")]
+        self.disk.fill()
+        self.wait("it gives it up", lambda: self.saved() == before)
+        self.until(self.out, "it waits for room", lambda s: "waiting for disk space" in s["text"] or "is full" in s["text"], [self.a])
+        self.disk.empty()
+        self.wait("it writes the next one", lambda: any(not name.endswith(".tmp") for name in self.saved() if name not in before))
+        samples = self.status(self.out)["samples"]
+        self.until(self.out, "it trains on", lambda s: s["samples"] > samples, [self.a])
+        self.a.terminate()
+        _, err = self.end(self.a, 143)
+        told = [line for line in err.splitlines() if "was not saved" in line]
+        self.assertEqual(len(told), 1, err)
+        self.assertIn("warning: checkpoint of step 100 was not saved", told[0])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ static const double SHOW_SECONDS = 10, WAIT_SECONDS = 60;
 static void note(void *ctx, const char *text)
 {
     pool_show *s = ctx;
-    if (s->quiet)
+    if (s->quiet && !cli_is_warning(text))
         return;
     cli_progress_end();
     if (s->progress.file)
