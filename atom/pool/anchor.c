@@ -475,16 +475,42 @@ static double rate(void *context, const train_schedule *schedule)
     return warm * train_schedule_rate(schedule, step);
 }
 
+/* The lock is held: all steps of the pool are made. */
+static bool is_over(const pool_anchor *p)
+{
+    return p->c.max_samples > 0 && samples_of_pool(p) >= p->c.max_samples;
+}
+
+/* The lock is held: steps that nobody but this member knows of are counted, and nobody is there to know. */
+static bool waits(const pool_anchor *p)
+{
+    return p->alone && !pool_anchor_sums(p) && p->samples > p->samples_included && is_over(p);
+}
+
+/* The lock is held. What was made alone ends the run once each fragment was averaged. */
+static bool is_settled(pool_anchor *p)
+{
+    if (waits(p))
+        p->settled = p->applied + p->c.n_fragments;
+    return p->applied >= p->settled || p->samples == p->samples_included;
+}
+
 static bool done(void *context)
 {
     pool_anchor *p = context;
     pthread_mutex_lock(&p->lock);
-    bool over = (p->c.max_steps > 0 && p->steps >= p->c.max_steps) ||
-                (p->c.max_samples > 0 && samples_of_pool(p) >= p->c.max_samples);
+    bool over = (p->c.max_steps > 0 && p->steps >= p->c.max_steps) || (is_over(p) && is_settled(p));
     if (pool_anchor_sums(p))
         over = over && pool_gradients_over(p);
     pthread_mutex_unlock(&p->lock);
     return over;
+}
+
+void pool_anchor_alone(pool_anchor *p, bool alone)
+{
+    pthread_mutex_lock(&p->lock);
+    p->alone = alone;
+    pthread_mutex_unlock(&p->lock);
 }
 
 /* Of what live has: a version that was applied but not merged yet is not in it. */
@@ -540,6 +566,9 @@ void pool_anchor_read_status(pool_anchor *p, bool with_hash, pool_anchor_status 
     out->own_samples = p->samples - p->samples_included;
     out->pool_step = samples_of_pool(p) / p->c.batch;
     out->max_steps = p->c.max_samples / p->c.batch;
+    if (out->max_steps > 0 && out->pool_step > out->max_steps)
+        out->pool_step = out->max_steps; /* the last steps of several members are one too many */
+    out->waits = waits(p);
     for (uint32_t i = 0; with_hash && i < p->c.n_fragments; i++) {
         hash[i] = p->fragment[i].hash;
         if (!p->g && !p->c.on_disk) /* a step is made in place, and then hashed */

@@ -172,6 +172,10 @@ ATOM_MUST atom_status pool_anchor_attach(pool_anchor *pool, file_vector live, co
 train_seam pool_anchor_seam(pool_anchor *pool);
 /* Steps run (true) or stand (false: nothing is brought to rounds). */
 void pool_anchor_running(pool_anchor *pool, bool running);
+/* Too few members are here to certify anything. Steps that this member makes by itself then do not end
+ * the run: when all are made it stands (pool_anchor_status.waits) until others are here or it goes on
+ * as a pool of its own, and then until what it made has been averaged. */
+void pool_anchor_alone(pool_anchor *pool, bool alone);
 
 typedef struct pool_anchor_status {
     bool ready;
@@ -180,7 +184,8 @@ typedef struct pool_anchor_status {
     uint64_t copied;            /* copy-outs */
     uint64_t certified_samples; /* of the pool */
     uint64_t own_samples;       /* not yet certified */
-    uint64_t pool_step, max_steps;
+    uint64_t pool_step, max_steps; /* pool_step counts own_samples too */
+    bool waits; /* all steps are made, but those of own_samples are in no version, and it is alone */
     double seam_seconds;      /* the optimizer's stream spent in copy-out and merge, in all */
     double delta_norm;        /* of the last copy-out */
     gsp_hash anchor;          /* over all fragments' anchors: equal on all that applied the same */

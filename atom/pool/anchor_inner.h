@@ -28,7 +28,8 @@ struct pool_anchor {
     uint64_t longest; /* fragment */
 
     pthread_mutex_t lock; /* of everything down to the member's part */
-    bool ready, running;
+    bool ready, running, alone;
+    uint64_t settled; /* all steps were made alone: the run ends with this version; 0: they were not */
     gsp_hash lineage;
     uint64_t applied;
     pool_fragment fragment[GSP_FRAGMENTS_MAX];

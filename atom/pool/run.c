@@ -177,6 +177,7 @@ static void on_report(void *ctx, const train_report *report)
         gsp_pool_read_status(r->life, r->status);
         uint32_t n = r->status->member.n_roster ? r->status->member.n_roster : 1;
         r->scaled += (double)r->settings.batch / n;
+        pool_anchor_alone(r->anchor, r->status->member.lacks_quorum);
         gsp_pool_report(r->life, (uint64_t)r->scaled,
                         (uint64_t)report->tokens_seen - r->tokens_first);
     }
@@ -216,7 +217,8 @@ static void ask_wish(pool_run *r, char text[GSP_POOL_WHY_BYTES])
     else if (r->wish == GSP_POOL_REST)
         snprintf(text, GSP_POOL_WHY_BYTES, "%s", *r->why ? r->why : "resting");
     else if (r->wish == GSP_POOL_GO && pool_run_has_room(r, text) &&
-             (!r->limits || pool_limits_now(r->limits, text)) && !lacks_peers(r, text))
+             (!r->limits || pool_limits_now(r->limits, text)) && !lacks_peers(r, text) &&
+             !pool_run_ends_alone(r, text))
         text[0] = 0;
 }
 

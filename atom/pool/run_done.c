@@ -1,7 +1,8 @@
 /*
- * Owns what a member's directory says about a run that has reached its last step. One idea: nobody of
- * a pool that is done is there any more to ask, so it is kept on disk when this member sees it. Refuses
- * to guess: without the file the others are asked, as ever.
+ * Owns the end of a run: whether a member that is alone there has to wait, and what its directory says
+ * of a run that has reached its last step. One idea: nobody of a pool that is done is there any more
+ * to ask, so it is kept on disk when this member sees it. Refuses to guess: without the file the others
+ * are asked, as ever.
  */
 #include "atom/pool/run_inner.h"
 
@@ -14,6 +15,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+bool pool_run_ends_alone(pool_run *r, char text[GSP_POOL_REST_BYTES])
+{
+    pool_anchor_status s;
+    pool_anchor_read_status(r->anchor, false, &s);
+    if (!s.waits)
+        return false;
+    gsp_pool_read_status(r->life, r->status);
+    pool_anchor_alone(r->anchor, r->status->member.lacks_quorum);
+    if (!r->status->member.lacks_quorum)
+        return false;
+    snprintf(text, GSP_POOL_REST_BYTES,
+             "all steps are made, but the last %llu only here, in no version; who ended before may "
+             "have the pool's model",
+             (unsigned long long)(s.own_samples / (uint64_t)r->settings.batch));
+    return true;
+}
 
 static char *done_path(const char *dir)
 {

@@ -94,7 +94,10 @@ bool pool_run_wait_room(void *ctx, int fd, uint64_t bytes);
 /* st with its message, and where the disk was the reason, the command that goes on. */
 ATOM_MUST atom_status pool_run_say_return(const pool_run *r, atom_status st);
 
-/* run_done.c. What pool_run_was_done finds: kept where this member has seen the last step, and forgotten
+/* run_done.c. All steps of the pool are made, but the last ones by this member alone, and too few others
+ * are here to make them the pool's: `text` says so, and the member waits. */
+bool pool_run_ends_alone(pool_run *r, char text[GSP_POOL_REST_BYTES]);
+/* What pool_run_was_done finds: kept where this member has seen the last step, and forgotten
  * where there is something to train all the same (after the owner's reset). */
 void pool_run_keep_done(const pool_run *r, const pool_anchor_status *s, const char *checkpoint);
 void pool_run_forget_done(const pool_run *r);

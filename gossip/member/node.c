@@ -298,6 +298,7 @@ bool gsp_node_is_applying(const gsp_node *n)
 
 void gsp_node_read_status(const gsp_node *n, gsp_node_status *status)
 {
+    uint64_t fork_in_ns;
     *status = n->status;
     status->refused += n->agree.stats.refused;
     status->unanswered = n->agree.stats.unanswered;
@@ -308,6 +309,7 @@ void gsp_node_read_status(const gsp_node *n, gsp_node_status *status)
     status->applied = n->agree.applied;
     status->n_roster = gsp_agree_roster(&n->agree)->n;
     status->is_member = gsp_agree_is_member(&n->agree);
+    status->lacks_quorum = gsp_agree_waits(&n->agree, 0, &fork_in_ns);
     status->lineage = n->agree.lineage;
     status->newest = n->agree.previous;
     status->rates = n->agree.rates;

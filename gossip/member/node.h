@@ -70,6 +70,7 @@ typedef struct gsp_node_status {
     uint64_t certified, applied;
     uint32_t n_roster, n_links;
     bool is_member;
+    bool lacks_quorum; /* it is a member, and too few of the roster are here to certify anything */
     gsp_hash lineage, newest; /* newest: hash of the newest certificate's proposal */
     uint64_t refused;         /* messages and pieces that were wrong */
     uint64_t unanswered;      /* questions of members that had asked too often */

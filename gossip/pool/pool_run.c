@@ -219,6 +219,14 @@ static void watch_bans(gsp_pool *p)
     atom_free(s);
 }
 
+/* All of the roster say goodbye at once: nobody is left to let anybody off it. */
+static bool everybody_leaves(const gsp_pool *p)
+{
+    const gsp_agree *a = gsp_node_look(p->node);
+    uint32_t n = gsp_agree_roster(a)->n;
+    return n > 1 && a->left == (uint32_t)(((uint64_t)1 << n) - 1);
+}
+
 /* True: goodbye was said and heard, or there is nobody to say it to. */
 static bool has_left(gsp_pool *p, uint64_t now)
 {
@@ -235,7 +243,7 @@ static bool has_left(gsp_pool *p, uint64_t now)
         gsp_node_leave(p->node); /* a guest takes back that it wants to join */
         return false;
     }
-    if (s.is_member && s.n_roster > 1)
+    if (s.is_member && s.n_roster > 1 && !everybody_leaves(p))
         p->leaving_ns = now; /* linger from then on */
     return now - p->leaving_ns > LINGER_NS;
 }
@@ -252,6 +260,7 @@ static void end_thread(gsp_pool *p, atom_status st)
     bool left = p->leaving_ns != 0;
     if (st == ATOM_OK || left)
         gsp_node_read_status(p->node, &s);
+    bool last = s.is_member && (s.n_roster <= 1 || everybody_leaves(p));
     pthread_mutex_lock(&p->lock);
     p->end = st;
     if (st != ATOM_OK)
@@ -267,8 +276,9 @@ static void end_thread(gsp_pool *p, atom_status st)
     }
     gsp_pool_snapshot(p);
     close_node(p);
-    /* A host that said goodbye comes back as a new one; a host that was alone said nothing. */
-    if (left && !(s.is_member && s.n_roster <= 1) && gsp_votes_forget(p->memory) != ATOM_OK)
+    /* A host that said goodbye comes back as a new one; a host that was alone said nothing, and where all
+     * went at once nobody else has what they agreed on. */
+    if (left && !last && gsp_votes_forget(p->memory) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->ended, true);

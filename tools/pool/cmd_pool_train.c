@@ -176,6 +176,11 @@ static atom_status sum_up(const pool_show *show, const train_summary *s)
               "are in it\n",
               (unsigned long long)p->applied, (unsigned long long)p->pool_step,
               (unsigned long long)p->max_steps, (unsigned long long)p->included);
+    int64_t each = pool_run_settings(show->run)->batch;
+    if (each > 0 && p->own_samples >= (uint64_t)each)
+        cli_print("the last %llu steps of this member are in no version of the pool%s\n",
+                  (unsigned long long)(p->own_samples / (uint64_t)each),
+                  s->checkpoint ? ", but they are in its checkpoint" : "");
     if (s->checkpoint)
         cli_print("saved %s\n", s->checkpoint);
     if (p->pool_step >= p->max_steps && p->max_steps > 0)
