@@ -223,6 +223,26 @@ static uint64_t floats_of(const gsp_manifest *m)
     return n;
 }
 
+/* Whoever comes to a run that has ended learns it before the data set is fetched, which it would need for
+ * nothing. */
+static atom_status check_end(const pool_run *r)
+{
+    static const double PATIENCE_S = 10;
+    uint64_t last = (uint64_t)(r->settings.batch * r->settings.steps), samples;
+    if (!r->data.fetch || last == 0)
+        return ATOM_OK;
+    ATOM_TRY(gsp_pool_ask_samples(r->life, PATIENCE_S, r->hooks.watch, r->hooks.ctx, &samples));
+    if (samples < last)
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_RUNTIME,
+        "the run of this pool has ended: step %lld of %lld was made, so there is nothing left to "
+        "train, and its data set was not fetched. A member can give you the model that it writes "
+        "with atom pool export; or join with --data and a copy of the data set, and the last "
+        "weights are fetched from the members that are still there",
+        (long long)r->settings.steps, (long long)r->settings.steps);
+}
+
 /* How long a step is, is the pool's to say; that it holds up this host's limits is worth knowing. */
 static void say_step(const pool_run *r)
 {
@@ -267,6 +287,7 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     if (!pool_run_sums(
             r)) /* where gradients are summed, all have one order, and a place in it each */
         r->config.seed = (int64_t)pool_run_own_seed(r);
+    ATOM_TRY_CLEAN(check_end(r));
     pool_run_say_mode(r, floats_of(m));
     ATOM_TRY_CLEAN(pool_run_check_disk_early(r, floats_of(m)));
     ATOM_TRY_CLEAN(pool_run_open_trainer(r));

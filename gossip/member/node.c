@@ -317,6 +317,7 @@ void gsp_node_read_status(const gsp_node *n, gsp_node_status *status)
     status->repeated_bytes += n->fetched.repeated_bytes;
     status->state_bytes = n->fetched.bytes;
     status->state_all_bytes = n->fetched.all_bytes;
+    status->state_found = n->fetch != NULL;
     status->state_samples = n->fetch ? n->hope.end.samples : 0;
     status->state_wrong = n->fetched.wrong;
     status->state_sent_bytes = n->donor.sent_bytes;

@@ -84,6 +84,7 @@ typedef struct gsp_node_status {
     /* A state on its way in: bytes that are here and checked, of all; all is 0 when none is, or
      * when it is not known yet which one. */
     uint64_t state_bytes, state_all_bytes;
+    bool state_found;             /* one is on its way, and its chain was checked */
     uint64_t state_samples;       /* certified with it, as its chain proves; 0: not known */
     uint64_t state_fetched;       /* states adopted since open */
     uint64_t state_wrong;         /* chunks and roots that were not what they claimed to be */

@@ -182,6 +182,15 @@ ATOM_MUST atom_status gsp_pool_data_look(gsp_pool *pool, const char *directory,
 ATOM_MUST atom_status gsp_pool_data_fetch(gsp_pool *pool, const char *directory, double patience_s,
                                           gsp_pool_watch *watch, void *context);
 
+/*
+ * How many samples the pool has certified, as a chain of votes proves that members give to a host which
+ * has no state yet; 0: nobody showed one within patience_s, or this host has a state. Before
+ * gsp_pool_start, and before anything large is fetched.
+ * Errors  those of gsp_node_open; ATOM_E_INTERRUPTED
+ */
+ATOM_MUST atom_status gsp_pool_ask_samples(gsp_pool *pool, double patience_s, gsp_pool_watch *watch,
+                                           void *context, uint64_t *samples);
+
 typedef struct gsp_pool_part {
     gsp_work work;      /* called on the pool's thread (node.h) */
     bool holds_genesis; /* gsp_node_config */

@@ -441,6 +441,78 @@ static void introduce(gsp_pool *p)
             gsp_node_link(p->node, p->links.link[i].key);
 }
 
+/* ---- before the start ---- */
+
+static atom_status reads_nothing(void *context, uint32_t fragment, uint64_t first, uint64_t n,
+                                 float *out)
+{
+    (void)context, (void)fragment, (void)first, (void)n, (void)out;
+    return atom_fail(ATOM_E_RUNTIME, "there is no state here yet");
+}
+
+static atom_status takes_nothing(void *context, uint32_t fragment, uint64_t version, uint64_t first,
+                                 uint64_t n, const float *x)
+{
+    (void)context, (void)fragment, (void)version, (void)first, (void)n, (void)x;
+    return atom_fail(ATOM_E_RUNTIME, "no state is taken yet");
+}
+
+static atom_status adopts_nothing(void *context, const gsp_saved *saved)
+{
+    (void)context, (void)saved;
+    return atom_fail(ATOM_E_RUNTIME, "no state is taken yet");
+}
+
+/* Turns until a chain was checked: what would be fetched after that is for the member that is started. */
+static atom_status hear_chain(gsp_pool *p, double patience_s, gsp_pool_watch *watch, void *context,
+                              uint64_t *samples)
+{
+    double until = atom_clock_seconds() + patience_s;
+    const gsp_pool_progress progress = {.stage = GSP_POOL_READING,
+                                        .text = "asking how far the pool is"};
+    gsp_node_status s = {0};
+    while (!s.state_found && atom_clock_seconds() < until) {
+        ATOM_TRY(gsp_node_turn(p->node, TURN_NS));
+        gsp_pool_step(p);
+        ATOM_TRY(gsp_headline_check(&p->headline));
+        gsp_node_read_status(p->node, &s);
+        if (watch && !watch(context, &progress))
+            return atom_fail(ATOM_E_INTERRUPTED, "interrupted while joining");
+    }
+    *samples = s.state_samples;
+    return ATOM_OK;
+}
+
+/* A member for a moment, which is closed again before it takes part in anything. */
+atom_status gsp_pool_ask_samples(gsp_pool *p, double patience_s, gsp_pool_watch *watch,
+                                 void *context, uint64_t *samples)
+{
+    gsp_pool_part part = {.work = {.state_read = reads_nothing,
+                                   .state_write = takes_nothing,
+                                   .state_adopt = adopts_nothing}};
+    gsp_node_config c;
+    atom_status st;
+    *samples = 0;
+    if (p->has_thread || p->memory)
+        return atom_fail(ATOM_E_USAGE, "the pool was started before");
+    p->memory = atom_path_join(p->directory, "member");
+    if (!p->memory)
+        return atom_fail_memory("a path", 0);
+    memcpy(part.work.n_state, p->door.manifest->n_floats, sizeof p->door.manifest->n_floats);
+    member_config(p, &part, &c);
+    ATOM_TRY_CLEAN(gsp_node_open(&c, &p->node));
+    introduce(p);
+    if (gsp_hash_none(&gsp_node_look(p->node)->lineage))
+        ATOM_TRY_CLEAN(hear_chain(p, patience_s, watch, context, samples));
+cleanup:
+    close_node(p);
+    atom_free(p->memory);
+    p->memory = NULL;
+    return st;
+}
+
+/* ---- the start ---- */
+
 atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
 {
     gsp_node_config c;

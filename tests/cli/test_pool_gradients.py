@@ -295,6 +295,10 @@ class PoolGradients(Members):
         for out in ("p0", "p1"):
             self.ok("pool", "pause", out)
         self.assertEqual(self.end(members[2])["pool_step"], 40)
+        # Without the data set it learns that before it has fetched any of it.
+        self.fails(1, "pool", "join", ticket, "-o", "p6", "--patience", 30, *ALONE,
+                   says=["the run of this pool has ended: step 40 of 40", "its data set was not fetched", "atom pool export"])
+        self.assertFalse([name for _, _, names in os.walk(self.path("p6")) for name in names if name.endswith((".bin", ".part"))])
         late = self.late(3, ticket)
         out, err = late.communicate(timeout=PATIENCE)
         self.assertEqual(late.returncode, 0, out + err)
