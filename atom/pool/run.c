@@ -498,9 +498,10 @@ static atom_status start(pool_run *r)
     pool_plans_offer(&r->plans, r->life);
     ATOM_TRY(open_anchor(r, m));
     ATOM_TRY(pool_run_save_local(r));
-    if (r->genesis)
+    if (r->genesis) {
         ATOM_TRY(pool_anchor_begin(r->anchor, trainer_weights(r->t)));
-    else
+        pool_run_is_made(r);
+    } else
         ATOM_TRY(restore(r, m));
     /* A founder whose anchor is lost fetches it like everybody else. */
     part.holds_genesis = gsp_pool_is_founder(r->life) && pool_anchor_ready(r->anchor);

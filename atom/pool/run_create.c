@@ -216,6 +216,7 @@ static atom_status make(pool_run *r, const pool_host *box, const pool_create *cr
     pool_run_say_mode(r, trainer_floats(r->t));
     ATOM_TRY_CLEAN(pool_run_check_disk(r, r->t));
     ATOM_TRY_CLEAN(describe(r, genesis, run));
+    ATOM_TRY_CLEAN(pool_run_is_making(r));
     files[0] = (gsp_pool_file){.name = "run.yml", .path = run};
     files[1] = (gsp_pool_file){.name = "config.json", .path = config};
     if (atom_path_exists(buffers))
@@ -281,16 +282,13 @@ atom_status pool_run_create(const pool_run_config *config, const pool_create *cr
     atom_status st;
     ATOM_TRY_CLEAN(pool_run_begin(config, &r));
     r->genesis = true;
-    if (!create->dry_run)
-        ATOM_TRY_CLEAN(check_no_pool(r));
+    ATOM_TRY_CLEAN(check_no_pool(r)); /* a dry run refuses what the real one would */
     ATOM_TRY_CLEAN(read_settings(r, create, &said, &pool_text, &run_text));
     ATOM_TRY_CLEAN(pool_run_configure(r, create->config, run_text, config->train, config->n_train));
     ATOM_TRY_CLEAN(pool_settings_settle(&r->settings, &r->config, create->config, pool_text));
     ATOM_TRY_CLEAN(pool_host_place(config->host, r->dir, &host));
-    if (!create->dry_run) {
-        ATOM_TRY_CLEAN(check_place(r));
-        pool_run_look_before(r, &before);
-    }
+    ATOM_TRY_CLEAN(check_place(r));
+    pool_run_look_before(r, &before);
     r->config.dry_run = create->dry_run;
     ATOM_TRY_CLEAN(pool_run_open_trainer(r));
     ATOM_TRY_CLEAN(advise(r, config->host, &said, !create->dry_run));

@@ -102,7 +102,12 @@ bool pool_run_ends_alone(pool_run *r, char text[GSP_POOL_REST_BYTES]);
 void pool_run_keep_done(const pool_run *r, const pool_anchor_status *s, const char *checkpoint);
 void pool_run_forget_done(const pool_run *r);
 
-/* run_place.c. ATOM_E_USAGE: DIR holds checkpoints or metrics of a run, though no pool. */
+/* run_place.c. From here on until pool_run_is_made DIR says that its pool is being made; without the first
+ * weights on disk there is nothing to come back to (ATOM_E_USAGE). */
+ATOM_MUST atom_status pool_run_is_making(const pool_run *r);
+void pool_run_is_made(const pool_run *r);
+ATOM_MUST atom_status pool_run_check_made(const pool_run *r);
+/* ATOM_E_USAGE: DIR holds checkpoints or metrics of a run, though no pool. */
 ATOM_MUST atom_status pool_run_check_unused(const pool_run *r);
 enum { POOL_RUN_MAKES = 4 };
 typedef struct pool_run_before {

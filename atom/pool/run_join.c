@@ -278,6 +278,7 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     ATOM_TRY_CLEAN(pool_run_begin(config, &r));
     r->data.patience_s = join->patience_s;
     r->came_back = !join->ticket;
+    ATOM_TRY_CLEAN(pool_run_check_made(r));
     ATOM_TRY_CLEAN(enter(r, config->host, join));
     ATOM_TRY_CLEAN(say_directory(r));
     const gsp_manifest *m = gsp_pool_manifest(r->life);

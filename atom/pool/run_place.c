@@ -32,6 +32,41 @@ cleanup:
     return st;
 }
 
+static char *making_path(const pool_run *r)
+{
+    return atom_path_join(r->dir, "genesis/making");
+}
+
+atom_status pool_run_is_making(const pool_run *r)
+{
+    char *path = making_path(r);
+    atom_status st =
+        path ? atom_file_write(path, "1\n", 2) : atom_fail_memory("a path", strlen(r->dir));
+    atom_free(path);
+    return st;
+}
+
+void pool_run_is_made(const pool_run *r)
+{
+    char *path = making_path(r);
+    if (path && unlink(path) != 0)
+        atom_log(ATOM_LOG_WARN, "%s could not be removed, so this pool seems unfinished", path);
+    atom_free(path);
+}
+
+atom_status pool_run_check_made(const pool_run *r)
+{
+    char *path = making_path(r);
+    bool made = path && !atom_path_exists(path);
+    atom_free(path);
+    return made ? ATOM_OK
+                : atom_fail(ATOM_E_USAGE,
+                            "%s: making this pool was interrupted before its first weights were on "
+                            "disk, so there is nothing to come back to, and nobody has joined it. "
+                            "Remove this directory, or create the pool in another one",
+                            r->dir);
+}
+
 /* What opening a trainer and making a pool leave in DIR. */
 static const char *const makes[POOL_RUN_MAKES] = {"host.yml", "genesis", "pool", "metrics.jsonl"};
 

@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char PREFIX[] = "checkpoint-";
+static const char PREFIX[] = "checkpoint-", TEMPORARY[] = ".tmp";
 
 enum { BAND_ELEMENTS = 1 << 18 };
 
@@ -125,6 +125,36 @@ static void remove_old(const char *output_dir, int64_t limit, int64_t saved)
                      limit, atom_fail_message());
         atom_free(path);
         there = find_steps(output_dir, step);
+    }
+}
+
+/* A "checkpoint-STEP.tmp", which a process that was killed has left; NULL: there is none. */
+static char *find_unfinished(const char *output_dir)
+{
+    char *found = NULL;
+    DIR *d = opendir(output_dir);
+    for (struct dirent *entry; d && !found && (entry = readdir(d));) {
+        char name[64];
+        size_t n = strlen(entry->d_name), end = sizeof TEMPORARY - 1;
+        if (n <= end || n >= sizeof name || strcmp(entry->d_name + n - end, TEMPORARY) != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(n - end), entry->d_name);
+        if (step_of(name) >= 0)
+            found = atom_path_join(output_dir, entry->d_name);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* A member's steps jump, so it may never come to that step again, whose name would be reused. */
+static void remove_unfinished(const char *output_dir)
+{
+    bool gone = true;
+    for (char *path; gone && (path = find_unfinished(output_dir)); atom_free(path)) {
+        gone = atom_dir_remove(path) == ATOM_OK;
+        if (!gone)
+            atom_log(ATOM_LOG_WARN, "what is left of a checkpoint stays: %s", atom_fail_message());
     }
 }
 
@@ -520,9 +550,10 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
 {
     atom_status st;
     char *final = atom_format("%s/%s%" PRId64, output_dir, PREFIX, c->state.step);
-    char *temporary = final ? atom_format("%s.tmp", final) : NULL;
+    char *temporary = final ? atom_format("%s%s", final, TEMPORARY) : NULL;
     if (!temporary)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    remove_unfinished(output_dir);
     ATOM_TRY_CLEAN(atom_dir_remove(temporary));
     st = write_marked(temporary, c);
     if (st != ATOM_OK) {

@@ -104,6 +104,17 @@ class PoolFirst(test_pool_train.Members):
         self.assertNotIn("nan", again.out)
         self.assertIn("there was nothing left to train", again.out)
 
+    def test_a_making_that_was_interrupted(self):
+        """Without its first weights a pool is nothing to come back to, and this is said at once."""
+        self.ok(*self.attempt("a", "--listen", "127.0.0.1:0"))
+        os.remove(self.path("a", "pool", "done"))
+        self.assertNotIn("making", os.listdir(self.path("a", "genesis")))
+        self.write("a/genesis/making", "1\n")
+        self.fails(2, "pool", "join", "-o", "a", "--patience", 3, *ALONE, says=["was interrupted", "nothing to come back to"])
+        # A dry run refuses what the real one would, in the same words.
+        for more in ([], ["--dry-run"]):
+            self.fails(2, *self.attempt("a", "--listen", "127.0.0.1:0", *more), says="a already holds a pool")
+
     def test_banned_twice(self):
         process, ticket = self.create("a")
         self.until("a", "it runs", lambda s: s["state"] == "running", [process])

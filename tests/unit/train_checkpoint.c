@@ -204,6 +204,23 @@ static void only_its_own_make_room(void **state)
     fixture_close(&f);
 }
 
+/* What a process that was killed has left under temporary names, of whatever step. */
+static void an_unfinished_one_goes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"checkpoint-7.tmp", "checkpoint-12.tmp", "checkpoint-x.tmp",
+                                        "mine.tmp"};
+    fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 4; i++)
+        make_state(f.dir, names[i]);
+    atom_free(save(&f, 9, 0));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(has_state(f.dir, names[i]), i >= 2);
+    assert_true(has_state(f.dir, "checkpoint-9"));
+    fixture_close(&f);
+}
+
 static void full_disk_loses_nothing(void **state)
 {
     (void)state;
@@ -253,6 +270,7 @@ int main(void)
         cmocka_unit_test(rounded_weights_resume_exactly),
         cmocka_unit_test(newest_whole_one_wins),
         cmocka_unit_test(only_its_own_make_room),
+        cmocka_unit_test(an_unfinished_one_goes),
         cmocka_unit_test(full_disk_loses_nothing),
         cmocka_unit_test(survives_want_of_memory),
     };

@@ -156,7 +156,8 @@ static json_t *summary_json(const pool_show *show, const train_summary *s)
         trainer_plan_origin(pool_run_trainer(show->run)));
 }
 
-static atom_status sum_up(const pool_show *show, const train_summary *s)
+/* welcome: nothing but its user or the run's end ended the membership, so it may come back. */
+static atom_status sum_up(const pool_show *show, const train_summary *s, bool welcome)
 {
     const pool_anchor_status *p = &show->status->anchor;
     pool_run_read_status(show->run, show->json, show->status);
@@ -185,7 +186,7 @@ static atom_status sum_up(const pool_show *show, const train_summary *s)
         cli_print("saved %s\n", s->checkpoint);
     if (p->pool_step >= p->max_steps && p->max_steps > 0)
         cli_print("the pool is done; to get its model: atom pool export %s -o model\n", show->dir);
-    else
+    else if (welcome)
         cli_print("back to the pool: atom pool join -o %s\n", show->dir);
     if (s->checkpoint)
         cli_print("or continue alone: atom train --model %s --data %s -o alone\n", s->checkpoint,
@@ -207,7 +208,7 @@ atom_status pool_show_train(pool_show *show)
     show->progress.file = NULL;
     if (!orderly)
         return st;
-    atom_status told = sum_up(show, &summary);
+    atom_status told = sum_up(show, &summary, st == ATOM_OK || st == ATOM_E_INTERRUPTED);
     return st == ATOM_OK ? told : st;
 }
 
