@@ -10,153 +10,18 @@
 #include "atom/base/mem.h"
 #include "atom/file/safetensors.h"
 #include "atom/text/tokenizer.h"
+#include "atom/train/checkpoint_names.h"
 #include "atom/train/mark.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char PREFIX[] = "checkpoint-", TEMPORARY[] = ".tmp";
-
 enum { BAND_ELEMENTS = 1 << 18 };
-
-/* --- names ----------------------------------------------------------------------------------- */
-
-/* Step of "checkpoint-STEP", or -1. Only the name that a save gives counts: checkpoint-08 is a copy
- * that somebody made, and is neither continued nor deleted. */
-static int64_t step_of(const char *name)
-{
-    enum { DIGITS_MAX = 18 }; /* more might not fit an int64_t */
-    if (strncmp(name, PREFIX, sizeof PREFIX - 1) != 0)
-        return -1;
-    const char *digits = name + sizeof PREFIX - 1;
-    size_t n = strspn(digits, "0123456789");
-    bool written_so = n && n <= DIGITS_MAX && !digits[n] && (digits[0] != '0' || n == 1);
-    return written_so ? strtoll(digits, NULL, 10) : -1;
-}
-
-int64_t train_checkpoint_step(const char *path)
-{
-    char whole[PATH_MAX]; /* "." and a / at the end say no name */
-    const char *slash = realpath(path, whole) ? strrchr(whole, '/') : NULL;
-    return slash ? step_of(slash + 1) : -1;
-}
-
-static bool is_whole(const char *dir, const char *name)
-{
-    char *path = atom_format("%s/%s/atom_state.json", dir, name);
-    bool whole = path && atom_path_exists(path);
-    atom_free(path);
-    return whole;
-}
-
-/* The whole checkpoints of dir: how many there are, the newest, and the oldest that is newer than
- * `after`; -1 for either where there is none. */
-typedef struct steps {
-    uint32_t n;
-    int64_t oldest, newest;
-} steps;
-
-static steps find_steps(const char *dir, int64_t after)
-{
-    steps found = {.oldest = -1, .newest = -1};
-    DIR *d = opendir(dir);
-    for (struct dirent *entry; d && (entry = readdir(d));) {
-        int64_t step = step_of(entry->d_name);
-        if (step < 0 || !is_whole(dir, entry->d_name))
-            continue;
-        found.n++;
-        if (step > found.newest)
-            found.newest = step;
-        if (step > after && (found.oldest < 0 || step < found.oldest))
-            found.oldest = step;
-    }
-    if (d)
-        closedir(d);
-    return found;
-}
-
-atom_status train_checkpoint_newest(const char *output_dir, char **path)
-{
-    int64_t step = find_steps(output_dir, -1).newest;
-    *path = NULL;
-    if (step < 0)
-        return ATOM_OK;
-    *path = atom_format("%s/%s%" PRId64, output_dir, PREFIX, step);
-    return *path ? ATOM_OK : atom_fail_memory("a path", 256);
-}
-
-char *train_checkpoint_foreign(const char *output_dir)
-{
-    char *found = NULL;
-    DIR *d = opendir(output_dir);
-    for (struct dirent *entry; d && !found && (entry = readdir(d));)
-        if (step_of(entry->d_name) >= 0 && !is_whole(output_dir, entry->d_name))
-            found = atom_strdup(entry->d_name);
-    if (d)
-        closedir(d);
-    return found;
-}
-
-uint32_t train_checkpoint_count(const char *output_dir)
-{
-    return find_steps(output_dir, -1).n;
-}
-
-/* All but the newest `limit`, and never the one of step `saved`. The new one is safe by now, so that an
- * old one stays (a link, or not ours to delete) is no reason to end a run. */
-static void remove_old(const char *output_dir, int64_t limit, int64_t saved)
-{
-    steps there = find_steps(output_dir, -1);
-    for (int64_t left = there.n; limit > 0 && left > limit && there.oldest >= 0; left--) {
-        int64_t step = there.oldest;
-        if (step == saved)
-            return;
-        char *path = atom_format("%s/%s%" PRId64, output_dir, PREFIX, step);
-        atom_status st = path ? atom_dir_remove(path) : atom_fail_memory("a path", 256);
-        if (st != ATOM_OK)
-            atom_log(ATOM_LOG_WARN, "an old checkpoint (save_total_limit %" PRId64 ") stays: %s",
-                     limit, atom_fail_message());
-        atom_free(path);
-        there = find_steps(output_dir, step);
-    }
-}
-
-/* A "checkpoint-STEP.tmp", which a process that was killed has left; NULL: there is none. */
-static char *find_unfinished(const char *output_dir)
-{
-    char *found = NULL;
-    DIR *d = opendir(output_dir);
-    for (struct dirent *entry; d && !found && (entry = readdir(d));) {
-        char name[64];
-        size_t n = strlen(entry->d_name), end = sizeof TEMPORARY - 1;
-        if (n <= end || n >= sizeof name || strcmp(entry->d_name + n - end, TEMPORARY) != 0)
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)(n - end), entry->d_name);
-        if (step_of(name) >= 0)
-            found = atom_path_join(output_dir, entry->d_name);
-    }
-    if (d)
-        closedir(d);
-    return found;
-}
-
-/* A member's steps jump, so it may never come to that step again, whose name would be reused. */
-static void remove_unfinished(const char *output_dir)
-{
-    bool gone = true;
-    for (char *path; gone && (path = find_unfinished(output_dir)); atom_free(path)) {
-        gone = atom_dir_remove(path) == ATOM_OK;
-        if (!gone)
-            atom_log(ATOM_LOG_WARN, "what is left of a checkpoint stays: %s", atom_fail_message());
-    }
-}
 
 /* --- optimizer.safetensors ------------------------------------------------------------------- */
 
@@ -549,11 +414,11 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
                                   char **path)
 {
     atom_status st;
-    char *final = atom_format("%s/%s%" PRId64, output_dir, PREFIX, c->state.step);
-    char *temporary = final ? atom_format("%s%s", final, TEMPORARY) : NULL;
-    if (!temporary)
+    char *final = train_checkpoint_path(output_dir, c->state.step, false);
+    char *temporary = train_checkpoint_path(output_dir, c->state.step, true);
+    if (!final || !temporary)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
-    remove_unfinished(output_dir);
+    train_checkpoints_tidy(output_dir);
     ATOM_TRY_CLEAN(atom_dir_remove(temporary));
     st = write_marked(temporary, c);
     if (st != ATOM_OK) {
@@ -568,7 +433,7 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
     if (rename(temporary, final) < 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot rename %s", temporary));
     ATOM_TRY_CLEAN(atom_dir_sync(output_dir));
-    remove_old(output_dir, limit, c->state.step);
+    train_checkpoints_limit(output_dir, limit, c->state.step);
     *path = final;
     atom_free(temporary);
     return ATOM_OK;
