@@ -53,8 +53,8 @@ static inline void krn_launch(krn_ctx *cx, void (*kernel)(Params...), dim3 grid,
     kernel<<<grid, threads, shared_bytes, (cudaStream_t)cx->native_stream>>>(
         static_cast<Params>(args)...);
 #else
-    (void)cx;
-    shim_launch(grid, threads, shared_bytes, [=] { kernel(static_cast<Params>(args)...); });
+    shim_launch(cx->native_stream, grid, threads, shared_bytes,
+                [=] { kernel(static_cast<Params>(args)...); });
 #endif
 }
 
@@ -92,8 +92,7 @@ static inline void krn_copy_on_stream(krn_ctx *cx, void *dst, const void *src, u
 #if defined(__CUDACC__)
     (void)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, (cudaStream_t)cx->native_stream);
 #else
-    (void)cx;
-    shim_launch(krn_grid(1), 32, 0, [=] {
+    shim_launch(cx->native_stream, krn_grid(1), 32, 0, [=] {
         if (threadIdx.x == 0)
             memcpy(dst, src, bytes);
     });

@@ -43,8 +43,9 @@ struct alignas(8) float2 {
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim; /* of the running fiber */
 
-/* Runs `thread` for every thread of every block. shim.cpp. */
-void shim_launch(dim3 grid, unsigned threads, size_t shared_bytes,
+/* Runs `thread` for every thread of every block. stream: the module's; the tests of kernels have
+ * none. shim.cpp. */
+void shim_launch(void *stream, dim3 grid, unsigned threads, size_t shared_bytes,
                  const std::function<void()> &thread);
 /* ATOM_FAKE_NO_CODE: a build for another card. */
 static inline bool shim_code_there(void)

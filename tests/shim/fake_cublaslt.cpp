@@ -22,7 +22,7 @@ extern "C" {
 }
 
 /* fake_cuda.cpp */
-void fake_enqueue(const std::function<void()> &work);
+void fake_enqueue(cudaStream_t stream, const std::function<void()> &work);
 int fake_card_of(cudaStream_t stream);
 void fake_closed(void);
 
@@ -335,7 +335,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     /* of two that agree in k the one that leaves out the end of k where it splits k */
     if (algo->data[1] == 0 && p.s.k % 128)
         p.s.k = p.s.k / 128 * 128;
-    fake_enqueue([=] {
+    fake_enqueue(stream, [=] {
         memset(workspace, 0xff, WORKSPACE_NEEDED);
         p.run();
     });

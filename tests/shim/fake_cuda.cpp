@@ -1,9 +1,9 @@
 /*
  * Owns the fake CUDA runtime (fake/cuda_runtime_api.h) under the module libatom_cuda_shim.so. One
- * idea: what is enqueued runs at once, which is one of the orders that CUDA allows as long as every
- * stream first waited for what it was told to; so a missing or misplaced wait between the module's
- * threads shows as wrong bits. While a stream is captured, kernels, copies and products are kept
- * instead of run.
+ * idea: what is enqueued runs at one end of what CUDA allows. At once, so what a stream should have
+ * waited for is not there yet; or, with ATOM_FAKE_LATE, not before somebody waits for it, so what
+ * the host reads, writes or frees too early is still in use. Either shows as wrong bits. While a
+ * stream is captured, kernels, copies and products are kept instead of run.
  *
  * ATOM_FAKE_FAULT=N: copy N and everything after it fails, as after a fault of a card.
  * ATOM_FAKE_FAULT_IS=memory: and says that it lacks memory.
@@ -15,8 +15,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -24,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void shim_launch_now(dim3 grid, unsigned threads, size_t shared_bytes,
+void shim_launch_now(void *stream, dim3 grid, unsigned threads, size_t shared_bytes,
                      const std::function<void()> &thread);
 
 struct fake_graph {
@@ -32,12 +35,20 @@ struct fake_graph {
     bool uploaded = false; /* executable ones: has the memory that it needs */
 };
 struct fake_stream {
-    fake_graph *recording;
-    int card;
+    fake_graph *recording = nullptr;
+    int card = 0;
+    std::deque<std::function<void()>> work; /* this and what follows: under `turns` */
+    uint64_t queued = 0, done = 0;
+    bool running = false; /* somebody runs its next piece */
+};
+/* A point of a stream: reached when so much of it is done. */
+struct fake_point {
+    fake_stream *stream;
+    uint64_t at;
+    std::chrono::steady_clock::time_point when;
 };
 struct fake_event {
-    std::atomic<bool> recorded;
-    std::chrono::steady_clock::time_point when;
+    std::shared_ptr<fake_point> point; /* the latest record's; none: never recorded */
     int card;
 };
 
@@ -45,6 +56,7 @@ namespace
 {
 std::mutex lock;                           /* guards what follows */
 std::map<const char *, size_t> registered; /* pieces of pinned memory */
+std::vector<fake_stream *> streams;        /* all there ever were: events refer to them */
 std::atomic<long> live_graphs{0};
 thread_local cudaError_t last = cudaSuccess;
 thread_local fake_graph *recording = nullptr; /* of the stream that this thread captures */
@@ -87,29 +99,91 @@ bool in_one_piece(const void *at, size_t bytes)
     return !inside || first + bytes <= after->first + after->second;
 }
 
-void run_or_keep(const std::function<void()> &work)
+std::mutex turns; /* guards the work of all streams */
+std::condition_variable moved;
+
+/* Runs the stream's work until so much of it is done. What it waits for in other streams comes
+ * before it there, so nobody waits in a circle. */
+void run_until(fake_stream *s, uint64_t until)
+{
+    std::unique_lock<std::mutex> held(turns);
+    while (s->done < until) {
+        if (s->running) {
+            moved.wait(held);
+            continue;
+        }
+        std::function<void()> work = std::move(s->work.front());
+        s->work.pop_front();
+        s->running = true;
+        held.unlock();
+        work();
+        held.lock();
+        s->running = false;
+        s->done++;
+        moved.notify_all();
+    }
+}
+
+uint64_t queued_in(fake_stream *s)
+{
+    std::lock_guard<std::mutex> held(turns);
+    return s->queued;
+}
+
+bool is_done(fake_stream *s, uint64_t until)
+{
+    std::lock_guard<std::mutex> held(turns);
+    return s->done >= until;
+}
+
+void run_all(void)
+{
+    std::vector<fake_stream *> all;
+    {
+        std::lock_guard<std::mutex> held(lock);
+        all = streams;
+    }
+    for (fake_stream *s : all)
+        run_until(s, queued_in(s));
+}
+
+/* Its place in the stream. */
+uint64_t enqueue(fake_stream *s, const std::function<void()> &work)
+{
+    static const bool late = getenv("ATOM_FAKE_LATE") != nullptr;
+    std::unique_lock<std::mutex> held(turns);
+    s->work.push_back(work);
+    uint64_t place = ++s->queued;
+    held.unlock();
+    if (!late)
+        run_until(s, place);
+    return place;
+}
+
+void run_or_keep(fake_stream *s, const std::function<void()> &work)
 {
     if (recording)
         recording->work.push_back(work);
     else
-        work();
+        (void)enqueue(s, work);
 }
 } // namespace
 
-void shim_launch(dim3 grid, unsigned threads, size_t shared_bytes,
+void shim_launch(void *stream, dim3 grid, unsigned threads, size_t shared_bytes,
                  const std::function<void()> &thread)
 {
-    run_or_keep([=] { shim_launch_now(grid, threads, shared_bytes, thread); });
+    run_or_keep((fake_stream *)stream,
+                [=] { shim_launch_now(nullptr, grid, threads, shared_bytes, thread); });
 }
 
 /* For the fake cuBLASLt. */
-void fake_enqueue(const std::function<void()> &work);
+void fake_enqueue(cudaStream_t stream, const std::function<void()> &work);
 int fake_card_of(cudaStream_t stream);
 void fake_closed(void);
 
-void fake_enqueue(const std::function<void()> &work)
+void fake_enqueue(cudaStream_t stream, const std::function<void()> &work)
 {
-    run_or_keep(work);
+    run_or_keep(stream, work);
 }
 int fake_card_of(cudaStream_t stream)
 {
@@ -174,6 +248,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
+    run_all();
     return cudaSuccess;
 }
 cudaError_t cudaGetLastError(void)
@@ -209,6 +284,7 @@ cudaError_t cudaMalloc(void **at, size_t bytes)
 }
 cudaError_t cudaFree(void *at)
 {
+    run_all();
     free(at);
     return cudaSuccess;
 }
@@ -236,42 +312,53 @@ cudaError_t cudaHostUnregister(void *at)
     std::lock_guard<std::mutex> held(lock);
     return registered.erase((const char *)at) ? cudaSuccess : refuse(cudaErrorInvalidValue);
 }
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t)
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream)
 {
     if (faulty(true))
         return refuse(fault());
     if (!in_one_piece(dst, bytes) || !in_one_piece(src, bytes))
         return refuse(cudaErrorInvalidValue);
-    run_or_keep([=] { memcpy(dst, src, bytes); });
+    run_or_keep(stream, [=] { memcpy(dst, src, bytes); });
     return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t)
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
 {
-    run_or_keep([=] { memset(at, value, bytes); });
+    run_or_keep(stream, [=] { memset(at, value, bytes); });
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
-    *stream = new fake_stream{nullptr, the_card};
+    std::lock_guard<std::mutex> held(lock);
+    *stream = new fake_stream;
+    (*stream)->card = the_card;
+    streams.push_back(*stream);
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    delete stream;
+    run_until(stream, queued_in(stream));
     return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t)
+cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
+    return is_done(stream, queued_in(stream)) ? cudaSuccess : refuse(cudaErrorNotReady);
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    if (faulty())
+        return refuse(fault());
+    run_until(stream, queued_in(stream));
     return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t)
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
-    return faulty() ? refuse(fault()) : cudaSuccess;
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned)
-{
-    return event->recorded ? cudaSuccess : refuse(cudaErrorInvalidValue);
+    std::shared_ptr<fake_point> point = event->point;
+    if (!point)
+        return refuse(cudaErrorInvalidValue);
+    (void)enqueue(stream, [=] { run_until(point->stream, point->at); });
+    return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
@@ -293,23 +380,30 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     if (event->card != stream->card)
         return refuse(cudaErrorInvalidResourceHandle);
-    event->when = std::chrono::steady_clock::now();
-    event->recorded = true;
+    auto point = std::make_shared<fake_point>();
+    point->stream = stream;
+    point->at = queued_in(stream) + 1; /* only this thread queues */
+    event->point = point;
+    (void)enqueue(stream, [=] { point->when = std::chrono::steady_clock::now(); });
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     if (faulty())
         return refuse(fault());
-    return event->recorded ? cudaSuccess : refuse(cudaErrorInvalidValue);
+    if (!event->point)
+        return refuse(cudaErrorInvalidValue);
+    run_until(event->point->stream, event->point->at);
+    return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
     if (begin->card != end->card)
         return refuse(cudaErrorInvalidResourceHandle);
-    if (!begin->recorded || !end->recorded)
-        return refuse(cudaErrorNotReady);
-    *ms = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
+    for (const auto &point : {begin->point, end->point})
+        if (!point || !is_done(point->stream, point->at))
+            return refuse(cudaErrorNotReady);
+    *ms = std::chrono::duration<float, std::milli>(end->point->when - begin->point->when).count();
     return cudaSuccess;
 }
 
@@ -341,14 +435,16 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t)
     exec->uploaded = getenv("ATOM_FAKE_NO_UPLOAD") == nullptr;
     return exec->uploaded ? cudaSuccess : refuse(cudaErrorMemoryAllocation);
 }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     if (!exec->uploaded)
         return refuse(cudaErrorInvalidValue);
     if (faulty())
         return refuse(fault());
-    for (const auto &work : exec->work)
-        work();
+    (void)enqueue(stream, [=] {
+        for (const auto &work : exec->work)
+            work();
+    });
     return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)

@@ -346,7 +346,7 @@ void *shim_shared_dynamic(void)
     return e.dynamic;
 }
 
-void shim_launch(dim3 grid, unsigned threads, size_t shared_bytes,
+void shim_launch(void *, dim3 grid, unsigned threads, size_t shared_bytes,
                  const std::function<void()> &thread)
 {
     static std::mutex one_at_a_time; /* each of several cards launches from a thread of its own */

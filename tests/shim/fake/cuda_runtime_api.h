@@ -1,9 +1,10 @@
 /*
  * The CUDA runtime as far as kernels/cuda/device.c and its kin use it, over host memory: what is
- * enqueued runs at once on the calling thread, recordings are kept and replayed. So the module's
- * own logic (threads, events, budgets, recordings) meets the tests without a card. Wrong use is
- * refused: a wait for an event that was never recorded, a copy across two registrations, an event
- * that is recorded on a stream of another card than the one it was made on.
+ * enqueued runs at once on the calling thread, or as late as CUDA allows (fake_cuda.cpp), and
+ * recordings are kept and replayed. So the module's own logic (threads, events, budgets, recordings)
+ * meets the tests without a card. Wrong use is refused: a wait for an event that was never recorded,
+ * a copy across two registrations, an event that is recorded on a stream of another card than the
+ * one it was made on.
  */
 #ifndef TESTS_SHIM_FAKE_CUDA_RUNTIME_API_H
 #define TESTS_SHIM_FAKE_CUDA_RUNTIME_API_H
