@@ -327,7 +327,7 @@ atom_status pool_anchor_attach(pool_anchor *p, file_vector live, const char *tex
     atom_status st = ATOM_OK;
     bool fresh = true; /* nothing of live is kept: moments of other weights, or of none */
     if (text)
-        ATOM_TRY(pool_json_parse("pool.json", text, strlen(text), &marks));
+        ATOM_TRY(pool_json_parse("pool.json of the newest checkpoint", text, strlen(text), &marks));
     pthread_mutex_lock(&p->lock);
     p->samples = samples;
     p->tokens = tokens;

@@ -118,7 +118,7 @@ static atom_status take_all(job *j)
         } else if (tries++ == TRIES) {
             st = atom_fail(ATOM_E_FORMAT,
                            "%s: fragment %u is damaged; run atom pool join to download it again, "
-                           "then retry",
+                           "then retry. If the run has ended, another member has the same model",
                            j->store.directory, f);
         } else {
             st = ATOM_OK;

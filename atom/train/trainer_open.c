@@ -11,6 +11,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -251,6 +252,16 @@ cleanup:
     return st;
 }
 
+static atom_status load(const char *resume, train_checkpoint *c)
+{
+    char why[768];
+    atom_status st = train_checkpoint_load(resume, c);
+    if (st != ATOM_E_FORMAT)
+        return st;
+    snprintf(why, sizeof why, "%s", atom_fail_message());
+    return atom_fail(st, "%s. To go on from an older checkpoint, move %s away", why, resume);
+}
+
 /* From a checkpoint, a model directory or random numbers, in place of what is there. */
 static atom_status fill_weights(trainer *t, const char *resume)
 {
@@ -258,7 +269,7 @@ static atom_status fill_weights(trainer *t, const char *resume)
     ATOM_TRY(train_engine_replace(t->engine));
     if (resume) {
         train_checkpoint c = trainer_checkpoint(t);
-        ATOM_TRY(train_checkpoint_load(resume, &c));
+        ATOM_TRY(load(resume, &c));
         t->state = c.state;
         if (c.moments != t->bench->g->moments)
             trainer_note(t,

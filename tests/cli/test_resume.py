@@ -29,6 +29,15 @@ class OneRunOneDirectory(TrainCase):
         self.train("run", "--resume-from-checkpoint", self.path("run", "checkpoint-6"), "--save-total-limit", 1, steps=7)
         self.assertEqual(self.steps_in("run"), [7])
 
+    def test_a_damaged_checkpoint_can_be_moved_away(self):
+        self.train("run", "--save-steps", 2)
+        newest = self.path("run", "checkpoint-6")
+        os.truncate(os.path.join(newest, "optimizer.safetensors"), 100)
+        self.fails(3, *self.args("run", "--resume-from-checkpoint", "auto", steps=7), says=["damaged", "move", "checkpoint-6 away"])
+        os.rename(newest, self.path("moved"))
+        self.train("run", "--resume-from-checkpoint", "auto", steps=7)
+        self.assertEqual(self.steps_in("run"), [2, 4, 7])
+
     def test_what_changes_is_told(self):
         again = ["--resume-from-checkpoint", "auto"]
         told = ["learning_rate is 0.5 from here", "weight_decay is 0 from here; it was 0.1",

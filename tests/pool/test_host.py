@@ -200,6 +200,10 @@ class Host(Members):
         self.joined("a")
         self.fails(2, "host", "run", "box", says="there is no box/pools.yml")
         self.fails(2, "host", "status", "box", says="atom host never ran with")
+        os.mkdir(self.path("box", "host-state"))
+        for word in ("status", "stop"):
+            self.fails(1, "host", word, "box", says=("no atom host that runs with", "answers"))
+        os.rmdir(self.path("box", "host-state"))
 
         def wrong(text, *says):
             self.write(os.path.join("box", "pools.yml"), text)

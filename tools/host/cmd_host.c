@@ -112,7 +112,11 @@ static atom_status ask(const opt_parsed *parsed, const char *request, json_t **a
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     if (!atom_path_is_dir(state))
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "atom host never ran with %s", file));
-    ATOM_TRY_CLEAN(gsp_control_ask(state, request, 15, &text));
+    st = gsp_control_ask(state, request, 15, &text);
+    if (st == ATOM_E_RUNTIME)
+        ATOM_TRY_CLEAN(atom_fail(
+            st, "no atom host that runs with %s answers; atom host run %s starts one", file, file));
+    ATOM_TRY_CLEAN(st);
     *answer = json_loads(text, 0, NULL);
     if (!json_is_true(json_object_get(*answer, "ok"))) {
         json_decref(*answer);
