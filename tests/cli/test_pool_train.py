@@ -232,8 +232,7 @@ class PoolTrain(Members):
             f.write(bytes([last[0] ^ 1]))
 
     def test_own_data(self):
-        shutil.copytree(self.data, self.path("mine"))
-        self.spoil(self.path("mine"), "train_000000.bin")
+        self.prepare(self.path("mine"), tool.english(60000, seed=2))
         run = self.write("either.yml", RUN.format(steps=10**6, codec="int8") + "  data: either\n")
         a = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", "a", "--listen",
                        "127.0.0.1:0")
