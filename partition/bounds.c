@@ -44,9 +44,9 @@ void part_bounds_fill(part_table *t, const part_setting *setting)
         t->before[i] = least_before(t->m, setting, &s);
         t->compute[i] = s.fwd + s.bwd;
         if (t->row[i] == t->row[i + 1])
-            continue;                                          /* no partition passes here */
-        const part_range *r = &t->ranges[t->row[i]];           /* up to the next point */
-        const part_times least = part_range_least(setting, r); /* whatever it is a part of */
+            continue;                                                /* no partition passes here */
+        const part_range *r = &t->ranges[t->row[i]];                 /* up to the next point */
+        const part_times least = part_range_least(t->m, setting, r); /* whatever it is a part of */
         s.fwd += least.fwd;
         s.bwd += least.bwd;
         s.muon += r->muon_ps;

@@ -136,7 +136,8 @@ static double least_seconds(const part_search_state *s, const part_setting *sett
 {
     const part_device *d = &s->profile->device;
     part_range all = part_range_make(s->model, 0, (int32_t)s->g->n_nodes);
-    double compute = (double)(part_range_least(setting, &all).turn - all.ortho_ps) * 1e-12;
+    double compute =
+        (double)(part_range_least(s->model, setting, &all).turn - all.ortho_ps) * 1e-12;
     double kept = (double)all.kept_bytes * setting->micro_batches;
     if (setting->keep != PART_KEEP_HOST || s->device_bytes == 0)
         return compute;

@@ -97,7 +97,7 @@ double part_least_seconds(const part_search_state *s, const part_plan *plan)
     const part_device *d = &s->profile->device;
     part_range all = part_range_make(s->model, 0, (int32_t)s->g->n_nodes);
     const part_setting setting = {.micro_batches = plan->micro_batches};
-    double compute = (double)part_range_least(&setting, &all).turn * 1e-12;
+    double compute = (double)part_range_least(s->model, &setting, &all).turn * 1e-12;
     double elements = (double)(all.own_elements - all.muon_elements), own = (double)all.own_bytes;
     if (s->in_place || plan->update_on_device)
         return compute;

@@ -51,7 +51,7 @@ void part_range_hold(const part_model *m, const uint8_t *holds, part_range *r)
         if (!mark->again || is_terminal(m, i))
             continue;
         r->again_ps += m->nodes[i].fwd_ps;
-        r->again_gain_ps += m->nodes[i].fwd_gain_ps;
+        r->again_gain_ps += m->fwd_gain_ps[i + 1] - m->fwd_gain_ps[i];
         for (int j = 0; j < atom_op_get(m->g->nodes[i].op)->ins; j++) {
             int32_t p = maker(m, r->first, i, j);
             if (p >= 0 && !(holds[p] && m->marks[p].out_kept))

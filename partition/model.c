@@ -106,13 +106,14 @@ static void fill_nodes(part_model *m)
     const graph *g = m->g;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const graph_node *node = &g->nodes[i];
+        const part_node_cost *c = &m->profile->nodes[i];
         part_node_facts *n = &m->nodes[i];
-        n->fwd_ps = to_ps(m->profile->nodes[i].fwd_seconds);
-        n->bwd_ps = to_ps(m->profile->nodes[i].bwd_seconds);
-        n->fwd_gain_ps = smaller(to_ps(m->profile->nodes[i].fwd_gain_seconds), n->fwd_ps);
-        n->bwd_gain_ps = smaller(to_ps(m->profile->nodes[i].bwd_gain_seconds), n->bwd_ps);
-        if (m->profile->nodes[i].workspace_bytes > m->workspace_bytes)
-            m->workspace_bytes = m->profile->nodes[i].workspace_bytes;
+        n->fwd_ps = to_ps(c->fwd_seconds);
+        n->bwd_ps = to_ps(c->bwd_seconds);
+        m->fwd_gain_ps[i + 1] = m->fwd_gain_ps[i] + smaller(to_ps(c->fwd_gain_seconds), n->fwd_ps);
+        m->bwd_gain_ps[i + 1] = m->bwd_gain_ps[i] + smaller(to_ps(c->bwd_gain_seconds), n->bwd_ps);
+        if (c->workspace_bytes > m->workspace_bytes)
+            m->workspace_bytes = c->workspace_bytes;
         for (int p = 0; p < node->n_params; p++)
             n->prev_use[p] = use_before(g, node->params[p], (int32_t)i);
         if ((atom_op_get(node->op)->flags & ATOM_OP_LATE) && graph_node_backward(g, (int32_t)i))
@@ -339,7 +340,7 @@ static atom_status fill_skips(part_model *m)
             ATOM_TRY_CLEAN(atom_grow(&m->skip_ps, n, &room_ps, sizeof *m->skip_ps));
             ATOM_TRY_CLEAN(atom_grow(&m->skip_gain_ps, n, &room_gain, sizeof *m->skip_gain_ps));
             sum += m->nodes[i].fwd_ps;
-            gain += m->nodes[i].fwd_gain_ps;
+            gain += m->fwd_gain_ps[i + 1] - m->fwd_gain_ps[i];
             m->skip_ps[n] = sum;
             m->skip_gain_ps[n] = gain;
             m->skips[n++] = i;
@@ -363,7 +364,9 @@ atom_status part_model_open(const graph *g, const part_profile *profile, part_mo
     m->profile = profile;
     m->nodes = atom_alloc(g->n_nodes, sizeof *m->nodes);
     m->marks = atom_alloc(g->n_nodes, sizeof *m->marks);
-    if (!m->nodes || !m->marks)
+    m->fwd_gain_ps = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->fwd_gain_ps);
+    m->bwd_gain_ps = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->bwd_gain_ps);
+    if (!m->nodes || !m->marks || !m->fwd_gain_ps || !m->bwd_gain_ps)
         ATOM_TRY_CLEAN(atom_fail_memory("the partition model", g->n_nodes * sizeof *m->nodes));
     fill_params(m);
     fill_nodes(m);
@@ -458,6 +461,8 @@ void part_model_close(part_model **model)
         atom_free(m->peak[l]);
     atom_free(m->points);
     atom_free(m->nodes);
+    atom_free(m->fwd_gain_ps);
+    atom_free(m->bwd_gain_ps);
     atom_free(m->marks);
     atom_free(m->boundary_bytes);
     atom_free(m->kept);
@@ -490,8 +495,6 @@ void part_range_extend(const part_model *m, part_range *r)
     r->ortho_ps += n->ortho_ps;
     r->fwd_ps += n->fwd_ps;
     r->bwd_ps += n->bwd_ps;
-    r->fwd_gain_ps += n->fwd_gain_ps;
-    r->bwd_gain_ps += n->bwd_gain_ps;
     for (int p = 0; p < node->n_params; p++) {
         const graph_param *param = &g->params[node->params[p]];
         if (param->first_node < r->first && n->prev_use[p] < r->first)
@@ -518,7 +521,8 @@ void part_range_finish(const part_model *m, part_range *r)
             low = middle + 1;
     }
     r->again_ps = r->fwd_ps - (low > begin ? m->skip_ps[low - 1] : 0);
-    r->again_gain_ps = r->fwd_gain_ps - (low > begin ? m->skip_gain_ps[low - 1] : 0);
+    r->again_gain_ps = m->fwd_gain_ps[r->last] - m->fwd_gain_ps[r->first] -
+                       (low > begin ? m->skip_gain_ps[low - 1] : 0);
 }
 
 part_range part_range_make(const part_model *m, int32_t first, int32_t last)

@@ -35,14 +35,13 @@ typedef struct part_range {
     int64_t fwd_ps;         /* forward */
     int64_t again_ps;       /* the part of forward that backward needs repeated; no terminal op */
     int64_t bwd_ps;
-    int64_t fwd_gain_ps, again_gain_ps, bwd_gain_ps; /* by how much less they take warm */
+    int64_t again_gain_ps; /* by how much less that part of forward takes warm */
 } part_range;
 
 /* What a node adds to a range, whatever the range. */
 typedef struct part_node_facts {
     uint64_t own_bytes, frozen_bytes, grad_bytes, own_elements, muon_elements;
     int64_t fwd_ps, bwd_ps, muon_ps, ortho_ps;
-    int64_t fwd_gain_ps, bwd_gain_ps;
     uint32_t kept_first, kept_last; /* of part_model.kept */
     int32_t
         prev_use[GRAPH_PARAM_MAX]; /* the node before that uses the same shared parameter, or -1 */
@@ -71,6 +70,9 @@ typedef struct part_model {
     uint32_t n_points;               /* places where one may cut, 0 and n_nodes included */
     int32_t *points;                 /* n_points, ascending */
     part_node_facts *nodes;          /* n_nodes */
+    /* n_nodes + 1: by how much less all nodes in front of node i take warm. There are so many ranges that
+     * they do not say it themselves. */
+    int64_t *fwd_gain_ps, *bwd_gain_ps;
     uint64_t *boundary_bytes;        /* n_nodes + 1: bytes that cross in front of node i */
     uint64_t *peak[PART_RMQ_LEVELS]; /* range maxima of live bytes */
     uint32_t n_levels;
@@ -161,7 +163,7 @@ typedef struct part_times {
 part_times part_range_times(const part_model *m, const part_setting *s, const part_range *r);
 /* What computing takes at least, picoseconds, in fwd, bwd and turn, the rest 0: all micro-batches but
  * the first are warm. Of two ranges that follow each other it is never more than of both as one. */
-part_times part_range_least(const part_setting *s, const part_range *r);
+part_times part_range_least(const part_model *m, const part_setting *s, const part_range *r);
 
 /* Device bytes that do not depend on cuts (for more than one sub-model). */
 uint64_t part_fixed_bytes(const part_model *m, const part_setting *s);

@@ -60,24 +60,26 @@ static uint64_t touched_bytes(const part_range *r)
 
 /* Fills in what is computed: all micro-batches, of which the first is cold and the others are warm as far
  * as the shares say. */
-static void compute(const part_setting *s, const part_range *r, uint32_t fwd_share,
-                    uint32_t bwd_share, part_times *t)
+static void compute(const part_model *m, const part_setting *s, const part_range *r,
+                    uint32_t fwd_share, uint32_t bwd_share, part_times *t)
 {
     const bool repeats = s->keep == PART_RECOMPUTE || s->keep == PART_KEEP_SOME;
     const int64_t C = s->micro_batches, again = repeats ? r->again_ps : 0;
     const int64_t again_gain = repeats ? r->again_gain_ps : 0;
-    const int64_t fwd_gain = r->fwd_gain_ps * fwd_share / PART_WARM_ALL;
-    const int64_t bwd_gain = (r->bwd_gain_ps + again_gain) * bwd_share / PART_WARM_ALL;
-    const int64_t turn_gain = (r->bwd_gain_ps + r->again_gain_ps) * bwd_share / PART_WARM_ALL;
+    const int64_t fwd = m->fwd_gain_ps[r->last] - m->fwd_gain_ps[r->first];
+    const int64_t bwd = m->bwd_gain_ps[r->last] - m->bwd_gain_ps[r->first];
+    const int64_t fwd_gain = fwd * fwd_share / PART_WARM_ALL;
+    const int64_t bwd_gain = (bwd + again_gain) * bwd_share / PART_WARM_ALL;
+    const int64_t turn_gain = (bwd + r->again_gain_ps) * bwd_share / PART_WARM_ALL;
     t->fwd = C * r->fwd_ps - (C - 1) * fwd_gain + r->ortho_ps;
     t->bwd = C * (r->bwd_ps + again) - (C - 1) * bwd_gain;
     t->turn = C * (r->bwd_ps + r->again_ps) - (C - 1) * turn_gain + r->ortho_ps;
 }
 
-part_times part_range_least(const part_setting *s, const part_range *r)
+part_times part_range_least(const part_model *m, const part_setting *s, const part_range *r)
 {
     part_times t = {0};
-    compute(s, r, PART_WARM_ALL, PART_WARM_ALL, &t);
+    compute(m, s, r, PART_WARM_ALL, PART_WARM_ALL, &t);
     return t;
 }
 
@@ -105,7 +107,7 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
         .y_out = kept + copy_ps(ortho_bytes(m, r), d->d2h_both_bytes_per_second, wait) +
                  (host ? C * copy_ps(r->y_bytes, d->d2h_bytes_per_second, wait) : 0),
     };
-    compute(s, r, part_warm_share(d, touched_bytes(r)),
+    compute(m, s, r, part_warm_share(d, touched_bytes(r)),
             part_warm_share(d, touched_bytes(r) + r->grad_bytes), &t);
     t.bwd_one = t.bwd / C;
     t.least = t.fwd + t.bwd + (t.back_in + t.y_back_out) / C / 2;

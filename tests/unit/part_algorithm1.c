@@ -395,13 +395,13 @@ static void expect_least(part_table *t, const part_setting *s, uint32_t *in_betw
         for (uint32_t j = i + 1; j < m->n_points; j++) {
             part_range one = part_range_make(m, m->points[j - 1], m->points[j]);
             part_range all = part_range_make(m, m->points[i], m->points[j]);
-            part_times least = part_range_least(s, &one), a = part_range_times(m, s, &all);
+            part_times least = part_range_least(m, s, &one), a = part_range_times(m, s, &all);
             sum.fwd += least.fwd;
             sum.bwd += least.bwd;
             assert_true(sum.fwd <= a.fwd && sum.bwd <= a.bwd && sum.bwd <= a.turn);
             if (t->row[i] + (j - i) <= t->row[i + 1] && t->row[j - 1] < t->row[j])
                 assert_true(t->compute[j] - t->compute[i] <= a.fwd + a.bwd);
-            least = part_range_least(s, &all);
+            least = part_range_least(m, s, &all);
             *in_between += least.fwd < a.fwd && a.fwd < s->micro_batches * all.fwd_ps;
         }
     }
