@@ -8,6 +8,7 @@
 #include "atom/pool/store.h"
 
 #include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/export/export.h"
 #include "atom/file/hfdir.h"
@@ -279,6 +280,11 @@ atom_status pool_export(const char *place, atom_dtype dtype, uint64_t shard_byte
                                     j.manifest->n_fragments, &said->anchor));
     ATOM_TRY_CLEAN(export_directory(output, fill, &j));
     said->version = j.version;
+    if (j.version == 0)
+        atom_log(ATOM_LOG_WARN,
+                 "%s: these are the weights that the pool began with: no version is made yet, so "
+                 "nothing that its members have learned is in them",
+                 output);
 cleanup:
     if (j.fd >= 0)
         close(j.fd);

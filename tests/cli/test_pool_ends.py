@@ -59,6 +59,15 @@ class Ends(Members):
         model = self.ok("pool", "export", "c", "-o", "model", "--json").json()
         self.assertEqual(model["version"], done["version"])
 
+    def test_before_the_first_version(self):
+        """A run that is over before anything was averaged: its model is the one that it began with, and that is said."""
+        a, _ = self.make("a", self.steps_and_fork(1, 3600).replace("warmup_steps: 5", "warmup_steps: 0"))
+        done = json.loads(self.end(a, 0)[0])
+        self.assertEqual(done["version"], 0)
+        out = self.ok("pool", "export", "a", "-o", "model")
+        self.assertIn("version 0", out.out)
+        self.assertIn("nothing that its members have learned is in them", out.err)
+
 
 if __name__ == "__main__":
     tool.main()
