@@ -44,13 +44,13 @@ def main():
         atom("data", "prepare", "--input", "text.txt", "--tokenizer", "bytes", "--output", "data")
         atom("profile", "--model", "config.json", "--device", "cuda", "--optimizer", "muon", *SHAPE, "-o", "profile.json")
         for state in "memory", "disk":
-            atom("plan", "--profile", "profile.json", "--device-memory", "2MiB", "--optimizer-state", state, *STEP, "-o", f"{state}.json")
+            atom("plan", "--profile", "profile.json", "--device-memory", "1200KiB", "--optimizer-state", state, *STEP, "-o", f"{state}.json")
             with open(path(f"{state}.json")) as f:
                 plan = json.load(f)
             assert len(plan["sub_models"]) > 1, "the model has to be swapped"
-            for where in "host", "device":  # whatever is quicker here
+            for where in "host", "device":  # whatever is quicker here; products need a little more room
                 with open(path(f"{state}-{where}.json"), "w") as f:
-                    json.dump({**plan, "muon_products": where}, f)
+                    json.dump({**plan, "muon_products": where, "device_budget_bytes": 2 << 20}, f)
                 out = f"{state}-{where}"
                 atom(*train(out, f"{out}.json", "--trace", f"{out}.trace"))
                 with open(path(f"{out}.trace")) as f:
