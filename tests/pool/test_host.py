@@ -151,7 +151,7 @@ class Host(Members):
         host.send_signal(signal.SIGINT)
         self.ended(host, 130)
         self.assertEqual(self.processes(), [])
-        self.fails(1, "host", "status", "box", says="nobody answers")
+        self.fails(1, "host", "status", "box", says="no atom host that runs with")
 
     def test_what_is_over_leaves_its_share(self):
         self.pools({"a": 1, "b": 1}, slice_seconds=4)
