@@ -346,6 +346,11 @@ atom_status trainer_open_plan(trainer *t)
     if (cached)
         trainer_note(t, "profile: from the cache");
     ATOM_TRY(read_plan(t));
+    if (products_bytes(t))
+        trainer_note(t,
+                     "muon: the host makes the matrix products of the pool's steps, since %s "
+                     "leaves them no room on the device",
+                     c->plan);
     note_device(t, "plan", t->plan->device);
     return ATOM_OK;
 }

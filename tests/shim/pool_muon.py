@@ -64,6 +64,12 @@ def main():
             said = pool(size, "summed", f"device_memory: {size}")
             assert ON_HOST in said, said
             assert weights(size) == weights("summed host"), "on a small card the bits differ"
+        atom("profile", "--model", "config.json", "--device", "cuda", "--optimizer", "muon", "--micro-batch-size", "1", "--sequence-len", "32",
+             "-o", "profile.json")
+        atom("plan", "--profile", "profile.json", "--gradient-accumulation-steps", "2", "-o", "plan.json")
+        said = pool("planned", "summed", "plan: plan.json")
+        assert ON_HOST in said and "plan.json leaves them no room" in said, said
+        assert weights("planned") == weights("summed host"), "with a plan of its own the bits differ"
     print("the products of a card have the bits of the host's, in pools too")
 
 
