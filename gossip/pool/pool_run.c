@@ -483,6 +483,15 @@ static atom_status hear_chain(gsp_pool *p, double patience_s, gsp_pool_watch *wa
     return ATOM_OK;
 }
 
+/* A pool has one member at a time, whose memory is in its directory. */
+static atom_status begin_member(gsp_pool *p)
+{
+    if (p->has_thread || p->memory)
+        return atom_fail(ATOM_E_USAGE, "the pool was started before");
+    p->memory = atom_path_join(p->directory, "member");
+    return p->memory ? ATOM_OK : atom_fail_memory("a path", 0);
+}
+
 /* A member for a moment, which is closed again before it takes part in anything. */
 atom_status gsp_pool_ask_samples(gsp_pool *p, double patience_s, gsp_pool_watch *watch,
                                  void *context, uint64_t *samples)
@@ -493,11 +502,7 @@ atom_status gsp_pool_ask_samples(gsp_pool *p, double patience_s, gsp_pool_watch 
     gsp_node_config c;
     atom_status st;
     *samples = 0;
-    if (p->has_thread || p->memory)
-        return atom_fail(ATOM_E_USAGE, "the pool was started before");
-    p->memory = atom_path_join(p->directory, "member");
-    if (!p->memory)
-        return atom_fail_memory("a path", 0);
+    ATOM_TRY(begin_member(p));
     memcpy(part.work.n_state, p->door.manifest->n_floats, sizeof p->door.manifest->n_floats);
     member_config(p, &part, &c);
     ATOM_TRY_CLEAN(gsp_node_open(&c, &p->node));
@@ -517,11 +522,7 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
 {
     gsp_node_config c;
     atom_status st;
-    if (p->has_thread || p->memory)
-        return atom_fail(ATOM_E_USAGE, "the pool was started before");
-    p->memory = atom_path_join(p->directory, "member");
-    if (!p->memory)
-        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
+    ATOM_TRY(begin_member(p));
     member_config(p, part, &c);
     ATOM_TRY_CLEAN(gsp_node_open(&c, &p->node));
     p->data.node = p->node;
