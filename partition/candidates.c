@@ -116,16 +116,16 @@ ATOM_MUST static atom_status add_one(part_search_state *s, const part_setting *s
                                      part_goal goal, uint64_t capacity, bool *hidden)
 {
     part_candidate c = {.setting = *setting, .goal = goal, .capacity_bytes = capacity};
-    ATOM_TRY(part_make_plan(s, setting, goal, capacity, part_device_limit(s), false, &c.plan));
+    ATOM_TRY(part_make_plan(s, setting, goal, capacity, part_device_limit(s), 0, &c.plan));
     if (!c.plan)
         return ATOM_OK;
     *hidden = hides(s, setting, c.plan);
     add(s, c);
     if (setting->keep != PART_RECOMPUTE || s->request->recompute >= 0)
         return ATOM_OK;
-    c.some = true;
+    c.beside = PART_BESIDE;
     c.plan = NULL;
-    ATOM_TRY(part_make_plan(s, setting, goal, capacity, part_device_limit(s), true, &c.plan));
+    ATOM_TRY(part_make_plan(s, setting, goal, capacity, part_device_limit(s), c.beside, &c.plan));
     if (c.plan)
         add(s, c);
     return ATOM_OK;
@@ -220,7 +220,7 @@ part_candidate *part_candidates_take(part_search_state *s, bool plain)
     part_candidate *best = NULL;
     for (uint32_t i = 0; i < s->n_candidates; i++) {
         part_candidate *c = &s->candidates[i];
-        if (c->taken || !c->plan || (plain && c->some))
+        if (c->taken || !c->plan || (plain && c->beside > 0))
             continue;
         if (!best || part_plan_seconds(c->plan) < part_plan_seconds(best->plan))
             best = c;
@@ -237,7 +237,7 @@ atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64
         return ATOM_OK;
     uint64_t limit = part_device_limit(s) - bias;
     s->quick = false;
-    return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->some, &c->plan);
+    return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->beside, &c->plan);
 }
 
 atom_status part_candidate_refine(part_search_state *s, part_candidate *c)

@@ -14,7 +14,7 @@ typedef struct part_candidate {
     part_setting setting;
     part_goal goal;
     uint64_t capacity_bytes; /* for the cuts; the rest keeps activations; 0: one sub-model */
-    bool some; /* its sub-models may hold single nodes */
+    double beside; /* its sub-models may hold single nodes; see part_hold_some(); 0: they may not */
     bool taken;
 } part_candidate;
 
@@ -86,15 +86,19 @@ int64_t part_noise_price(const part_search_state *s, const part_setting *setting
  * one. */
 ATOM_MUST atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal goal,
                                      uint64_t capacity, uint64_t limit, part_plan **out);
-/* The same; what the cuts leave of `limit` keeps activations and parameters on the device. some: and
- * single nodes are held where sub-models repeat; *out is NULL where that is not faster. */
+/* The same; what the cuts leave of `limit` keeps activations and parameters on the device. beside > 0:
+ * and single nodes are held where sub-models repeat; *out is NULL where that is not faster. */
 ATOM_MUST atom_status part_make_plan(part_search_state *s, const part_setting *setting,
-                                     part_goal goal, uint64_t capacity, uint64_t limit, bool some,
-                                     part_plan **out);
-/* some.c: holds nodes of the sub-models that repeat all, in what the plan leaves of `limit`; send: and
- * on the host, as far as the link has time. The plan may be no better for it. */
+                                     part_goal goal, uint64_t capacity, uint64_t limit,
+                                     double beside, part_plan **out);
+/* What goes out beside a forward visit goes in lumps, of which two are on their way at most, and shares
+ * the link with what comes in: so much of the visit it may fill, as far as the model sees. */
+#define PART_BESIDE 0.9
+/* some.c: holds nodes of the sub-models that repeat all, in what the plan leaves of `limit`. beside > 0:
+ * and on the host, what goes out within that share of a forward visit. The plan may be no better for
+ * it. */
 ATOM_MUST atom_status part_hold_some(const part_search_state *s, part_plan *plan, uint64_t limit,
-                                     bool send);
+                                     double beside);
 /* Remembers by how little a plan did not fit, for the refusal. */
 void part_note_need(part_search_state *s, const part_verdict *v, uint64_t limit);
 

@@ -181,7 +181,7 @@ ATOM_MUST static atom_status fill(const part_search_state *s, part_plan **plan, 
  * it was filled.
  */
 ATOM_MUST static atom_status fill_holds(const part_search_state *s, const part_plan *bare,
-                                        part_plan **plan, uint64_t limit)
+                                        part_plan **plan, uint64_t limit, double beside)
 {
     static const double WORTH = 0.99;
     part_plan *other = NULL;
@@ -195,7 +195,7 @@ ATOM_MUST static atom_status fill_holds(const part_search_state *s, const part_p
             part_plan_close(&other);
             break;
         }
-        atom_status st = part_hold_some(s, other, limit, send);
+        atom_status st = part_hold_some(s, other, limit, send ? beside : 0);
         if (st == ATOM_OK && !filled)
             fill_resident(s, other, limit);
         part_plan_estimate(s, other, &v);
@@ -383,9 +383,9 @@ cleanup:
 }
 
 /* Cuts for at most `capacity`; what they leave of `limit` is filled.
- * *out is NULL if there is none, and with `some` if it would hold nothing. */
+ * *out is NULL if there is none, and with `beside` > 0 if it would hold nothing. */
 atom_status part_make_plan(part_search_state *s, const part_setting *setting, part_goal goal,
-                           uint64_t capacity, uint64_t limit, bool some, part_plan **out)
+                           uint64_t capacity, uint64_t limit, double beside, part_plan **out)
 {
     *out = NULL;
     atom_status st = part_open_table(s);
@@ -394,14 +394,14 @@ atom_status part_make_plan(part_search_state *s, const part_setting *setting, pa
     if (st != ATOM_OK || !*out)
         return st;
     part_plan *bare = NULL;
-    if (some)
+    if (beside > 0)
         st = part_plan_copy(*out, &bare);
     if (st == ATOM_OK)
         st = fill(s, out, limit);
-    if (st == ATOM_OK && some)
-        st = fill_holds(s, bare, out, limit);
+    if (st == ATOM_OK && beside > 0)
+        st = fill_holds(s, bare, out, limit, beside);
     part_plan_close(&bare);
-    if (st != ATOM_OK || repeats(s, *out) || (some && !(*out)->holds))
+    if (st != ATOM_OK || repeats(s, *out) || (beside > 0 && !(*out)->holds))
         part_plan_close(out);
     return st;
 }

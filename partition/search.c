@@ -93,20 +93,50 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
 
 /* --- choosing --- */
 
-/* Settles a candidate; *best becomes the better plan. */
-ATOM_MUST static atom_status compare(part_search_state *s, part_candidate *next, part_plan **best,
-                                     uint32_t *settled)
+/* Settles a candidate; *best becomes the better one, with the plan. */
+ATOM_MUST static atom_status compare(part_search_state *s, part_candidate *next,
+                                     part_candidate *best, uint32_t *settled)
 {
     ATOM_TRY(settle(s, next));
     if (!next->plan)
         return ATOM_OK;
     ATOM_TRY(hold_blocks(s, next->plan));
     ++*settled;
-    if (*best && !beats(next->plan, *best))
+    if (best->plan && !beats(next->plan, best->plan))
         return ATOM_OK;
-    part_plan_close(best);
-    *best = next->plan;
+    part_plan_close(&best->plan);
+    *best = *next;
     next->plan = NULL;
+    return ATOM_OK;
+}
+
+static bool dear(const part_search_state *s, const part_plan *plan)
+{
+    return (uint64_t)plan->n_sub_models * s->micro_batches > VISITS_MAX;
+}
+
+/*
+ * The same cuts, with less going out beside each visit: the model does not see how lumps of it wait for each
+ * other, so it ranks what fills the link first.
+ */
+ATOM_MUST static atom_status try_beside(part_search_state *s, part_candidate *best,
+                                        uint32_t *settled)
+{
+    static const double shares[] = {PART_BESIDE, PART_BESIDE * 2 / 3, PART_BESIDE / 3};
+    const part_candidate like = *best;
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        part_candidate c = {.setting = like.setting,
+                            .goal = like.goal,
+                            .capacity_bytes = like.capacity_bytes,
+                            .beside = shares[i]};
+        if (like.beside == shares[i] ||
+            part_plan_seconds(best->plan) <= TIE * part_least_seconds(s, best->plan))
+            continue;
+        c.setting.keep = PART_RECOMPUTE;
+        atom_status st = compare(s, &c, best, settled);
+        part_plan_close(&c.plan);
+        ATOM_TRY(st);
+    }
     return ATOM_OK;
 }
 
@@ -114,30 +144,32 @@ ATOM_MUST static atom_status compare(part_search_state *s, part_candidate *next,
 ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
 {
     atom_status st = ATOM_OK;
-    part_plan *best = NULL;
+    part_candidate best = {0};
     uint32_t settled = 0;
     ATOM_TRY_CLEAN(part_candidates_make(s));
-    while (settled < FINALISTS_MAX || !best) {
+    while (settled < FINALISTS_MAX || !best.plan) {
         part_candidate *next = part_candidates_take(s, false);
         if (!next)
             break;
         /* The model ranks them; what it puts far behind is not worth a simulation. */
-        if (best && part_plan_seconds(next->plan) > 1.5 * part_plan_seconds(best))
+        if (best.plan && part_plan_seconds(next->plan) > 1.5 * part_plan_seconds(best.plan))
             break;
-        if (best && (uint64_t)next->plan->n_sub_models * s->micro_batches > VISITS_MAX)
+        if (best.plan && dear(s, next->plan))
             break; /* a simulation of that size is dear, and the model is good at it */
         ATOM_TRY_CLEAN(compare(s, next, &best, &settled));
     }
     /* The model sees less of what is held than the simulation: it must not be slower for it. */
-    part_candidate *plain = best && best->holds ? part_candidates_take(s, true) : NULL;
-    if (plain && (uint64_t)plain->plan->n_sub_models * s->micro_batches <= VISITS_MAX)
+    part_candidate *plain = best.plan && best.plan->holds ? part_candidates_take(s, true) : NULL;
+    if (plain && !dear(s, plain->plan))
         ATOM_TRY_CLEAN(compare(s, plain, &best, &settled));
+    if (s->request->recompute < 0 && best.plan && best.capacity_bytes && !dear(s, best.plan))
+        ATOM_TRY_CLEAN(try_beside(s, &best, &settled));
     part_candidates_clear(s);
-    *out = best;
+    *out = best.plan;
     return ATOM_OK;
 cleanup:
     part_candidates_clear(s);
-    part_plan_close(&best);
+    part_plan_close(&best.plan);
     return st;
 }
 

@@ -14,10 +14,6 @@
 
 enum { KINDS_MAX = 64 };
 
-/* How much of a forward visit may be filled with what goes out beside it: it goes out in lumps, of
- * which two are on their way at most, and shares the link with what comes in. */
-static const double BESIDE = 0.9;
-
 /* A group that may be held. */
 typedef struct group {
     int32_t root;
@@ -30,6 +26,7 @@ typedef struct group {
 typedef struct chooser {
     const part_search_state *s;
     part_plan *plan;
+    double beside; /* how much of a forward visit may be filled with what goes out beside it */
     group *groups; /* by sub-model, first to last */
     uint32_t n_groups;
     part_thing things[KINDS_MAX];
@@ -162,7 +159,7 @@ static void idle_link(const chooser *c, uint32_t k, int64_t *out_ps, int64_t *ba
         forward = larger(forward, update);
     else
         leaving = larger(leaving, update);
-    *out_ps = (int64_t)((double)forward * BESIDE) - t.y_out;
+    *out_ps = (int64_t)((double)forward * c->beside) - t.y_out;
     *back_ps = larger(t.bwd, leaving) - load - t.back_in;
 }
 
@@ -213,16 +210,17 @@ static uint64_t left_of(const chooser *c, uint64_t limit)
     return v.device_peak_bytes < limit ? limit - v.device_peak_bytes : 0;
 }
 
-atom_status part_hold_some(const part_search_state *s, part_plan *plan, uint64_t limit, bool send)
+atom_status part_hold_some(const part_search_state *s, part_plan *plan, uint64_t limit,
+                           double beside)
 {
-    chooser c = {.s = s, .plan = plan};
+    chooser c = {.s = s, .plan = plan, .beside = beside};
     atom_status st = ATOM_OK;
     ATOM_TRY_CLEAN(find_groups(&c));
     if (c.n_groups == 0)
         goto cleanup;
     if (!plan->holds)
         ATOM_TRY_CLEAN(part_plan_open_holds(plan));
-    if (send) {
+    if (beside > 0) {
         choose_sent(&c, left_of(&c, limit));
         write_down(&c);
     }
