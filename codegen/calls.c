@@ -114,8 +114,7 @@ static uint64_t aligned_bytes(const builder *b, int32_t tensor)
     return atom_align(graph_tensor_bytes(b->g, tensor));
 }
 
-/* Where the plan keeps what backward reads of this tensor, if its sub-model keeps only some; else
- * KEPT. */
+/* Where the plan keeps what backward reads of this tensor, if its sub-model keeps only some. */
 static swap_base kept_base(const builder *b, int32_t tensor)
 {
     if (!b->holds)
@@ -487,13 +486,6 @@ static atom_status build_forward(builder *b)
     ATOM_TRY(pass_through(b, SWAP_BASE_Y, SWAP_BASE_X));
     for (int32_t i = b->first; i < b->last; i++)
         ATOM_TRY(add_forward(b, i));
-    begin_list(b, SWAP_LIST_KEEP);
-    if (b->full)
-        ATOM_TRY(pass_through(b, SWAP_BASE_Y, SWAP_BASE_X));
-    for (int32_t i = b->first; i < b->last; i++) {
-        if (b->needed[i])
-            ATOM_TRY(add_forward(b, i));
-    }
     return ATOM_OK;
 }
 
@@ -511,6 +503,13 @@ static atom_status begin_late(builder *b)
 
 static atom_status build_backward(builder *b)
 {
+    begin_list(b, SWAP_LIST_KEEP);
+    if (b->full)
+        ATOM_TRY(pass_through(b, SWAP_BASE_Y, SWAP_BASE_X));
+    for (int32_t i = b->first; i < b->last; i++) {
+        if (b->needed[i])
+            ATOM_TRY(add_forward(b, i));
+    }
     begin_list(b, SWAP_LIST_BWD);
     ATOM_TRY(pass_through(b, SWAP_BASE_DX, SWAP_BASE_DY));
     ATOM_TRY(begin_late(b));
@@ -569,7 +568,8 @@ static atom_status build_sub_model(builder *b, uint32_t k)
     mark_needed(b);
     ATOM_TRY(build_symbols(b, out));
     ATOM_TRY(build_forward(b));
-    ATOM_TRY(build_backward(b));
+    if (graph_trains(b->g))
+        ATOM_TRY(build_backward(b));
     b->visit->act_bytes = b->act.peak;
     return ATOM_OK;
 }

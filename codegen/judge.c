@@ -16,7 +16,8 @@ typedef struct simulation {
     gen_lowered *low;
     dev *devices[SWAP_DEVICES_MAX];
     swap_exec *exec;
-    double seconds;                    /* of one steady step */
+    swap_tape_kind steady;             /* the tape of */
+    double seconds;                    /* one steady step */
     double busy_seconds[DEV_STREAM_N]; /* of several devices the mean */
 } simulation;
 
@@ -109,8 +110,10 @@ static atom_status run_twice(simulation *s, swap_tape_kind first, swap_tape_kind
 static atom_status simulate(const graph *g, const part_plan *plan, const part_profile *profile,
                             const krn_table *table, simulation *s)
 {
+    const bool trains = graph_trains(g);
     ATOM_TRY(open_simulation(g, plan, profile, table, s));
-    return run_twice(s, SWAP_TAPE_FIRST, SWAP_TAPE_TRAIN);
+    s->steady = trains ? SWAP_TAPE_TRAIN : SWAP_TAPE_EVAL;
+    return run_twice(s, trains ? SWAP_TAPE_FIRST : SWAP_TAPE_EVAL, s->steady);
 }
 
 /* 0: this plan has no such tapes. */
@@ -128,8 +131,7 @@ static atom_status run_ahead(simulation *s, double *seconds)
 static part_bound bound_of(const simulation *s)
 {
     uint32_t n;
-    swap_stalls stalls =
-        swap_stalls_of(s->low->tapes[SWAP_TAPE_TRAIN], swap_exec_spans(s->exec, &n));
+    swap_stalls stalls = swap_stalls_of(s->low->tapes[s->steady], swap_exec_spans(s->exec, &n));
     double link = stalls.waited_seconds[DEV_H2D] + stalls.waited_seconds[DEV_D2H];
     double host = stalls.waited_seconds[DEV_HOST];
     double disk = stalls.waited_seconds[DEV_LOAD] + stalls.waited_seconds[DEV_STORE];
@@ -217,7 +219,7 @@ static char mark_of(const swap_instr *in)
 /* rows: one for each lane. */
 static void draw(const simulation *s, uint32_t width, char rows[SWAP_LANES_MAX][256])
 {
-    const swap_tape *tape = s->low->tapes[SWAP_TAPE_TRAIN];
+    const swap_tape *tape = s->low->tapes[s->steady];
     uint32_t n;
     const swap_span *spans = swap_exec_spans(s->exec, &n);
     double scale = s->seconds > 0 ? width / (s->seconds * 1e9) : 0;

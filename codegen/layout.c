@@ -334,26 +334,26 @@ static void place_holds(gen_layout *layout)
 }
 
 /* Boundaries that stay on the device: activations of every cut for the whole step; gradients
- * double-ended, since only neighbours are alive together. */
+ * double-ended, since only neighbours are alive together. Activations, too, where no backward comes. */
 static void place_boundaries_device(gen_layout *layout)
 {
+    const bool trains = graph_trains(layout->g);
     uint64_t total = 0, ring = 0;
     for (uint32_t k = 1; k < layout->n; k++) {
         uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
         total += layout->visits[k].x.bytes * layout->most;
         ring = max_u64(ring, (layout->visits[k].x.bytes + next) * layout->most);
     }
-    uint64_t base = region(layout->out, SWAP_DEVICE, "boundaries", total);
+    uint64_t x_base = region(layout->out, SWAP_DEVICE, "boundaries", trains ? total : ring);
+    uint64_t dx_base = region(layout->out, SWAP_DEVICE, "boundary gradients", trains ? ring : 0);
     for (uint32_t k = 1; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
-        store_on_device(&v->x_store, v->x.bytes, layout->most, base);
-        base += v->x.bytes * layout->most;
-    }
-    base = region(layout->out, SWAP_DEVICE, "boundary gradients", ring);
-    for (uint32_t k = 1; k < layout->n; k++) {
-        gen_visit *v = &layout->visits[k];
-        uint64_t at = ring_offset(base, ring, k, v->x.bytes * layout->most);
-        store_on_device(&v->dx_store, v->x.bytes, layout->most, at);
+        uint64_t bytes = v->x.bytes * layout->most;
+        uint64_t ended = ring_offset(trains ? dx_base : x_base, ring, k, bytes);
+        store_on_device(&v->x_store, v->x.bytes, layout->most, trains ? x_base : ended);
+        if (trains)
+            store_on_device(&v->dx_store, v->x.bytes, layout->most, ended);
+        x_base += trains ? bytes : 0;
     }
 }
 
@@ -367,12 +367,14 @@ static void place_boundaries_host(gen_layout *layout)
         ring = max_u64(ring, (layout->visits[k].x.bytes + next) * 2);
     }
     uint64_t x_base = region(layout->out, SWAP_DEVICE, "boundary staging", ring);
-    uint64_t dx_base = region(layout->out, SWAP_DEVICE, "boundary gradient staging", ring);
+    uint64_t dx_base = region(layout->out, SWAP_DEVICE, "boundary gradient staging",
+                              graph_trains(layout->g) ? ring : 0);
     for (uint32_t k = 1; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         uint64_t pair = v->x.bytes * 2;
         store_on_device(&v->x_store, v->x.bytes, 2, ring_offset(x_base, ring, k, pair));
-        store_on_device(&v->dx_store, v->x.bytes, 2, ring_offset(dx_base, ring, k, pair));
+        if (graph_trains(layout->g))
+            store_on_device(&v->dx_store, v->x.bytes, 2, ring_offset(dx_base, ring, k, pair));
         v->x_store.place = v->dx_store.place = PART_ON_HOST;
     }
 }

@@ -13,6 +13,8 @@ static atom_status check_plan(const graph *g, const part_plan *plan)
     ATOM_TRY(part_plan_check(plan, g));
     if (plan->in_place && plan->n_sub_models != 1)
         return atom_fail(ATOM_E_USAGE, "an in-place plan has one sub-model");
+    if (!graph_trains(g) && (plan->disk || plan->update_on_device || plan->ortho_on_device))
+        return atom_fail(ATOM_E_USAGE, "where nothing is trained, a plan has no optimizer");
     if (plan->disk &&
         (plan->ring_blocks < 2 || plan->block_elements == 0 || plan->block_elements % align))
         return atom_fail(ATOM_E_USAGE,
@@ -32,7 +34,8 @@ static uint64_t workspace_bytes(const gen_layout *layout, const part_profile *pr
     for (uint32_t i = 0; i < layout->g->n_nodes; i++) {
         uint64_t bytes = profile && !table ? profile->nodes[i].workspace_bytes : 0;
         most = bytes > most ? bytes : most;
-        for (int back = 0; table && table->workspace && back < 2; back++) {
+        for (int back = 0; table && table->workspace && back <= (int)graph_trains(layout->g);
+             back++) {
             bytes = gen_node_workspace(layout->g, (int32_t)i, back, table);
             most = bytes > most ? bytes : most;
         }

@@ -39,7 +39,8 @@ ATOM_MUST atom_status gen_supports(const graph *g, const krn_table *table);
  */
 ATOM_MUST atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
                                 const krn_table *table, gen_lowered **out);
-/* The same with the tapes of training steps only: what a prediction runs. */
+/* The same with the tapes of training steps only: what a prediction runs. Where nothing is trained
+ * (graph_set_forward), the tape of an evaluation is the only one in both, and is what is predicted. */
 ATOM_MUST atom_status gen_lower_steps(const graph *g, const part_plan *plan,
                                       const part_profile *profile, const krn_table *table,
                                       gen_lowered **out);

@@ -510,6 +510,8 @@ cleanup:
 
 atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile, unsigned kinds)
 {
+    if (kinds && !graph_trains(layout->g))
+        kinds = 1u << SWAP_TAPE_EVAL;
     for (int kind = 0; kind < SWAP_TAPE_N; kind++) {
         if (!(kinds & 1u << kind))
             continue;

@@ -21,7 +21,11 @@ bool part_way_setting(const part_search_state *s, int way, part_setting *setting
     *setting = (part_setting){.micro_batches = s->micro_batches,
                               .keep = way & 1 ? PART_KEEP_HOST : PART_RECOMPUTE,
                               .boundaries = way & 2 ? PART_ON_HOST : PART_ON_DEVICE,
-                              .clip = s->request->clip};
+                              .clip = s->request->clip,
+                              .forward = !graph_trains(s->g)};
+    if (setting->forward)
+        return way ==
+               0; /* there is nothing to keep, and what crosses is on the device in passing */
     return !(setting->keep == PART_KEEP_HOST && s->request->recompute == 1);
 }
 
@@ -121,7 +125,7 @@ ATOM_MUST static atom_status add_one(part_search_state *s, const part_setting *s
         return ATOM_OK;
     *hidden = hides(s, setting, c.plan);
     add(s, c);
-    if (setting->keep != PART_RECOMPUTE || s->request->recompute >= 0)
+    if (setting->keep != PART_RECOMPUTE || s->request->recompute >= 0 || setting->forward)
         return ATOM_OK;
     c.beside = PART_BESIDE;
     c.plan = NULL;

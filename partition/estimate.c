@@ -65,7 +65,9 @@ static void add_boundaries(const part_plan *plan, const part_model *m, part_verd
         ring = max_u64(ring, x + y);
     }
     v->device_peak_bytes += late * m->late_bytes;
-    if (plan->boundaries == PART_ON_HOST) {
+    if (!graph_trains(m->g))
+        v->device_peak_bytes += C * ring;
+    else if (plan->boundaries == PART_ON_HOST) {
         v->device_peak_bytes += 4 * ring;
         v->host_peak_bytes += (plan->disk && !plan->over_boundaries ? 2 : 1) * C *
                               total; /* layout.c, place_stashes() */

@@ -160,7 +160,7 @@ ATOM_MUST static atom_status fill(const part_search_state *s, part_plan **plan, 
     fill_resident(s, other, limit);
     for (int p = 0; p < 2; p++) {
         part_plan *one = p ? other : *plan;
-        if (s->request->recompute != 1)
+        if (s->request->recompute != 1 && graph_trains(s->g))
             fill_kept(s, one, limit);
         if (p == 0)
             fill_resident(s, one, limit);
@@ -360,7 +360,8 @@ atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal
         }
         part_note_need(s, &v, limit);
         part_plan_close(&plan);
-        if (!part_host_holds(s, &v) || setting.boundaries == PART_ON_DEVICE) {
+        const bool stay = setting.boundaries == PART_ON_DEVICE && !setting.forward;
+        if (!part_host_holds(s, &v) || stay) {
             too_cheap = setting.cut_price;
             if (too_cheap >= highest || (best && dear_enough / 3 < too_cheap))
                 break;

@@ -67,9 +67,9 @@ typedef struct part_mark {
 typedef struct part_model {
     const graph *g;
     const part_profile *profile;
-    uint32_t n_points;               /* places where one may cut, 0 and n_nodes included */
-    int32_t *points;                 /* n_points, ascending */
-    part_node_facts *nodes;          /* n_nodes */
+    uint32_t n_points;      /* places where one may cut, 0 and n_nodes included */
+    int32_t *points;        /* n_points, ascending */
+    part_node_facts *nodes; /* n_nodes */
     /* n_nodes + 1: by how much less all nodes in front of node i take warm. There are so many ranges that
      * they do not say it themselves. */
     int64_t *fwd_gain_ps, *bwd_gain_ps;
@@ -140,6 +140,7 @@ typedef struct part_setting {
     part_keep keep; /* of all sub-models but the last; PART_KEEP_DEVICE comes later (search.c) */
     part_place boundaries;
     bool clip;
+    bool forward;      /* nothing is trained: no boundary is kept for backward, or has a gradient */
     int64_t cut_price; /* ps per KiB of a cut's boundary, to make cuts rare; 0: none */
 } part_setting;
 
@@ -175,6 +176,8 @@ static inline uint64_t part_larger(uint64_t a, uint64_t b)
 /* How often the device has room for each of the boundaries of two neighbours. */
 static inline uint64_t part_boundary_places(const part_setting *s)
 {
+    if (s->forward)
+        return s->micro_batches;
     /* On the device every boundary of the plan has C places more; those of this pair are counted
      * here. */
     return s->boundaries == PART_ON_HOST ? 4 : 2 * (uint64_t)s->micro_batches;

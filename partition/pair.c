@@ -29,7 +29,7 @@ static int64_t update_waits(const part_model *m, const part_range *r)
 {
     const part_device *d = &m->profile->device;
     double seconds = (double)(r->slot_bytes + 2 * ortho_bytes(m, r)) / d->host_bytes_per_second;
-    return d->unified ? 0 : (int64_t)(seconds * 1e12 + 0.5);
+    return d->unified || !graph_trains(m->g) ? 0 : (int64_t)(seconds * 1e12 + 0.5);
 }
 
 double part_disk_seconds(const part_device *d, double bytes)
@@ -74,6 +74,8 @@ static void compute(const part_model *m, const part_setting *s, const part_range
     t->fwd = C * r->fwd_ps - (C - 1) * fwd_gain + r->ortho_ps;
     t->bwd = C * (r->bwd_ps + again) - (C - 1) * bwd_gain;
     t->turn = C * (r->bwd_ps + r->again_ps) - (C - 1) * turn_gain + r->ortho_ps;
+    if (!graph_trains(m->g))
+        t->turn = t->fwd;
 }
 
 part_times part_range_least(const part_model *m, const part_setting *s, const part_range *r)
@@ -109,6 +111,8 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
     };
     compute(m, s, r, part_warm_share(d, touched_bytes(r)),
             part_warm_share(d, touched_bytes(r) + r->grad_bytes), &t);
+    if (!graph_trains(m->g))
+        t.load_both = 0; /* nothing comes back */
     t.bwd_one = t.bwd / C;
     t.least = t.fwd + t.bwd + (t.back_in + t.y_back_out) / C / 2;
     t.crossing = (t.x_in + t.x_out) / C / 2;

@@ -89,17 +89,20 @@ atom_status part_refuse_host(const part_search_state *s)
         part_state_bytes(s->model, s->model->trained_elements, s->model->muon_elements);
     const uint64_t ring = 256 * MIB; /* more than part_model_use_disk() takes */
     const bool disk = s->request->disk == 0 && need + ring <= s->host_bytes + state;
-    char what[256], instead[256];
+    const bool trains = graph_trains(s->g);
+    const uint32_t state_each = trains && !s->model->disk ? atom_state_bytes(s->g->moments) : 0;
+    char what[256], instead[256], larger[64];
     if (!s->host_bytes || need <= s->host_bytes)
         return ATOM_OK;
     snprintf(what, sizeof what, "%s in %s (%u bytes for each of %llu parameters%s)", s->g->name,
-             atom_dtype_name(s->g->dtype),
-             (s->model->disk ? 0 : atom_state_bytes(s->g->moments)) + atom_dtype_bytes(s->g->dtype),
+             atom_dtype_name(s->g->dtype), state_each + atom_dtype_bytes(s->g->dtype),
              (unsigned long long)s->g->param_elements,
              s->model->disk ? ", the optimizer's state on disk" : "");
-    snprintf(instead, sizeof instead,
-             "--host-memory %lluMiB on a larger host%s%s%s or a smaller model",
-             (unsigned long long)in_mib(need), s->g->dtype == ATOM_F32 ? ", --dtype bf16" : "",
+    snprintf(larger, sizeof larger, "--host-memory %lluMiB on a larger host",
+             (unsigned long long)in_mib(need));
+    snprintf(instead, sizeof instead, "%s%s%s%s or a smaller model",
+             trains ? larger : "a host with more memory",
+             s->g->dtype == ATOM_F32 ? ", --dtype bf16" : "",
              narrow ? ", --moments-dtype bf16 (4 bytes less for each)" : "",
              disk ? ", --optimizer-state disk" : "");
     return short_of("host", need, s->host_bytes, what, instead);

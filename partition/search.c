@@ -282,7 +282,7 @@ static bool as_estimated(const part_search_state *s, const part_plan *plan)
  */
 ATOM_MUST static atom_status try_what_is_forced(part_search_state *s, bool last, part_plan **plan)
 {
-    if (s->request->recompute >= 0 || s->in_place ||
+    if (s->request->recompute >= 0 || s->in_place || !graph_trains(s->g) ||
         part_plan_seconds(*plan) <= TIE * part_least_seconds(s, *plan))
         return ATOM_OK;
     if (last || !as_estimated(s, *plan))

@@ -14,7 +14,7 @@ bool graph_node_backward(const graph *g, int32_t node)
     const graph_node *n = &g->nodes[node];
     const atom_op_info *op = atom_op_get(n->op);
     bool runs = op->flags & ATOM_OP_TERMINAL;
-    if (op->flags & ATOM_OP_CONSTANT)
+    if ((op->flags & ATOM_OP_CONSTANT) || !graph_trains(g))
         return false;
     for (int i = 0; i < n->n_params; i++)
         runs |= !g->params[n->params[i]].frozen;

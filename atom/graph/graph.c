@@ -444,8 +444,6 @@ static atom_status seal_places(graph *g)
             g->trained_extent = g->param_extent;
         }
     }
-    if (g->trained_elements == 0)
-        return atom_fail(ATOM_E_FORMAT, "all parameters are frozen: there is nothing to train");
     return ATOM_OK;
 }
 
@@ -477,7 +475,10 @@ static atom_status seal_params(graph *g)
     }
     if ((uint32_t)next != g->n_params)
         return atom_fail(ATOM_E_FORMAT, "no node uses parameter \"%s\"", g->params[next].name);
-    return seal_places(g);
+    ATOM_TRY(seal_places(g));
+    if (g->trained_elements == 0)
+        return atom_fail(ATOM_E_FORMAT, "all parameters are frozen: there is nothing to train");
+    return ATOM_OK;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -516,4 +517,14 @@ atom_status graph_seal(graph *g)
     graph_derive_grad(g);
     g->sealed = true;
     return ATOM_OK;
+}
+
+void graph_set_forward(graph *g)
+{
+    ATOM_ASSERT(g->sealed);
+    for (uint32_t i = 0; i < g->n_params; i++)
+        g->params[i].frozen = true;
+    atom_status st = seal_places(g); /* as many elements as before, which were not too many */
+    ATOM_ASSERT(st == ATOM_OK);
+    graph_derive_grad(g);
 }

@@ -203,6 +203,16 @@ int graph_stored_order(const void *a, const void *b);
 /* Computes the fields marked "set when sealed", checks topological order and the single loss. */
 ATOM_MUST atom_status graph_seal(graph *g);
 
+/* A sealed graph that is only measured from now on: nothing of it is trained, so no node has a backward,
+ * and of its parameters there is a wire copy alone. Before anybody has planned with it; no rewrite takes
+ * it. */
+void graph_set_forward(graph *g);
+/* Is anything of the sealed graph trained? */
+static inline bool graph_trains(const graph *g)
+{
+    return g->trained_extent > 0;
+}
+
 /* Before anybody has planned with it; rewrites keep it. A new graph has ATOM_F32. */
 void graph_set_moments(graph *g, atom_dtype moments);
 /* The same; a new graph has GRAPH_ADAMW. */
@@ -312,7 +322,7 @@ uint64_t graph_matrix_elements(const graph *g);
 uint64_t graph_state_bytes(const graph *g);
 
 /* Does backward of `node` run at all? Yes where it ends in the loss, or something trained is at it
- * or upstream. */
+ * or upstream. No where nothing is trained. */
 bool graph_node_backward(const graph *g, int32_t node);
 /* What that reads of inputs and output: ATOM_KEEP_*; less than ops.def says where products have
  * frozen weights. */

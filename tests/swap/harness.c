@@ -283,7 +283,10 @@ static atom_status run_steps(const harness_run *run, const gen_lowered *low, swa
     }
     swap_step last = step_of(&s, run->steps, 0);
     last.micro_batches = 0;
-    ATOM_TRY_CLEAN(drain(&s));
+    if (run->steps == 0)
+        fill_batch(g, &low->layout, slab, run->seed, 0, C, &targets);
+    else
+        ATOM_TRY_CLEAN(drain(&s));
     ATOM_TRY_CLEAN(swap_exec_run(exec, low->tapes[SWAP_TAPE_EVAL], &last, NULL));
     keep_losses(run, low, slab, run->steps, out);
     ATOM_TRY_CLEAN(keep_state(run, low, disk, slab, out));

@@ -15,7 +15,7 @@ typedef struct harness_run {
     bool generated;        /* compile the call lists and run those */
     uint64_t budget_bytes; /* 0: exactly what the plan needs */
     uint64_t seed;
-    uint32_t steps;
+    uint32_t steps; /* 0: an evaluation alone, of the first weights */
     float max_grad_norm;
     store_kind store; /* with a plan that uses the disk */
     bool ahead;       /* some steps guess that they are not clipped, where the plan can */

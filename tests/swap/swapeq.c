@@ -1,7 +1,7 @@
 /*
- * Swapping never changes the maths, and neither do several devices: random models, plans, C,
- * threads, budgets, backends and execution modes against the resident run on one device, compared
- * bit for bit.
+ * Swapping never changes the maths, and neither do several devices, nor that nothing is trained: random
+ * models, plans, C, threads, budgets, backends and execution modes against the resident run on one
+ * device, compared bit for bit.
  *
  *   swapeq [--first S] [--seeds N] [--device cpu|cuda]
  *
@@ -198,6 +198,44 @@ cleanup:
     return st;
 }
 
+/* An evaluation alone (graph_set_forward), through another random plan and by several devices, against
+ * that of a trainer. */
+static atom_status run_forward(const trial *t, const part_plan *resident, char text[256],
+                               const char **wrong)
+{
+    trial forward = {0};
+    part_plan *plan = NULL;
+    harness_result a = {0}, b = {0};
+    atom_status st;
+    ATOM_TRY_CLEAN(open_trial(t->seed, t->cuda, &forward));
+    graph_set_forward(forward.g);
+    ATOM_TRY_CLEAN(harness_random_plan(forward.g, t->seed + 1, t->C, t->clip, &plan));
+    plan->disk = plan->over_boundaries = false;
+    plan->devices = 1 + (uint32_t)(t->seed % 3) % t->C;
+    harness_run run = {.g = t->g,
+                       .plan = resident,
+                       .table = t->table,
+                       .host = t->host,
+                       .threads = 1,
+                       .seed = t->seed,
+                       .apart = t->seed % 4 == 1,
+                       .cuda = t->cuda};
+    ATOM_TRY_CLEAN(harness_do(&run, &a));
+    run.g = forward.g;
+    run.plan = plan;
+    run.threads = t->threads;
+    run.generated = t->generated;
+    ATOM_TRY_CLEAN(harness_do(&run, &b));
+    if (a.n_losses != b.n_losses || memcmp(a.losses, b.losses, a.n_losses * sizeof *a.losses) != 0)
+        *wrong = strcpy(text, "the losses of an evaluation alone differ from a trainer's");
+cleanup:
+    harness_free(&a);
+    harness_free(&b);
+    part_plan_close(&plan);
+    graph_close(&forward.g);
+    return st;
+}
+
 /* 0: equal */
 static int run_trial(uint64_t seed, bool cuda, totals *sum)
 {
@@ -227,6 +265,8 @@ static int run_trial(uint64_t seed, bool cuda, totals *sum)
         ATOM_TRY_CLEAN(run_plan(&t, single, true, &c));
         wrong = harness_compare(t.g, &a, &c, text);
     }
+    if (!wrong)
+        ATOM_TRY_CLEAN(run_forward(&t, resident, text, &wrong));
     if (!wrong)
         ATOM_TRY_CLEAN(run_devices(&t, plan, single, &a, sum, text, &wrong));
     if (!wrong && t.C > 1)

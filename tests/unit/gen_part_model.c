@@ -259,6 +259,50 @@ static void counts_the_copies_of_a_turn(void **state)
     graph_close(&g);
 }
 
+/* An evaluation alone: its memory and its time, of random plans. */
+static void agrees_where_nothing_is_trained(void **state)
+{
+    (void)state;
+    uint64_t seed = 41;
+    for (int i = 0; i < 40; i++) {
+        graph *g = random_model(&seed);
+        part_device device = spec("rtx-4090");
+        part_profile *profile = NULL;
+        part_model *m = NULL;
+        part_verdict model, exact;
+        graph_set_forward(g);
+        device.copy_latency_seconds = 0;
+        device.h2d_bytes_per_second = device.h2d_both_bytes_per_second = 1e7;
+        assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+        for (uint32_t n = 0; n < profile->n_nodes; n++) {
+            assert_true(profile->nodes[n].bwd_seconds <= 0);
+            profile->nodes[n].fwd_seconds *= 1e4;
+        }
+        assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
+        part_plan *plan = random_plan(m, &seed);
+        plan->boundaries = PART_ON_DEVICE;
+        gen_judge judge = {.g = g, .profile = profile};
+        if (gen_judge_plan(&judge, plan, &exact) != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        part_estimate(m, plan, &model);
+        assert_int_equal(model.host_peak_bytes, exact.host_peak_bytes);
+        assert_int_equal(exact.host_peak_bytes, g->param_extent * atom_dtype_bytes(g->dtype) +
+                                                    plan->micro_batches * m->micro_batch_bytes);
+        double off = (double)model.device_peak_bytes / (double)exact.device_peak_bytes - 1;
+        if (fabs(off) > 0.05)
+            fail_msg("plan %d: %llu bytes on the device, the model says %llu", i,
+                     (unsigned long long)exact.device_peak_bytes,
+                     (unsigned long long)model.device_peak_bytes);
+        if (fabs(model.step_seconds / exact.step_seconds - 1) > 0.01)
+            fail_msg("plan %d takes %g s, the model says %g s", i, exact.step_seconds,
+                     model.step_seconds);
+        part_plan_close(&plan);
+        part_model_close(&m);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+}
+
 static double seconds_of(const graph *g, const part_profile *profile, part_request request)
 {
     gen_judge judge = {.g = g, .profile = profile};
@@ -271,6 +315,51 @@ static double seconds_of(const graph *g, const part_profile *profile, part_reque
     double seconds = plan->predicted_step_seconds;
     part_plan_close(&plan);
     return seconds;
+}
+
+/* A search for an evaluation's plan: with more memory it is not slower, and what it plans fits. */
+static void finds_plans_where_nothing_is_trained(void **state)
+{
+    (void)state;
+    const graph_config config = {.name = "narrow",
+                                 .vocab_size = 257,
+                                 .positions = 256,
+                                 .width = 64,
+                                 .layers = 16,
+                                 .heads = 1,
+                                 .inner = 256,
+                                 .epsilon = 1e-5f,
+                                 .init_std = 0.02f};
+    graph *g = fused_gpt2(&config, ATOM_F32, 1, 64);
+    part_profile *profile = NULL;
+    const part_device device = spec("rtx-4090");
+    uint32_t fit = 0;
+    double last = INFINITY;
+    graph_set_forward(g);
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    for (uint64_t kib = 256; kib <= 8192; kib += kib / 4) {
+        gen_judge judge = {.g = g, .profile = profile};
+        part_plan *plan = NULL;
+        const part_request r = {.device_budget_bytes = kib << 10,
+                                .micro_batches = 1,
+                                .no_advice = true,
+                                .recompute = -1,
+                                .evaluate = gen_judge_plan,
+                                .evaluate_ctx = &judge};
+        atom_status st = part_search(g, profile, &r, &plan, NULL);
+        assert_true(st == ATOM_OK || (st == ATOM_E_RESOURCE && fit == 0));
+        if (st != ATOM_OK)
+            continue;
+        fit++;
+        assert_true(plan->device_peak_bytes <= kib << 10);
+        assert_true(plan->predicted_step_seconds <= 1.01 * last);
+        last = plan->predicted_step_seconds;
+        part_plan_close(&plan);
+    }
+    /* two blocks of 200 KiB, the embedding of 66 KiB twice, and some activations */
+    assert_true(fit > 10);
+    part_profile_close(&profile);
+    graph_close(&g);
 }
 
 /* Nodes that take less than a copy's latency, and little memory: estimates are far off there, so
@@ -389,6 +478,8 @@ int main(void)
         cmocka_unit_test(agrees_with_the_tape),
         cmocka_unit_test(agrees_about_the_disk),
         cmocka_unit_test(counts_the_copies_of_a_turn),
+        cmocka_unit_test(agrees_where_nothing_is_trained),
+        cmocka_unit_test(finds_plans_where_nothing_is_trained),
         cmocka_unit_test(a_free_choice_is_no_worse_than_a_forced_one),
         cmocka_unit_test(sends_less_where_that_is_faster)};
     return cmocka_run_group_tests(tests, NULL, NULL);

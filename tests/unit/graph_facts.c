@@ -4,6 +4,7 @@
 #include "atom/graph/models.h"
 #include "tests/lib/random_gpt2.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -229,12 +230,43 @@ static void alike_nodes_share_a_class(void **state)
     assert_int_equal(atom_mem_read().live_blocks, 0);
 }
 
+/* A graph that is only measured: the same places, and nothing of a backward. */
+static void nothing_of_a_forward_is_trained(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        graph *g = build(seed, seed % 2), *was = build(seed, seed % 2);
+        assert_true(graph_trains(g));
+        graph_set_forward(g);
+        assert_false(graph_trains(g));
+        assert_int_equal(g->param_extent, was->param_extent);
+        assert_int_equal(g->param_elements, was->param_elements);
+        assert_true(g->trained_elements == 0 && graph_state_bytes(g) == 0);
+        assert_true(graph_hash(g) != graph_hash(was)); /* plans are of one of them */
+        for (uint32_t p = 0; p < g->n_params; p++)
+            assert_true(g->params[p].frozen && g->params[p].offset == was->params[p].offset);
+        for (uint32_t t = 0; t < g->n_tensors; t++)
+            assert_false(g->tensors[t].needs_grad || g->tensors[t].kept);
+        for (int32_t n = 0; n < (int32_t)g->n_nodes; n++) {
+            assert_true(!graph_node_backward(g, n) && graph_node_keeps(g, n) == 0);
+            assert_true(graph_node_flops(g, n, true) <= 0);
+            assert_true(fabs(graph_node_flops(g, n, false) - graph_node_flops(was, n, false)) <= 0);
+        }
+        graph_close(&g);
+        graph_close(&was);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_writer_per_gradient),  cmocka_unit_test(kept_follows_the_table),
-        cmocka_unit_test(boundaries_by_definition), cmocka_unit_test(block_edges_are_narrow),
-        cmocka_unit_test(bytes_and_flops),          cmocka_unit_test(alike_nodes_share_a_class),
+        cmocka_unit_test(one_writer_per_gradient),
+        cmocka_unit_test(kept_follows_the_table),
+        cmocka_unit_test(boundaries_by_definition),
+        cmocka_unit_test(block_edges_are_narrow),
+        cmocka_unit_test(bytes_and_flops),
+        cmocka_unit_test(alike_nodes_share_a_class),
+        cmocka_unit_test(nothing_of_a_forward_is_trained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

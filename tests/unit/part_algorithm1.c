@@ -262,6 +262,8 @@ static part_profile *random_profile(const graph *g, uint64_t *seed)
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         profile->nodes[i].fwd_seconds = 1e-5 * roll(seed, 40); /* small numbers: many ties */
         profile->nodes[i].bwd_seconds = 2e-5 * roll(seed, 40);
+        if (!graph_trains(g))
+            profile->nodes[i].bwd_seconds = 0;
     }
     add_gains(profile, seed);
     return profile;
@@ -308,7 +310,11 @@ static void compare_one(const part_model *m, uint64_t *seed, uint64_t room_bytes
                         tally *count)
 {
     part_table *table = NULL;
-    const part_setting setting = random_setting(seed);
+    part_setting setting = random_setting(seed);
+    if (!graph_trains(m->g))
+        setting = (part_setting){.micro_batches = setting.micro_batches,
+                                 .forward = true,
+                                 .cut_price = setting.cut_price};
     uint64_t capacity = room_bytes + part_fixed_bytes(m, &setting);
     assert_int_equal(part_table_open(m, capacity, &table), ATOM_OK);
     expect_algorithm_1(table, goal, &setting, capacity, count);
@@ -458,6 +464,27 @@ static void equals_algorithm_1(void **state)
     }
 }
 
+static void equals_algorithm_1_where_nothing_is_trained(void **state)
+{
+    (void)state;
+    tally count = {0};
+    uint64_t seed = 77;
+    for (int i = 0; i < 60; i++) {
+        graph *g = random_graph(&seed);
+        graph_set_forward(g);
+        part_profile *profile = random_profile(g, &seed);
+        part_model *m = NULL;
+        assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
+        uint64_t room = least_room(m);
+        for (int goal = 0; room && goal <= PART_GOAL_CUT; goal++)
+            compare_one(m, &seed, room / 10 * (6 + roll(&seed, 20)), (part_goal)goal, &count);
+        part_model_close(&m);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    assert_true(count.found >= 80 && count.none >= 10);
+}
+
 /* Everything takes a few whole ticks, so that many partitions have the same score for different
  * reasons: one computes longer, another stalls. The first cuts decide then. */
 static void cuts_of_equal_score_go_to_the_first(void **state)
@@ -528,6 +555,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_hold_for_warm_ranges),
         cmocka_unit_test(equals_algorithm_1),
+        cmocka_unit_test(equals_algorithm_1_where_nothing_is_trained),
         cmocka_unit_test(one_table_answers_many),
         cmocka_unit_test(cuts_of_equal_score_go_to_the_first),
         cmocka_unit_test(plans_random_graphs),
