@@ -45,12 +45,16 @@ static atom_status check_shape(const file_safetensors *file, const file_tensor *
                             file->path, t->name);
 }
 
-/* n numbers at r->band to their place, or compared with what is there. */
+/* n numbers at r->band to their place. Where another name has filled it, they must be the same; a vector may
+ * have rounded them, so what is asked is whether they change what is there. */
 static atom_status put(own_reader *r, uint64_t to, uint64_t n, bool again, const file_tensor *t)
 {
+    file_vector v = r->vector;
     if (!again)
-        return r->vector.put(r->vector.ctx, to, n, r->band);
-    atom_status st = r->vector.get(r->vector.ctx, to, n, r->other);
+        return v.put(v.ctx, to, n, r->band);
+    ATOM_TRY(v.get(v.ctx, to, n, r->other));
+    ATOM_TRY(v.put(v.ctx, to, n, r->band));
+    atom_status st = v.get(v.ctx, to, n, r->band);
     if (st == ATOM_OK && memcmp(r->band, r->other, (size_t)n * sizeof *r->band) != 0)
         st = atom_fail(ATOM_E_UNSUPPORTED,
                        "tensor '%.128s' differs from another name of the same weights", t->name);

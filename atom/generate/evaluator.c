@@ -1,6 +1,7 @@
 /*
  * Owns the opening of a model that is only measured. One idea: forward alone is one sub-model where
- * it lies, or a plan that swaps, and both give the same losses. Refuses to change the model.
+ * it lies, or a plan that swaps, and both give the same losses; nothing is trained, so what is in host
+ * memory is the wire copy, into which the files are read. Refuses to change the model.
  */
 #include "atom/generate/evaluator.h"
 
@@ -8,7 +9,9 @@
 
 atom_status eval_model_open(eval_model *e, const plan_workbench_config *config)
 {
-    ATOM_TRY(plan_workbench_open(config, &e->bench));
+    plan_workbench_config forward = *config;
+    forward.forward = true;
+    ATOM_TRY(plan_workbench_open(&forward, &e->bench));
     if (!e->bench->model.has_weights)
         return atom_fail(
             ATOM_E_USAGE,
@@ -34,12 +37,8 @@ atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart)
 {
     part_device device = plan_device_guess(e->bench);
     plan_request search = {.micro_batches = 1, .no_advice = true, .recompute = -1};
-    train_engine_config config = {.bench = e->bench,
-                                  .execute = TRAIN_EXECUTE_INTERPRETED,
-                                  .adam_beta1 = 0.9,
-                                  .adam_beta2 = 0.95,
-                                  .adam_epsilon = 1e-8,
-                                  .apart = apart};
+    train_engine_config config = {
+        .bench = e->bench, .execute = TRAIN_EXECUTE_INTERPRETED, .apart = apart};
     ATOM_TRY(part_profile_model(e->bench->g, &device, &e->profile));
     search.device_memory =
         plan_device_limit(e->bench, 1, device_memory, device.device_bytes, "evaluation");
@@ -50,9 +49,7 @@ atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart)
     config.plan = e->plan;
     config.profile = e->profile;
     ATOM_TRY(train_engine_open(&config, &e->engine));
-    ATOM_TRY(file_merged_read(&e->bench->model, e->bench->g,
-                              train_engine_vector(e->engine, SWAP_STATE_MASTER)));
-    return train_engine_sync(e->engine);
+    return file_merged_read(&e->bench->model, e->bench->g, train_engine_weights(e->engine));
 }
 
 void eval_model_close(eval_model *e)

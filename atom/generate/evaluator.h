@@ -1,7 +1,9 @@
 /*
  * A saved model, ready to say what tokens cost: what the two measures of `atom eval` share
  * (evaluate.c, choices.c). It is the trainer's own evaluation: the same graph, kernels and tape,
- * swapped through the device where its memory is capped, so numbers are those of training.
+ * swapped through the device where its memory is capped, so numbers are those of training. Of the host
+ * it takes the wire copy (2 or 4 bytes for each parameter), tokens and losses of a micro-batch, and
+ * windows of files.
  *
  * Zero it, then model, load, use the engine (micro-batch 0), close; close takes half-open ones.
  * Ownership: texts of the configuration are borrowed until close. Thread: one caller.

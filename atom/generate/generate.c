@@ -10,8 +10,11 @@
 #include "atom/base/json.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 #include "atom/export/export.h"
+#include "atom/plan/device.h"
 #include "atom/plan/source.h"
+#include "atom/plan/wire.h"
 #include "atom/text/template.h"
 #include "atom/text/utf8.h"
 
@@ -55,31 +58,27 @@ static atom_status open_model(generate_writer *w)
     return ATOM_OK;
 }
 
-/* Reads the weights; in bf16 they are rounded into a second vector. */
+/* Reads the weights into the only copy of them, rounded as they arrive. */
 static atom_status open_params(generate_writer *w)
 {
     const plan_workbench *b = w->bench;
-    const dev_ops *ops = w->device->ops;
-    uint64_t extent = b->g->param_extent, wide_bytes = extent * sizeof(float);
-    krn_ctx cx = {.threads = b->threads};
     file_source source = plan_file_source(NULL);
-    void *wide = NULL;
-    atom_status st;
-    ATOM_TRY_CLEAN(ops->host_alloc(w->device, wide_bytes, &wide));
-    file_vector to = file_vector_memory(wide);
+    uint64_t available = plan_host_bytes();
+    char need[24], has[24];
+    w->params_bytes = b->g->param_extent * atom_dtype_bytes(b->g->dtype);
+    if (available && w->params_bytes > available)
+        return atom_fail(ATOM_E_RESOURCE,
+                         "host memory: the weights in %s need %s, but only %s are available (%llu "
+                         "bytes are missing); use %sa smaller model",
+                         atom_dtype_name(b->g->dtype), atom_size_text(w->params_bytes, need),
+                         atom_size_text(available, has),
+                         (unsigned long long)(w->params_bytes - available),
+                         b->g->dtype == ATOM_F32 ? "--dtype bf16, or " : "");
+    ATOM_TRY(w->device->ops->host_alloc(w->device, w->params_bytes, &w->params));
+    plan_wire wire = {b->g, b->host, b->threads, w->params};
+    file_vector to = plan_wire_vector(&wire);
     to.source = &source;
-    ATOM_TRY_CLEAN(file_merged_read(&b->model, b->g, to));
-    if (b->g->dtype == ATOM_F32) {
-        w->params = wide;
-        w->params_bytes = wide_bytes;
-        return ATOM_OK;
-    }
-    w->params_bytes = extent * atom_dtype_bytes(b->g->dtype);
-    ATOM_TRY_CLEAN(ops->host_alloc(w->device, w->params_bytes, &w->params));
-    b->host->round[b->g->dtype](&cx, w->params, wide, extent);
-cleanup:
-    ops->host_free(w->device, wide, wide_bytes);
-    return st;
+    return file_merged_read(&b->model, b->g, to);
 }
 
 atom_status generate_writer_remember(generate_writer *w, uint32_t token)

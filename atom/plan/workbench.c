@@ -98,6 +98,8 @@ static atom_status build_graph(plan_workbench *bench)
     graph_set_moments(bench->g, config->moments);
     graph_set_optimizer(bench->g, config->optimizer);
     ATOM_TRY_CLEAN(plan_boundaries_cut(&bench->g, &bench->boundaries));
+    if (config->forward)
+        graph_set_forward(bench->g);
 cleanup:
     graph_close(&plain);
     return st;

@@ -54,6 +54,7 @@ typedef struct plan_workbench_config {
     /* What is trained of a LoRA run: lora.rank 0 without an adapter is the whole model, and with
      * one that adapter. Not trained: the adapter is merged where weights are read. */
     bool trains;
+    bool forward; /* only losses are computed: nothing is trained (graph_set_forward) */
     file_lora_keys lora;
     /* A codec on boundaries between blocks (graph_compress), or bottlenecks there that are learnt
      * (graph_bottleneck): its text, NULL or "none": none, and after how many blocks, "2,4"; to be left

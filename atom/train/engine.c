@@ -84,13 +84,15 @@ static atom_status check_host_memory(const train_engine *e)
                          "host memory: this run needs %s, but host_memory allows only %s; raise "
                          "it or use a smaller model",
                          atom_size_text(host, a), atom_size_text(budget, b));
+    const graph *g = e->c.bench->g;
     if (available && need > available)
         return atom_fail(
             ATOM_E_RESOURCE,
-            "host memory: this run needs %s, but only %s are available (%llu bytes are missing); "
-            "use a smaller model, micro_batch_size or sequence_len",
-            atom_size_text(need, a), atom_size_text(available, b),
-            (unsigned long long)(need - available));
+            "host memory: this %s needs %s, but only %s are available (%llu bytes are missing); "
+            "use %sa smaller model, micro_batch_size or sequence_len",
+            graph_trains(g) ? "run" : "evaluation", atom_size_text(need, a),
+            atom_size_text(available, b), (unsigned long long)(need - available),
+            !graph_trains(g) && g->dtype == ATOM_F32 ? "--dtype bf16, " : "");
     return ATOM_OK;
 }
 
@@ -215,6 +217,10 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     exec.ctx = config->ctx;
     exec.compiled = e->module ? gen_module_compiled(e->module) : NULL;
     ATOM_TRY_CLEAN(swap_exec_open(&exec, &e->exec));
+    e->wire = (plan_wire){.g = config->bench->g,
+                          .host = config->bench->host,
+                          .threads = config->bench->threads,
+                          .at = train_engine_slab(e, e->low->layout.wire)};
     ATOM_TRY_CLEAN(open_disk(e));
     ATOM_TRY_CLEAN(open_cow(e));
     if (config->apart)

@@ -1,5 +1,6 @@
 /*
- * A lowered plan with memory, streams and code: what turns a batch into a step. It owns the
+ * A lowered plan with memory, streams and code: what turns a batch into a step. Where nothing is trained
+ * (graph_set_forward) it can only evaluate, and has neither state nor gradients. It owns the
  * optimizer's clock: with clipping, the updates of step s run at the start of step s + 1
  * (docs/design/engine.md#the-optimizer), and whoever wants to see the weights drains first.
  */
@@ -8,6 +9,7 @@
 
 #include "atom/file/vector.h"
 #include "atom/plan/source.h"
+#include "atom/plan/wire.h"
 #include "atom/plan/workbench.h"
 #include "atom/train/ahead.h"
 #include "atom/train/config.h"
@@ -66,6 +68,7 @@ typedef struct train_engine {
     swap_cow *cow;                    /* NULL: the state is on disk */
     uint64_t spare_bytes, spare_peak; /* its memory: planned, and what snapshots took so far */
     train_part parts[SWAP_STATE_N];
+    plan_wire wire;
     uint64_t init_seed;
     int32_t *starts; /* i32[C,B,T] where documents are apart, else NULL */
 } train_engine;

@@ -101,26 +101,17 @@ float *train_engine_masters(train_engine *e)
     return e->c.plan->disk ? NULL : (float *)(void *)train_engine_slab(e, e->low->layout.master);
 }
 
-/* Where the frozen element is: at the wire copy, the only one there is. */
-static char *frozen_at(train_engine *e, uint64_t element)
-{
-    return train_engine_slab(e, e->low->layout.wire +
-                                    element * atom_dtype_bytes(e->c.bench->g->dtype));
-}
-
+/* What is frozen is in the wire copy, the only one there is. */
 static atom_status weights_get(void *ctx, uint64_t first, uint64_t n, float *to)
 {
     train_engine *e = ctx;
     uint64_t trained = e->low->layout.trained;
     uint64_t some = first < trained ? least(n, trained - first) : 0;
     file_vector master = train_engine_vector(e, SWAP_STATE_MASTER);
+    file_vector frozen = plan_wire_vector(&e->wire);
     atom_status st = some ? master.get(master.ctx, first, some, to) : ATOM_OK;
-    for (uint64_t i = some; i < n && st == ATOM_OK; i++) {
-        const char *at = frozen_at(e, first + i);
-        to[i] = e->c.bench->g->dtype == ATOM_F32
-                    ? *(const float *)(const void *)at
-                    : atom_bf16_to_f32(*(const atom_bf16 *)(const void *)at);
-    }
+    if (st == ATOM_OK && some < n)
+        st = frozen.get(frozen.ctx, first + some, n - some, to + some);
     return st;
 }
 
@@ -130,17 +121,20 @@ static atom_status weights_put(void *ctx, uint64_t first, uint64_t n, const floa
     uint64_t trained = e->low->layout.trained;
     uint64_t some = first < trained ? least(n, trained - first) : 0;
     file_vector master = train_engine_vector(e, SWAP_STATE_MASTER);
-    krn_ctx cx = {.threads = e->c.bench->threads};
+    file_vector frozen = plan_wire_vector(&e->wire);
     atom_status st = some ? master.put(master.ctx, first, some, from) : ATOM_OK;
     if (st == ATOM_OK && some < n)
-        e->c.bench->host->round[e->c.bench->g->dtype](&cx, frozen_at(e, first + some), from + some,
-                                                      n - some);
+        st = frozen.put(frozen.ctx, first + some, n - some, from + some);
     return st;
 }
 
 file_vector train_engine_weights(train_engine *e)
 {
-    return (file_vector){.ctx = e, .get = weights_get, .put = weights_put, .source = &e->source};
+    file_vector v = {.ctx = e, .get = weights_get, .put = weights_put};
+    if (!graph_trains(e->c.bench->g))
+        v = plan_wire_vector(&e->wire);
+    v.source = &e->source;
+    return v;
 }
 
 atom_status train_engine_replace(train_engine *e)

@@ -1,11 +1,13 @@
 /*
  * The loss of a saved model over a data set: against the plain forward pass, window by window; the
- * same bits through a device budget; partial batches, splits, refusals.
+ * same bits through a device budget, and as the trainer's own evaluation has them, in the memory that
+ * weights take alone; partial batches, splits, refusals.
  */
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/generate/evaluate.h"
-#include "atom/plan/workbench.h"
+#include "atom/generate/evaluator.h"
+#include "atom/plan/device.h"
 #include "atom/text/dataset.h"
 #include "atom/text/shard.h"
 #include "tests/lib/gpt2_forward.h"
@@ -147,6 +149,116 @@ static void test_budgets(void **state)
     world_close(&w);
 }
 
+/* --- beside the trainer's own evaluation ------------------------------------------------------- */
+
+static plan_workbench_config bench_of(const world *w, int32_t dtype)
+{
+    return (plan_workbench_config){.model = w->s.dir,
+                                   .micro_batch = 3,
+                                   .sequence = T,
+                                   .dtype = dtype,
+                                   .dropout = 0,
+                                   .threads = 2};
+}
+
+/* The same windows in each: the losses of every token. */
+static void fill(train_engine *e, const world *w)
+{
+    int32_t *tokens, *targets;
+    train_engine_batch(e, 0, &tokens, &targets);
+    for (int64_t i = 0; i < 3 * T; i++) {
+        tokens[i] = (int32_t)w->val[i];
+        targets[i] = (int32_t)w->val[i + 1];
+    }
+}
+
+/* What a trainer has that reads those weights, with master weights, moments and gradients. */
+static uint64_t trainers_losses(const world *w, int32_t dtype, float losses[3 * T])
+{
+    const plan_workbench_config config = bench_of(w, dtype);
+    plan_workbench *bench = NULL;
+    part_profile *profile = NULL;
+    part_plan *plan = NULL;
+    train_engine *e = NULL;
+    double sum;
+    int64_t n;
+    assert_int_equal(plan_workbench_open(&config, &bench), ATOM_OK);
+    part_device device = plan_device_guess(bench);
+    assert_int_equal(part_profile_model(bench->g, &device, &profile), ATOM_OK);
+    assert_int_equal(part_plan_open(bench->g, profile, 1, &plan), ATOM_OK);
+    plan->micro_batches = 1;
+    plan->in_place = true;
+    plan->sub_models[0].last_node = (int32_t)bench->g->n_nodes;
+    plan->sub_models[0].param_bytes = bench->g->param_extent * atom_dtype_bytes(bench->g->dtype);
+    const train_engine_config run = {
+        .bench = bench, .plan = plan, .profile = profile, .execute = TRAIN_EXECUTE_INTERPRETED};
+    if (train_engine_open(&run, &e) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_int_equal(
+        file_merged_read(&bench->model, bench->g, train_engine_vector(e, SWAP_STATE_MASTER)),
+        ATOM_OK);
+    assert_int_equal(train_engine_sync(e), ATOM_OK);
+    fill(e, w);
+    assert_int_equal(train_engine_eval(e, &sum, &n), ATOM_OK);
+    assert_int_equal(n, 3 * T);
+    memcpy(losses, train_engine_losses(e, 0), 3 * T * sizeof *losses);
+    uint64_t bytes = train_engine_host_bytes(e);
+    train_engine_close(&e);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    plan_workbench_close(&bench);
+    return bytes;
+}
+
+static bool has_region(const train_engine *e, const char *name)
+{
+    for (uint32_t i = 0; i < e->low->n_regions; i++)
+        if (strcmp(e->low->regions[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static void test_is_the_trainers(void **state)
+{
+    static const char *const none[] = {"master weights",
+                                       "Adam m",
+                                       "Adam v",
+                                       "gradients (fp32)",
+                                       "shared gradients (fp32)",
+                                       "spill ring",
+                                       "boundary gradients",
+                                       "recompute set"};
+    const uint64_t budgets[] = {0, 600 << 10, 1 << 20, 3 << 20};
+    world w;
+    (void)state;
+    world_open(&w);
+    for (int i = 0; i < 8; i++) {
+        const int32_t dtype = i % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+        const plan_workbench_config config = bench_of(&w, dtype);
+        float want[3 * T];
+        eval_model e = {0};
+        double sum;
+        int64_t n;
+        uint64_t trainers = trainers_losses(&w, dtype, want);
+        assert_int_equal(eval_model_open(&e, &config), ATOM_OK);
+        if (eval_model_load(&e, budgets[i / 2], false) != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        fill(e.engine, &w);
+        assert_int_equal(train_engine_eval(e.engine, &sum, &n), ATOM_OK);
+        assert_memory_equal(train_engine_losses(e.engine, 0), want, sizeof want);
+        const uint64_t wire = e.bench->g->param_extent * atom_dtype_bytes(e.bench->g->dtype);
+        const uint64_t rest = 4096; /* tokens, targets and losses of 3 x 10 tokens */
+        assert_true(train_engine_host_bytes(e.engine) <= wire + rest);
+        assert_true(train_engine_host_peak(e.engine) <= wire + rest);
+        assert_true(trainers >= wire + 12 * e.bench->g->param_extent);
+        for (size_t k = 0; k < sizeof none / sizeof *none; k++)
+            assert_false(has_region(e.engine, none[k]));
+        assert_true(has_region(e.engine, "wire copy"));
+        eval_model_close(&e);
+    }
+    world_close(&w);
+}
+
 static void refuse(eval_request r, atom_status want, const char *word)
 {
     eval_result result = {.tokens = -5};
@@ -195,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_forward),
         cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_is_the_trainers),
         cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
