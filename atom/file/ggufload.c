@@ -342,8 +342,10 @@ static atom_status take_turned(const loading *l, const file_slice *s, const file
                                uint64_t to)
 {
     uint64_t D = (uint64_t)l->c->head_dim, width = s->rank == 2 ? t->dims[1] : 1;
+    bool warned = false;
     for (uint64_t at = 0; at < s->elements; at += D * width) {
         ATOM_TRY(file_gguf_read_f32(l->f, t, at, D * width, l->buffer));
+        file_vector_look(l->vector, l->f->path, t->name, l->buffer, D * width, &warned);
         for (uint64_t r = 0; r < D; r++)
             memcpy(l->rows + (r % 2 * (D / 2) + r / 2) * width, l->buffer + r * width,
                    width * sizeof *l->rows);
@@ -356,9 +358,11 @@ static atom_status take_plain(const loading *l, const file_slice *s, const file_
                               uint64_t to)
 {
     float lift = file_gguf_lift(l->c, s);
+    bool warned = false;
     for (uint64_t at = 0, some; at < s->elements; at += some) {
         some = s->elements - at < l->room ? s->elements - at : l->room;
         ATOM_TRY(file_gguf_read_f32(l->f, t, at, some, l->buffer));
+        file_vector_look(l->vector, l->f->path, t->name, l->buffer, some, &warned);
         for (uint64_t i = 0; i < some && lift > 0; i++)
             l->buffer[i] -= lift;
         ATOM_TRY(l->vector.put(l->vector.ctx, to + at, some, l->buffer));

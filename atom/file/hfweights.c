@@ -6,7 +6,6 @@
 #include "atom/file/hfweights.h"
 
 #include "atom/base/files.h"
-#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
 #include "atom/file/pt2.h"
@@ -47,25 +46,10 @@ atom_status file_check_shape(const file_safetensors *file, const file_tensor *t,
                      shape_text(slice->rank, slice->dims, wants));
 }
 
-static bool all_finite(const float *x, uint64_t count)
-{
-    uint32_t bad = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], 4);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    return !bad;
-}
-
 static void warn_if_odd(weights_reader *r, const file_tensor *t, const float *x, uint64_t n,
                         bool *warned)
 {
-    if (*warned || all_finite(x, n))
-        return;
-    *warned = true;
-    atom_log(ATOM_LOG_WARN, "%s: tensor '%.128s' has values that are not finite", r->file->path,
-             t->name);
+    file_vector_look(r->vector, r->file->path, t->name, x, n, warned);
 }
 
 /* rows x cols in the file -> cols x rows in the vector, a band of rows at a time. */

@@ -19,6 +19,8 @@ typedef struct own_reader {
     bool *filled; /* as the table: this run has been read */
     float *band, *other;
     uint64_t room;
+    const char *path; /* of the file of the tensor that is read */
+    bool warned;      /* of that tensor */
 } own_reader;
 
 static const file_tensor *find(const own_reader *r, const char *name, const file_safetensors **file)
@@ -50,6 +52,7 @@ static atom_status check_shape(const file_safetensors *file, const file_tensor *
 static atom_status put(own_reader *r, uint64_t to, uint64_t n, bool again, const file_tensor *t)
 {
     file_vector v = r->vector;
+    file_vector_look(v, r->path, t->name, r->band, n, &r->warned);
     if (!again)
         return v.put(v.ctx, to, n, r->band);
     ATOM_TRY(v.get(v.ctx, to, n, r->other));
@@ -117,6 +120,8 @@ static atom_status read_all(own_reader *r, const char *dir)
         if (!t)
             continue;
         bool again = filled_before(r, i);
+        r->path = file->path;
+        r->warned = false;
         ATOM_TRY(check_shape(file, t, s));
         ATOM_TRY(s->transposed ? read_turned(r, file, t, s, again)
                                : read_rows(r, file, t, s, again));

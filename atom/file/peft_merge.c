@@ -212,7 +212,8 @@ file_vector file_adapter_over(file_adapter *a, file_vector base)
                          .get = base.get ? over_get : NULL,
                          .put = base.put ? over_put : NULL,
                          .source = base.source,
-                         .sink = base.sink};
+                         .sink = base.sink,
+                         .odd = base.odd};
 }
 
 atom_status file_merged_read(const file_model *model, const graph *g, file_vector to)

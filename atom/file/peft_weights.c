@@ -211,7 +211,10 @@ static atom_status read_matrix(const file_adapter *a, const graph_target *t, con
     *out = atom_alloc(tensor->elements, sizeof **out);
     if (!*out)
         return atom_fail_memory("an adapter", tensor->elements * sizeof **out);
-    return file_st_read_f32(a->file, tensor, 0, tensor->elements, *out);
+    bool warned = false;
+    ATOM_TRY(file_st_read_f32(a->file, tensor, 0, tensor->elements, *out));
+    file_vector_look((file_vector){0}, a->file->path, name, *out, tensor->elements, &warned);
+    return ATOM_OK;
 }
 
 static atom_status read_parts(file_adapter *a)

@@ -52,6 +52,8 @@ typedef struct reading {
     double *wide; /* a band of rows */
     float *narrow;
     int64_t room;
+    const char *name; /* of the tensor that is read */
+    bool warned;      /* of that */
 } reading;
 
 static const pt2_tensor *find_tensor(const pt2_archive *a, const graph_stored *s)
@@ -69,6 +71,7 @@ static atom_status put(reading *r, uint64_t to, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         r->narrow[i] = (float)r->wide[i];
+    file_vector_look(r->vector, r->a->zip->path, r->name, r->narrow, (uint64_t)n, &r->warned);
     return r->vector.put(r->vector.ctx, to, (uint64_t)n, r->narrow);
 }
 
@@ -117,6 +120,8 @@ static atom_status read_one(reading *r, const graph_stored *s)
                          r->a->zip->path, s->name);
     if (t->first != (int32_t)(t - r->a->tensors))
         return ATOM_OK; /* another name of what is read anyway */
+    r->name = s->name;
+    r->warned = false;
     return s->transposed ? read_turned(r, t, s) : read_rows(r, t, s, width);
 }
 

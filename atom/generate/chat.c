@@ -209,7 +209,7 @@ atom_status generate_chat_say(generate_chat *c, const char *message, bool (*stop
     }
     c->w.bytes = c->w.whole = 0;
     said.said.prompt_tokens = (int64_t)c->w.seen.n;
-    ATOM_TRY(answer(c, stop, &said));
+    ATOM_TRY(file_odd_explain(&c->w.odd, answer(c, stop, &said), c->request.model));
     ATOM_TRY(generate_writer_room(&c->w, 0));
     c->w.text[c->w.whole] = 0;
     ATOM_TRY(add_message(c, TEXT_ASSISTANT, c->w.text, c->w.whole));

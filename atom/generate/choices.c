@@ -8,6 +8,7 @@
 #include "atom/generate/choices.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/export/export.h"
 #include "atom/generate/evaluator.h"
@@ -15,6 +16,7 @@
 #include "atom/text/tokenizer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SEQUENCE_STEP = 64 };
@@ -186,11 +188,15 @@ static atom_status take_score(scoring *s, const placed *row)
     double sum = 0;
     for (int64_t i = 0; i < row->n; i++)
         sum -= (double)losses[i];
-    if (!isfinite(sum))
-        return atom_fail(ATOM_E_DIVERGED,
-                         "%s:%llu: the score of answer %u (counted from 0) is not finite; the "
-                         "weights are damaged or the training diverged",
-                         s->request->file, (unsigned long long)q->line, row->choice);
+    if (!isfinite(sum)) {
+        char what[512];
+        snprintf(what, sizeof what,
+                 "%.400s:%llu: the score of answer %u (counted from 0) is not finite",
+                 s->request->file, (unsigned long long)q->line, row->choice);
+        atom_status st = atom_fail(ATOM_E_DIVERGED,
+                                   "%s; the weights are damaged or the training diverged", what);
+        return file_odd_explain(&s->e.odd, st, what);
+    }
     q->scores[row->choice] = sum;
     q->scored++;
     return ATOM_OK;
@@ -341,6 +347,9 @@ atom_status eval_choices(const eval_choices_request *request, eval_choices_resul
     ATOM_TRY_CLEAN(open_text(&s));
     ATOM_TRY_CLEAN(text_questions_read(request->file, limit, measure_question, &s, &of));
     s.of = (int64_t)of;
+    if (limit > of)
+        atom_log(ATOM_LOG_WARN, "limit: %s has only %llu question%s, and all of them are used",
+                 request->file, (unsigned long long)of, of == 1 ? "" : "s");
     ATOM_TRY_CLEAN(open_model(&s));
     s.begin = atom_clock_seconds();
     ATOM_TRY_CLEAN(text_questions_read(request->file, limit, score_question, &s, NULL));

@@ -39,6 +39,22 @@ static atom_status open_model(evaluation *v, int64_t micro_batch)
     return eval_model_open(&v->e, &config);
 }
 
+/* Of the windows of the split those that were asked for. */
+static void limit_windows(evaluation *v, const char *split)
+{
+    const uint64_t B = (uint64_t)v->e.bench->g->micro_batch, asked = (uint64_t)v->request->batches;
+    const uint64_t all = (v->windows + B - 1) / B;
+    if (asked > all)
+        atom_log(ATOM_LOG_WARN,
+                 "batches: %llu were asked for, but the %s split of %s has only %llu (%llu "
+                 "sequences of %lld tokens, %llu in a micro-batch), and all of them are used",
+                 (unsigned long long)asked, split, v->request->data, (unsigned long long)all,
+                 (unsigned long long)v->windows, (long long)v->e.bench->g->sequence,
+                 (unsigned long long)B);
+    else if (asked > 0 && asked * B < v->windows)
+        v->windows = asked * B;
+}
+
 static atom_status open_data(evaluation *v)
 {
     const eval_request *r = v->request;
@@ -64,8 +80,7 @@ static atom_status open_data(evaluation *v)
             "last target; use a smaller sequence_len",
             r->data, text_split_name(split), (unsigned long long)text_shards_tokens(v->shards),
             (long long)g->sequence);
-    if (r->batches > 0 && (uint64_t)r->batches * (uint64_t)g->micro_batch < v->windows)
-        v->windows = (uint64_t)r->batches * (uint64_t)g->micro_batch;
+    limit_windows(v, text_split_name(split));
     return ATOM_OK;
 }
 
@@ -159,12 +174,14 @@ static atom_status run(evaluation *v, double *loss, int64_t *tokens)
             v->request->data);
     *loss = sum / (double)count;
     *tokens = count;
-    if (!isfinite(sum))
-        return atom_fail(ATOM_E_DIVERGED,
-                         "%s: the loss is not finite; the weights are damaged or the training "
-                         "diverged",
-                         v->request->model);
-    return ATOM_OK;
+    if (isfinite(sum))
+        return ATOM_OK;
+    atom_status st =
+        atom_fail(ATOM_E_DIVERGED,
+                  "%s: the loss is not finite; the training diverged, or numbers "
+                  "become too large%s",
+                  v->request->model, v->e.bench->g->dtype == ATOM_BF16 ? "; try --dtype fp32" : "");
+    return file_odd_explain(&v->e.odd, st, v->request->model);
 }
 
 atom_status eval_loss(const eval_request *request, eval_result *result)

@@ -49,7 +49,9 @@ atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart)
     config.plan = e->plan;
     config.profile = e->profile;
     ATOM_TRY(train_engine_open(&config, &e->engine));
-    return file_merged_read(&e->bench->model, e->bench->g, train_engine_weights(e->engine));
+    file_vector weights = train_engine_weights(e->engine);
+    weights.odd = &e->odd;
+    return file_merged_read(&e->bench->model, e->bench->g, weights);
 }
 
 void eval_model_close(eval_model *e)

@@ -19,6 +19,7 @@ typedef struct eval_model {
     part_profile *profile;
     part_plan *plan;
     train_engine *engine; /* NULL until loaded */
+    file_odd odd;         /* of the weights */
 } eval_model;
 
 /* The graph [B,T] of a model that has weights. config->trains must be false. */

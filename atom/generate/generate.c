@@ -78,6 +78,7 @@ static atom_status open_params(generate_writer *w)
     plan_wire wire = {b->g, b->host, b->threads, w->params};
     file_vector to = plan_wire_vector(&wire);
     to.source = &source;
+    to.odd = &w->odd;
     return file_merged_read(&b->model, b->g, to);
 }
 
@@ -415,7 +416,7 @@ atom_status generate_text(const generate_request *request, generate_result *resu
     if (prompt_tokens == 0) /* the start of a document */
         ATOM_TRY_CLEAN(generate_writer_remember(&w, text_tokenizer_end(w.tokenizer)));
     begin = atom_clock_seconds();
-    ATOM_TRY_CLEAN(write_text(&w, &made));
+    ATOM_TRY_CLEAN(file_odd_explain(&w.odd, write_text(&w, &made), request->model));
     ATOM_TRY_CLEAN(generate_writer_room(&w, 0));
     w.text[w.whole] = 0; /* a character cut off by max_tokens is left out */
     *result = (generate_result){.text = w.text,

@@ -21,6 +21,7 @@ typedef struct generate_writer {
     dev *device;
     void *params; /* canonical vector in the run's dtype, pinned */
     uint64_t params_bytes;
+    file_odd odd; /* of the weights */
     generate_decoder *decoder;
     text_ids seen; /* prompt, then what was made */
     uint32_t stop; /* ends an answer; else the end-of-text token */

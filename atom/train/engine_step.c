@@ -143,11 +143,7 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
     result->tape = e->low->tapes[kind];
     result->targets = targets;
     if (!isfinite(result->loss))
-        return atom_fail(
-            ATOM_E_DIVERGED,
-            "step %u: the loss is not finite; resume from the last checkpoint with a lower "
-            "learning_rate or more warmup_steps",
-            step);
+        return atom_fail(ATOM_E_DIVERGED, "step %u: the loss is not finite", step);
     return ATOM_OK;
 }
 

@@ -138,8 +138,11 @@ atom_status trainer_boundaries_read(const trainer *t, const char *dir, file_vect
     plain.bottlenecks.n = 0;
     ATOM_TRY(graph_model_build(&plain, g->dtype, g->micro_batch, g->sequence, &without));
     around a = {.without = without, .with = g, .all = master};
-    const file_vector to = {
-        .ctx = &a, .get = around_get, .put = around_put, .source = master.source};
+    const file_vector to = {.ctx = &a,
+                            .get = around_get,
+                            .put = around_put,
+                            .source = master.source,
+                            .odd = master.odd};
     atom_status st = file_weights_read_to(dir, without, to);
     graph_close(&without);
     return st;

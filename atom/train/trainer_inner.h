@@ -49,6 +49,7 @@ struct trainer {
     trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
     char *marks;                /* of the checkpoint it went on from; or NULL */
     uint64_t base_hash[2];      /* LoRA: of the model's weights, as they were read */
+    file_odd odd;               /* of the weights that the run began with, or adapters lie over */
     bool seam_on_disk;          /* the seam keeps there what it can */
     uint64_t products_bytes; /* of the card, for Muon's products of shared steps; 0: none there */
     bool store_lost;         /* somebody took the state's file away, and it was said */

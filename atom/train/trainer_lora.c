@@ -81,7 +81,7 @@ atom_status trainer_lora_base(trainer *t, bool fresh)
 {
     beside b = {.sum = t->base_hash};
     file_vector all = train_engine_weights(t->engine);
-    file_vector to = {.ctx = &b, .put = beside_put, .source = all.source};
+    file_vector to = {.ctx = &b, .put = beside_put, .source = all.source, .odd = &t->odd};
     if (!t->bench->base || !t->bench->model.has_weights)
         return ATOM_OK;
     fresh =

@@ -266,6 +266,7 @@ static atom_status load(const char *resume, train_checkpoint *c)
 static atom_status fill_weights(trainer *t, const char *resume)
 {
     file_vector master = train_engine_vector(t->engine, SWAP_STATE_MASTER);
+    master.odd = &t->odd;
     ATOM_TRY(train_engine_replace(t->engine));
     if (resume) {
         train_checkpoint c = trainer_checkpoint(t);

@@ -8,6 +8,9 @@
 #include "atom/base/mem.h"
 #include "swap/stall.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 atom_status trainer_load(trainer *t, uint32_t i, uint64_t first)
 {
     uint32_t B = (uint32_t)t->bench->g->micro_batch;
@@ -108,13 +111,37 @@ atom_status trainer_remember(trainer *t, double seconds)
     return ATOM_OK;
 }
 
+/* What to do about a loss that is not finite: of what weights it is, or whether there is a checkpoint to go
+ * back to. */
+static atom_status explain(const trainer *t, atom_status st, int64_t step)
+{
+    char *newest = NULL, what[64];
+    if (st != ATOM_E_DIVERGED)
+        return st;
+    snprintf(what, sizeof what, "step %" PRId64, step);
+    if (t->odd.text[0])
+        return file_odd_explain(&t->odd, st, what);
+    if (train_checkpoint_newest(t->config->output_dir, &newest) == ATOM_OK && newest)
+        st = atom_fail(st,
+                       "%s: the loss is not finite; resume from the last checkpoint (%s) with a "
+                       "lower learning_rate or more warmup_steps",
+                       what, newest);
+    else
+        st = atom_fail(st,
+                       "%s: the loss is not finite; start again with a lower learning_rate or "
+                       "more warmup_steps",
+                       what);
+    atom_free(newest);
+    return st;
+}
+
 atom_status trainer_step(trainer *t)
 {
     int64_t step = t->state.step + 1;
     double rate = trainer_seam_rate(t, step);
     train_step_result r = {0};
     ATOM_TRY(load_batch(t));
-    ATOM_TRY(train_engine_step(t->engine, (uint32_t)step, rate, &r));
+    ATOM_TRY(explain(t, train_engine_step(t->engine, (uint32_t)step, rate, &r), step));
     t->state.step = step;
     t->state.samples += t->bench->g->micro_batch * t->plan->micro_batches;
     t->state.tokens_seen += r.targets;

@@ -567,10 +567,11 @@ class Unhappy(TrainCase):
         shutil.copytree(self.path("run"), self.path("nan"))
         self.write("nan/checkpoint-6/model.safetensors", bytes(poisoned))
         good = self.weights("run", 6)
-        result = self.run_atom(*self.args("out", "--model", "nan/checkpoint-6"))
-        self.assertEqual(result.code, 5, str(result))
-        self.assertRegex(result.err.splitlines()[-1], "^atom: error: .*step 1.*")
-        self.assertNotIn("the device", result.err)
+        which = ["nan/checkpoint-6/model.safetensors", key, "NaN"]
+        result = self.fails(5, *self.args("out", "--model", "nan/checkpoint-6"), says=["step 1: ", *which])
+        self.assertNotRegex(result.err, "the device|learning_rate")
+        self.fails(5, "eval", "--model", "nan/checkpoint-6", "--data", self.data, *SHAPE, says=which)
+        self.fails(5, "generate", "--model", "nan/checkpoint-6", says=which)
         self.assertEqual(os.listdir(self.path("out")).count("checkpoint-1"), 0)
         self.assertEqual(self.weights("run", 6), good)
 
