@@ -168,6 +168,11 @@ atom_status trainer_resume_find(const trainer *t, char **path)
     }
     if (is_none(resume))
         return c->overwrite ? check_replaced(c) : check_unused(c);
+    if (c->init == TRAIN_INIT_RANDOM && !t->hooks.seam)
+        return atom_fail(ATOM_E_USAGE,
+                         "init: random would have no effect, because the run continues with the "
+                         "weights of %s; leave out either init or resume_from_checkpoint",
+                         resume);
     if (!atom_path_is_dir(resume))
         return atom_fail(ATOM_E_USAGE,
                          "resume_from_checkpoint: there is no directory %s; name a checkpoint, or "
@@ -471,6 +476,9 @@ void trainer_resume_note(const trainer *t)
 {
     train_state now = t->state;
     trainer_fill_state(t, &now);
+    if (t->config->init == TRAIN_INIT_RANDOM && !t->hooks.seam)
+        trainer_note(t, "resume: init: random is not used, because the run continues with the "
+                        "weights that it has");
     note_number(t, "learning_rate", t->state.learning_rate, now.learning_rate);
     note_number(t, "weight_decay", t->state.weight_decay, now.weight_decay);
     note_number(t, "max_grad_norm", t->state.max_grad_norm, now.max_grad_norm);

@@ -188,6 +188,17 @@ class OneRunOneDirectory(TrainCase):
         self.refused(*[a if a != self.data else "other" for a in args], says=["another tokenizer", "checkpoint-2"])
         self.ok(*args)
 
+    def test_random_weights_and_a_checkpoint(self):
+        """A run that continues has its own weights; who asks for random ones, too, is told."""
+        self.train("run", steps=2)
+        checkpoint = self.path("run", "checkpoint-2")
+        self.refused(*self.args("next", "--init", "random", "--resume-from-checkpoint", checkpoint, steps=3),
+                     says=["init: random", "checkpoint-2", "leave out"])
+        for out, told in ("run", True), ("new", False):
+            args = self.args(out, "--init", "random", "--resume-from-checkpoint", "auto", steps=3)
+            said = self.ok(*[a for a in args if a not in ("-q", "--quiet")]).err
+            self.assertEqual("init: random is not used" in said, told, said)
+
     def test_checkpoints_of_others_are_not_replaced(self):
         os.makedirs(self.path("run", "checkpoint-2"))
         self.write("run/checkpoint-2/model.safetensors", "weeks of work")
