@@ -90,8 +90,8 @@ typedef struct part_plan {
     double muon_seconds;              /* of a step: Muon's products where they are made, and on the
                                          host all of Muon; 0: nothing is trained by it */
     bool simulated;                   /* the step was run in virtual time; else it is the model's */
-    double predicted_ahead_seconds; /* of a step whose updates run ahead, as none is clipped; not in
-                                       files; 0: unknown, or they cannot */
+    double predicted_ahead_seconds;   /* of a step whose updates run ahead, as none is clipped; 0:
+                                       unknown, or they cannot */
     part_bound bound;
     uint64_t device_peak_bytes, host_peak_bytes;
     uint64_t cut_bytes; /* sum of boundary bytes over the cuts, one micro-batch */

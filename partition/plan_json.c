@@ -54,6 +54,7 @@ static const part_field plan_fields[] = {
     PLAN(device_budget_bytes, INTEGER, .high = BYTES_MAX),
     PLAN(host_budget_bytes, INTEGER, .high = BYTES_MAX),
     PLAN(predicted_step_seconds, F64, .high = SECONDS_MAX),
+    PLAN(predicted_ahead_seconds, F64, .high = SECONDS_MAX, .optional = true),
     PLAN(predicted_compute_seconds, F64, .high = SECONDS_MAX),
     PLAN(least_step_seconds, F64, .high = SECONDS_MAX, .optional = true),
     PLAN(muon_seconds, F64, .high = SECONDS_MAX, .optional = true),

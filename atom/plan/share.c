@@ -118,6 +118,8 @@ static atom_status time_it(const plan_workbench *bench, const plan_request *requ
     part_verdict v = {0};
     ATOM_TRY(gen_judge_plan(&judge, plan, &v));
     plan->simulated = v.step_seconds > 0;
+    if (!request->ahead)
+        plan->predicted_ahead_seconds = 0;
     if (!plan->simulated)
         return ATOM_OK; /* too long to run: what the plan says stays */
     plan->predicted_step_seconds = v.step_seconds;

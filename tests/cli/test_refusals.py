@@ -74,6 +74,11 @@ class Refusals(tool.Case):
         told = self.ok("plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--optimizer-state", "disk",
                        "--gradient-accumulation-steps", 16).out
         self.assertRegex(told, r"predicted step .* tokens/s, where a gradient is clipped\n +\S+ m?s while none is clipped, .* tokens/s\n")
+        plan = self.ok("plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--optimizer-state", "disk",
+                       "--gradient-accumulation-steps", 16, "--json", "-o", "plan.json").json()
+        self.assertLess(0, plan["predicted_ahead_seconds"])
+        self.assertLess(plan["predicted_ahead_seconds"], plan["predicted_step_seconds"])
+        self.assertEqual(json.loads(self.read("plan.json")), plan)
 
     def test_a_limit_that_limits_nothing_is_said(self):
         args = ["plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--device-memory"]
