@@ -5,6 +5,7 @@
  * for, and Ctrl-C ends it all. Refuses, on a terminal, nothing that can be said in a line.
  */
 #include "tools/chat.h"
+#include "tools/cli.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -75,19 +76,9 @@ static bool read_line(bool terminal, char **line, size_t *capacity, size_t *byte
 /* A file is read as it is or not at all; what a terminal sends of a key is repaired as it comes. */
 static atom_status check_line(char *line, size_t bytes, size_t number)
 {
-    static const char mark[] = "\xef\xbb\xbf"; /* a byte order mark is no part of the text */
-    size_t good = text_utf8_check(line, bytes);
-    if (good == bytes && strlen(line) == bytes) {
-        if (number == 1 && strncmp(line, mark, sizeof mark - 1) == 0)
-            memmove(line, line + sizeof mark - 1, bytes + 1 - (sizeof mark - 1));
-        return ATOM_OK;
-    }
-    if (good == bytes)
-        good = strlen(line);
-    return atom_fail(ATOM_E_FORMAT,
-                     "standard input, line %zu: not text in UTF-8 at byte %zu (0x%02x); convert "
-                     "it, for example with iconv -f UTF-16 -t UTF-8",
-                     number, good, (unsigned char)line[good]);
+    char where[64];
+    snprintf(where, sizeof where, "standard input, line %zu", number);
+    return cli_take_text(line, bytes, number == 1, where);
 }
 
 static void help(void)

@@ -1,7 +1,7 @@
 /*
- * Owns the program's stdout. One idea: what was printed only counts once it is written, so failures
- * of stdout (a full disk, a closed pipe) surface as the command's own failure. Refuses to log:
- * that is atom_log, on stderr.
+ * Owns the program's stdout, and the check of what comes from stdin. One idea: what was printed only counts
+ * once it is written, so failures of stdout (a full disk, a closed pipe) surface as the command's own
+ * failure. Refuses to log: that is atom_log, on stderr.
  */
 #include "tools/cli.h"
 
@@ -162,4 +162,21 @@ bool cli_is_warning(const char *text)
         if (strncmp(text, starts[i], strlen(starts[i])) == 0)
             return true;
     return false;
+}
+
+atom_status cli_take_text(char *text, size_t bytes, bool first, const char *where)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    size_t good = text_utf8_check(text, bytes);
+    if (good == bytes && strlen(text) == bytes) {
+        if (first && strncmp(text, mark, sizeof mark - 1) == 0)
+            memmove(text, text + sizeof mark - 1, bytes + 1 - (sizeof mark - 1));
+        return ATOM_OK;
+    }
+    if (good == bytes)
+        good = strlen(text);
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s: not text in UTF-8 at byte %zu (0x%02x); convert it, for example with "
+                     "iconv -f UTF-16 -t UTF-8",
+                     where, good, (unsigned char)text[good]);
 }

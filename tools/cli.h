@@ -67,6 +67,13 @@ ATOM_MUST atom_status cli_put_text(const char *text, const char *path);
 ATOM_MUST atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch,
                                 int64_t sequence, const file_lora_keys *lora, graph **out);
 
+/*
+ * A text [bytes] with a 0 behind it, from standard input: is it UTF-8 without a NUL? ATOM_E_FORMAT says at
+ * which byte it is not. first: it may begin with a byte order mark, which is taken off. where: for the
+ * message, "standard input, line 3".
+ */
+ATOM_MUST atom_status cli_take_text(char *text, size_t bytes, bool first, const char *where);
+
 /* A note about what was asked for and does not happen, or happens otherwise: --quiet does not hide it. */
 bool cli_is_warning(const char *text);
 

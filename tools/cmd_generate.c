@@ -1,11 +1,16 @@
 /*
  * atom generate: text from a saved model, as it is made. Refuses to pretend: what is printed after
- * the prompt is what was sampled, and nothing else.
+ * the prompt is what was sampled, and nothing else; and what comes through a pipe is the prompt, not
+ * nothing.
  */
 #include "tools/chat.h"
 #include "tools/cli.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct generate_values {
     char *model, *adapter;
@@ -38,7 +43,9 @@ static const opt_spec specs[] = {
     PLAN_ROW_SAVED_MODEL(.help = "A checkpoint; its tokenizer is in it."),
     PLAN_ROW_ADAPTER,
     {.name = "prompt", .type = OPT_TEXT, AT(prompt), .fallback = "", .value = "TEXT", .letter = 'p',
-     .help = "The text to continue. Empty: start a new document."},
+     .help = "The text to continue. Empty: start a new document. Without it (and without --chat) the "
+             "text is read from standard input if that is a pipe or a file; one line end at its end "
+             "is left out."},
     {.name = "special_tokens", .type = OPT_CHOICE, AT(special_tokens), .fallback = "bytes",
      .choices = rules,
      .help = "What to do if the prompt contains the name of a special token, such as <|im_start|>. "
@@ -84,6 +91,7 @@ static const opt_command options = {
     .summary = "generate text with a saved model",
     .examples = "atom generate --model run/checkpoint-100 --prompt 'In the beginning' --max-tokens "
                 "200\n"
+                "atom generate --model run/checkpoint-100 < beginning.txt\n"
                 "atom generate --model run/checkpoint-100 --chat --prompt 'Name three fruits.'\n"
                 "atom generate --model run/checkpoint-100 --chat\n"
                 "atom generate --model run/checkpoint-100 --chat < questions.txt\n",
@@ -140,13 +148,80 @@ static atom_status check(const generate_values *v, const opt_parsed *parsed)
     return ATOM_OK;
 }
 
+/* --- a prompt from standard input ------------------------------------------------------------- */
+
+enum { PROMPT_BYTES_MAX = 16 << 20, PATIENCE_MS = 2000 };
+
+/* A terminal or /dev/null brings no prompt. */
+static bool is_piped(void)
+{
+    struct stat s;
+    return fstat(STDIN_FILENO, &s) == 0 &&
+           (S_ISFIFO(s.st_mode) || S_ISREG(s.st_mode) || S_ISSOCK(s.st_mode));
+}
+
+/* All of it, in text[*bytes], with room for a 0. */
+static atom_status read_all(char **text, size_t *bytes)
+{
+    size_t room = 0;
+    ssize_t n;
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (poll(&in, 1, PATIENCE_MS) == 0)
+        atom_log(ATOM_LOG_INFO, "waiting for the prompt on standard input; give --prompt to start "
+                                "without it");
+    for (;;) {
+        if (*bytes + 1 >= room)
+            ATOM_TRY(atom_grow(text, *bytes + 1, &room, 1));
+        n = read(STDIN_FILENO, *text + *bytes, room - *bytes - 1);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return atom_fail_errno(errno, "cannot read the prompt from standard input");
+        if (n == 0)
+            return ATOM_OK;
+        *bytes += (size_t)n;
+        if (*bytes > PROMPT_BYTES_MAX)
+            return atom_fail(ATOM_E_FORMAT,
+                             "standard input: the prompt has more than %d MiB; give "
+                             "its end, which is all that the model sees",
+                             PROMPT_BYTES_MAX >> 20);
+    }
+}
+
+/* *text: free it, also after a failure. */
+static atom_status read_prompt(char **text)
+{
+    size_t bytes = 0;
+    ATOM_TRY(read_all(text, &bytes));
+    if (bytes == 0)
+        atom_log(ATOM_LOG_WARN, "standard input, where the prompt would be, is empty, so a new "
+                                "document is started");
+    bytes -= bytes > 0 && (*text)[bytes - 1] == '\n';
+    bytes -= bytes > 0 && (*text)[bytes - 1] == '\r';
+    (*text)[bytes] = 0;
+    return cli_take_text(*text, bytes, true, "standard input");
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static atom_status print_json(const char *prompt, const generate_result *result)
+{
+    double rate = result->seconds > 0 ? (double)result->tokens / result->seconds : 0;
+    return cli_print_json(
+        json_pack("{s:s, s:s#, s:I, s:I, s:o, s:o}", "prompt", prompt, "text", result->text,
+                  (int)result->bytes, "tokens", (json_int_t)result->tokens, "prompt_tokens",
+                  (json_int_t)result->prompt_tokens, "seconds", cli_real(result->seconds),
+                  "tokens_per_second", cli_real(rate)));
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const generate_values *v = values;
-    const char *prompt = v->json || v->chat ? NULL : v->prompt;
+    const char *prompt = NULL;
+    char *piped = NULL;
     bool talk = v->chat && !is_given(parsed, "prompt");
     generate_result result = {0};
-    const generate_request request = {
+    generate_request request = {
         .model = v->model,
         .adapter = v->adapter,
         .prompt = v->prompt,
@@ -167,22 +242,24 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .emit = v->json ? NULL : emit,
         .ctx = &prompt,
     };
+    atom_status st = ATOM_OK;
     ATOM_TRY(check(v, parsed));
     if (talk)
         return cli_chat(&request);
-    atom_status st = ATOM_OK;
-    ATOM_TRY(generate_text(&request, &result));
-    double rate = result.seconds > 0 ? (double)result.tokens / result.seconds : 0;
-    if (v->json)
-        st = cli_print_json(
-            json_pack("{s:s, s:s#, s:I, s:I, s:o, s:o}", "prompt", v->prompt, "text", result.text,
-                      (int)result.bytes, "tokens", (json_int_t)result.tokens, "prompt_tokens",
-                      (json_int_t)result.prompt_tokens, "seconds", cli_real(result.seconds),
-                      "tokens_per_second", cli_real(rate)));
-    else {
+    if (!is_given(parsed, "prompt") && is_piped()) {
+        ATOM_TRY_CLEAN(read_prompt(&piped));
+        request.prompt = piped;
+    }
+    prompt = v->json || v->chat ? NULL : request.prompt;
+    ATOM_TRY_CLEAN(generate_text(&request, &result));
+    if (v->json) {
+        st = print_json(request.prompt, &result);
+    } else {
         emit_prompt(&prompt);
         cli_print("\n");
     }
+cleanup:
+    atom_free(piped);
     atom_free(result.text);
     return st;
 }

@@ -115,6 +115,42 @@ class Lines(chats.Case):
             self.assertEqual("special tokens 1 times (the first is <|endoftext|>)" in made.err, told, made)
         self.fails(2, *ask[:3], "--chat", "--prompt", "q", "--special-tokens", "ids", says="--special-tokens")
 
+    def test_a_prompt_from_standard_input(self):
+        """What comes through a pipe or from a file is the prompt; and what cannot be one is not half of one."""
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=64, vocab_size=257)))
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data")
+        self.ok("train", "--model", "c.json", "--data", "data", "--sequence-len", 16, "-o", "run", "--max-steps", 1, "--eval-steps", 0)
+        args = ["generate", "--model", "run/checkpoint-1", "--max-tokens", 5]
+        out = self.ok(*args, "--prompt", "the king").out
+
+        def piped(text, *more, check=self.ok, **expected):
+            read, write = os.pipe()
+            os.write(write, text)
+            os.close(write)
+            try:
+                return check(*args, *more, stdin=read, **expected)
+            finally:
+                os.close(read)
+        for text in b"the king", b"the king\n", b"the king\r\n", b"\xef\xbb\xbfthe king\n":
+            self.assertEqual(piped(text).out, out)
+        self.assertEqual(piped(b"the king\n", "--json").json()["prompt"], "the king")
+        self.write("beginning.txt", "the king\n")
+        with open(self.path("beginning.txt"), "rb") as file:
+            self.assertEqual(self.ok(*args, stdin=file).out, out)
+        nothing = self.ok(*args)  # from /dev/null
+        self.assertEqual(nothing.err, "")
+        self.assertEqual(piped(b"").out, nothing.out)
+        self.assertIn("is empty", piped(b"").err)
+        self.assertEqual(piped(b"a man", "--prompt", "the king").out, out)
+        for wrong in b"the \xff king", b"the \0 king":
+            piped(wrong, check=lambda *a, **b: self.fails(3, *a, says=["standard input: not text in UTF-8 at byte 4 "], **b))
+        data = ["eval", "--model", "run/checkpoint-1", "--data", "data", "--sequence-len", 16, "--json"]
+        every, more = self.ok(*data), self.ok(*data, "--batches", 100000)
+        self.assertEqual(more.json()["loss"], every.json()["loss"])
+        self.assertRegex(more.err, r"batches: 100000 were asked for, but the val split of data has only \d+ ")
+        self.assertLess(self.ok(*data, "--batches", 2).json()["tokens"], every.json()["tokens"])
+
     def test_names_of_tokens_that_there_are_not(self):
         """What a template calls bos_token is a token, not letters."""
         own = self.tokenizer("{{ bos_token }}{% for m in messages %}{{ m.content }}|{% endfor %}")
