@@ -6,6 +6,7 @@
 #include "atom/options/options_internal.h"
 
 #include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <stdio.h>
@@ -248,7 +249,13 @@ atom_status opt_read_file(const opt_command *command, const char *path, void *va
     size_t bytes = 0;
     snprintf(missing, sizeof missing, "there is no configuration file %s", path);
     ATOM_TRY(opt_file_text(path, missing, &text, &bytes));
-    atom_status st = opt_read_text(command, path, text, bytes, values, parsed);
+    yaml_reader r = {.command = command, .path = path, .values = values, .parsed = parsed};
+    atom_status st = read_text(&r, text, bytes);
+    bool any = false;
+    for (uint32_t i = 0; i < OPT_SPECS_MAX; i++)
+        any = any || r.line[i] > 0;
+    if (st == ATOM_OK && !any)
+        atom_log(ATOM_LOG_WARN, "%s sets nothing: it has no line 'key: value'", path);
     atom_free(text);
     return st;
 }

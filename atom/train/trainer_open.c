@@ -99,6 +99,12 @@ static void note_idle(trainer *t)
     if (key && !t->plan->disk)
         trainer_note(t, "note: %s is not used, because the optimizer's state fits in memory%s", key,
                      c->plan ? "" : "; use optimizer_state: disk to put it on disk");
+    if (c->link_bandwidth && t->plan->in_place)
+        trainer_note(t, "note: link_bandwidth has no effect, because without device_memory the CPU "
+                        "uses the weights in place and nothing is copied");
+    if (c->recompute != PLAN_RECOMPUTE_FREE && t->plan->n_sub_models == 1)
+        trainer_note(t, "note: recompute has no effect, because the whole model is one sub-model, "
+                        "whose backward pass follows its forward pass");
     char *models = atom_path_join(t->bench->model.dir ? t->bench->model.dir : "", "tokenizer.json");
     if (!t->vocab.tokens && models && !(t->bench->model.dir && atom_path_exists(models)))
         trainer_note(t,

@@ -22,6 +22,11 @@ static bool is_none(const char *resume)
     return !resume || strcmp(resume, "none") == 0;
 }
 
+static bool is_auto(const char *resume)
+{
+    return resume && strcmp(resume, "auto") == 0;
+}
+
 bool trainer_replaces_run(const train_config *c)
 {
     return c->overwrite && !c->dry_run && is_none(c->resume_from_checkpoint);
@@ -57,12 +62,17 @@ static atom_status check_replaced(const train_config *c)
 }
 
 /* Checkpoints of another program, where there is nothing of ours: one of the same step would take the
- * place of theirs. */
-static atom_status check_foreign(const train_config *c)
+ * place of theirs. In the directory of a run they were ours, and it would begin anew without a word. */
+static atom_status check_foreign(const train_config *c, bool run)
 {
     atom_status st = ATOM_OK;
     char *theirs = train_checkpoint_foreign(c->output_dir);
-    if (theirs)
+    if (theirs && run)
+        st = atom_fail(ATOM_E_FORMAT,
+                       "%s/%s has no atom_state.json, so the run cannot continue from it; copy the "
+                       "checkpoint again if it was copied, or replace the run with --overwrite",
+                       c->output_dir, theirs);
+    else if (theirs)
         st = atom_fail(ATOM_E_USAGE,
                        "output_dir %s contains %s, which was not made by atom (it has no "
                        "atom_state.json) but would be replaced by a checkpoint of the same step; "
@@ -77,11 +87,12 @@ static atom_status check_unused(const train_config *c)
     atom_status st;
     char *newest = NULL, *metrics = atom_path_join(c->output_dir, "metrics.jsonl");
     ATOM_TRY_CLEAN(train_checkpoint_newest(c->output_dir, &newest));
-    if (!newest && !(metrics && atom_path_exists(metrics))) {
-        st = check_foreign(c);
+    const bool run = metrics && atom_path_exists(metrics);
+    if (!newest && (!run || is_auto(c->resume_from_checkpoint))) {
+        st = check_foreign(c, run);
         goto cleanup;
     }
-    if (!is_none(c->resume_from_checkpoint) && strcmp(c->resume_from_checkpoint, "auto") == 0)
+    if (is_auto(c->resume_from_checkpoint))
         goto cleanup; /* it goes on */
     if (is_none(c->resume_from_checkpoint))
         st = atom_fail(ATOM_E_USAGE,
@@ -162,7 +173,7 @@ atom_status trainer_resume_find(const trainer *t, char **path)
     *path = NULL;
     if (!t->hooks.seam && !c->dry_run)
         ATOM_TRY(check_no_pool(c));
-    if (!is_none(resume) && strcmp(resume, "auto") == 0) {
+    if (is_auto(resume)) {
         ATOM_TRY(check_unused(c));
         return train_checkpoint_newest(c->output_dir, path);
     }
@@ -472,10 +483,23 @@ static void note_shape(const trainer *t)
                      g->micro_batch, t->plan->micro_batches, s->micro_batch, s->micro_batches);
 }
 
+/* The newest checkpoint is the newest that is whole: of one behind it that is not, somebody should hear. */
+static void note_passed_over(const trainer *t)
+{
+    const char *dir = t->config->output_dir;
+    char *name = is_auto(t->config->resume_from_checkpoint) ? train_checkpoint_foreign(dir) : NULL;
+    char *path = name ? atom_path_join(dir, name) : NULL;
+    if (path && train_checkpoint_step(path) > t->state.step)
+        trainer_note(t, "resume: %s has no atom_state.json and is passed over", path);
+    atom_free(path);
+    atom_free(name);
+}
+
 void trainer_resume_note(const trainer *t)
 {
     train_state now = t->state;
     trainer_fill_state(t, &now);
+    note_passed_over(t);
     if (t->config->init == TRAIN_INIT_RANDOM && !t->hooks.seam)
         trainer_note(t, "resume: init: random is not used, because the run continues with the "
                         "weights that it has");

@@ -188,6 +188,15 @@ class OneRunOneDirectory(TrainCase):
         self.refused(*[a if a != self.data else "other" for a in args], says=["another tokenizer", "checkpoint-2"])
         self.ok(*args)
 
+    def test_what_has_no_effect_is_said(self):
+        self.write("nothing.yml", "# nothing\n")
+        args = self.args("run", "--recompute", "always", "--link-bandwidth", "1GB", steps=1, memory=None)
+        told = self.ok(args[0], "nothing.yml", *args[1:]).err
+        for words in "note: recompute has no effect", "note: link_bandwidth has no effect", "nothing.yml sets nothing":
+            self.assertIn(words, told)
+        args = self.args("other", "--recompute", "always", "--link-bandwidth", "1GB", steps=1)
+        self.assertNotIn("no effect", self.ok(*args).err)
+
     def test_random_weights_and_a_checkpoint(self):
         """A run that continues has its own weights; who asks for random ones, too, is told."""
         self.train("run", steps=2)
@@ -198,6 +207,19 @@ class OneRunOneDirectory(TrainCase):
             args = self.args(out, "--init", "random", "--resume-from-checkpoint", "auto", steps=3)
             said = self.ok(*[a for a in args if a not in ("-q", "--quiet")]).err
             self.assertEqual("init: random is not used" in said, told, said)
+
+    def test_a_checkpoint_without_its_state(self):
+        """A run whose checkpoint was copied in part does not begin anew as if there were none."""
+        self.train("run", "--save-steps", 2, steps=4)
+        again = self.args("run", "--resume-from-checkpoint", "auto", steps=5)
+        again = [a for a in again if a not in ("-q", "--quiet")]
+        os.remove(self.path("run", "checkpoint-4", "atom_state.json"))
+        dry = self.ok(*again, "--dry-run").err
+        self.assertIn("run/checkpoint-4 has no atom_state.json and is passed over", dry)
+        shutil.rmtree(self.path("run", "checkpoint-2"))
+        self.fails(3, *again, says=["run/checkpoint-4 has no atom_state.json", "--overwrite"])
+        shutil.rmtree(self.path("run", "checkpoint-4"))
+        self.ok(*again)  # killed before its first checkpoint
 
     def test_checkpoints_of_others_are_not_replaced(self):
         os.makedirs(self.path("run", "checkpoint-2"))
