@@ -241,6 +241,18 @@ def check_shares(work, data):
     keep(os.path.join(fixtures, "nano.pt2"), model, change=untie)
     train(model, data, out, 4)
     check_state(os.path.join(out, "checkpoint-4"), model, "shares")
+    last = os.path.join(out, "checkpoint-4")
+    measure = ["eval", "--model", last, "--data", data, "--sequence-len", "6", "--device", "cpu", "--dtype"]
+    for dtype in "bf16", "fp32":  # rounded as they are read, the two are still the same
+        run(*measure, dtype)
+    rows = tensors(os.path.join(last, "model.safetensors"))
+    kind, shape, numbers = rows["lm_head.weight"]
+    check(numbers == rows["transformer.wte.weight"][2], "the two names are not of one weight")
+    write_tensors(os.path.join(last, "model.safetensors"),
+                  {**rows, "lm_head.weight": (kind, shape, struct.pack("<f", 3.5) + numbers[4:])})
+    for dtype in "bf16", "fp32":
+        said = run(*measure, dtype, code=2)
+        check("another name of the same weights" in said, said)
 
     def mutated(program, _):
         program["graph_module"]["signature"]["output_specs"].insert(
