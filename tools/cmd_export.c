@@ -115,6 +115,11 @@ static atom_status check_name(const export_values *v)
                                         [TO_HF] = "a Hugging Face directory",
                                         [TO_LLMC] = "a file of llm.c"};
     size_t n = strlen(v->output);
+    if (v->to != TO_HF && v->output[n - 1] == '/')
+        return atom_fail(ATOM_E_USAGE,
+                         "--output %s names a directory, but --to %s makes %s; add the file's "
+                         "name, or use --to hf",
+                         v->output, opt_choice_name(formats, v->to), makes[v->to]);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t m = strlen(ends[i].end);
         if (n > m && strcmp(v->output + n - m, ends[i].end) == 0 && ends[i].to != v->to)

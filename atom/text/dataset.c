@@ -227,6 +227,22 @@ static atom_status read_counts(const char *dir, json_t **root)
     return st;
 }
 
+/* A count that is no number would be taken for none, and what is missing here for never made. */
+static atom_status check_numbers(const char *dir, const json_t *root, const json_t *part)
+{
+    static const char *const keys[] = {"targets", "chats", "sequence_len",
+                                       "tokens",  "mask",  "begins"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = atom_json_present(i < 3 ? root : part, keys[i]);
+        if (value && (!json_is_integer(value) || json_integer_value(value) < 0))
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s/dataset.json: %s must be a whole number of at least 0; copy the "
+                             "file again, or run 'atom data prepare'",
+                             dir, keys[i]);
+    }
+    return ATOM_OK;
+}
+
 bool text_shards_counted(const char *dir, text_split split)
 {
     json_t *root = NULL;
@@ -248,6 +264,8 @@ static atom_status check_counts(text_shards *s)
     json_int_t packed = json_integer_value(json_object_get(root, "sequence_len"));
     s->said = said > 0 ? (uint64_t)said : 0;
     s->packed = packed > 0 && packed <= UINT32_MAX ? (uint32_t)packed : 0;
+    if (st == ATOM_OK)
+        st = check_numbers(s->dir, root, part);
     if (st == ATOM_OK && json_is_integer(tokens))
         st = check_said(s, said);
     if (st == ATOM_OK)

@@ -68,6 +68,7 @@ class Bring(chats.Case):
         self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0)
         self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
                 "--gradient-accumulation-steps", 1, "--eval-steps", 0, "-o", "run", "--max-steps", 1)
+        self.fails(2, "export", "--model", "run/checkpoint-1", "-o", "new/", says=["new/ names a directory", "--to hf"])
         whole = self.ok("export", "--model", "run/checkpoint-1", "-o", "a.gguf")
         self.assertNotIn("finite", whole.err)
         with open(self.path("run/checkpoint-1/model.safetensors"), "r+b") as f:
@@ -385,6 +386,9 @@ class Bring(chats.Case):
         whole = json.loads(self.read("data", "dataset.json"))
         for split in "train", "val":
             whole[split]["tokens"] += 5000  # as if it were the first of two
+        for wrong in "1", 1.5, -1, [1]:
+            self.write("data/dataset.json", json.dumps({**whole, "train": {**whole["train"], "mask": wrong}}))
+            self.fails(3, "data", "inspect", "data", says=["data/dataset.json: mask must be a whole number"])
         self.write("data/dataset.json", json.dumps(whole))
         said = {split: f"only {whole[split]['tokens'] - 5000} are here" for split in ("train", "val")}
         self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))

@@ -566,12 +566,11 @@ class Unhappy(TrainCase):
         poisoned[at:at + 4] = struct.pack("<f", float("nan"))
         shutil.copytree(self.path("run"), self.path("nan"))
         self.write("nan/checkpoint-6/model.safetensors", bytes(poisoned))
-        good = self.weights("run", 6)
-        which = ["nan/checkpoint-6/model.safetensors", key, "NaN"]
-        result = self.fails(5, *self.args("out", "--model", "nan/checkpoint-6"), says=["step 1: ", *which])
-        self.assertNotRegex(result.err, "the device|learning_rate")
-        self.fails(5, "eval", "--model", "nan/checkpoint-6", "--data", self.data, *SHAPE, says=which)
-        self.fails(5, "generate", "--model", "nan/checkpoint-6", says=which)
+        good, which = self.weights("run", 6), ["nan/checkpoint-6/model.safetensors", key, "NaN"]
+        told = self.fails(5, *self.args("out", "--model", "nan/checkpoint-6"), says=["step 1: ", *which]).err
+        self.assertNotRegex(told, "the device|learning_rate")
+        for more in ["eval", "--data", self.data, *SHAPE], ["generate"]:
+            self.fails(5, *more, "--model", "nan/checkpoint-6", says=which)
         self.assertEqual(os.listdir(self.path("out")).count("checkpoint-1"), 0)
         self.assertEqual(self.weights("run", 6), good)
 
