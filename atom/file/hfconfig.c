@@ -83,6 +83,20 @@ static atom_status check_code(const char *path, const json_t *root, graph_family
     return ATOM_OK;
 }
 
+/* Null is what says that there is no value, which these have not: the default would be another model. */
+static atom_status check_sizes(const char *path, const json_t *root)
+{
+    static const char *const keys[] = {
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "n_embd",
+        "n_layer",    "n_head",      "intermediate_size", "n_positions"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_is_null(json_object_get(root, keys[i])))
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: %s is null; it must be a whole number of at least 1", path,
+                             keys[i]);
+    return ATOM_OK;
+}
+
 static atom_status check_activation(const char *path, const json_t *root)
 {
     const json_t *value = atom_json_present(root, "activation_function");
@@ -178,6 +192,7 @@ atom_status file_config_parse(const char *path, const char *text, size_t bytes,
     graph_family family = GRAPH_FAMILY_N;
     ATOM_TRY_CLEAN(take_family(path, file_bottlenecks_names(root), &family));
     ATOM_TRY_CLEAN(check_code(path, root, family));
+    ATOM_TRY_CLEAN(check_sizes(path, root));
     if (family == GRAPH_GPT2) {
         ATOM_TRY_CLEAN(check_spelling(path, root));
         ATOM_TRY_CLEAN(check_mathematics(path, root));

@@ -96,6 +96,7 @@ static void config_refused(void **state)
         {GPT2("\"scale_attn_weights\":1"), ATOM_E_FORMAT, "must be true or false"},
         {GPT2("\"n_layer\":0"), ATOM_E_FORMAT, "n_layer"},
         {GPT2("\"n_layer\":1.5"), ATOM_E_FORMAT, "n_layer"},
+        {GPT2("\"n_layer\":null"), ATOM_E_FORMAT, "n_layer is null"},
         {GPT2("\"n_layer\":\"12\""), ATOM_E_FORMAT, "n_layer"},
         {GPT2("\"n_layer\":9000000000000000000"), ATOM_E_FORMAT, "n_layer"},
         {GPT2("\"n_embd\":9000000000000000000"), ATOM_E_FORMAT, "n_embd"},
