@@ -72,6 +72,8 @@ static const opt_spec specs[] = {
 static const opt_command options = {
     .name = "eval",
     .summary = "measure the loss or the accuracy of a saved model",
+    .description = "Needs the weights alone in host memory: 2 bytes for each parameter in bf16, 4 in "
+                   "fp32, and on the CPU the device's memory beside them.",
     .examples = "atom eval --model run/checkpoint-100 --data data/ --sequence-len 256\n"
                 "atom eval --model run/checkpoint-100 --choices hellaswag_val.jsonl "
                 "--micro-batch-size 16\n",
