@@ -5,13 +5,15 @@
   mutate.py --n 20 --only gossip/agree       of one folder or file
   mutate.py --at swap/cow.c:120              every mutant of one line
   mutate.py --hours 8 --log FILE             a soak: until the time is over; FILE has every verdict
+  mutate.py --n 200 --seed 1 --log FILE      goes on where FILE ends: what has a verdict there is not run again
   mutate.py --again FILE                     the mutants that survived according to FILE, once more
   mutate.py --again FILE --full '^cli[.]'    the same, with those of the full tests that are named so, too
   mutate.py --quick '^unit[.]'               only with those of the quick tests that are named so
+  mutate.py --jobs 4                         so many tests at once while it finds out what they execute
   mutate.py --self-test                      the operators themselves
 
-It works in a copy of HEAD under build/mutate, which is built so that it counts what is executed (gcov). Every quick
-test runs once, so that it is known which tests execute which lines; the others cannot notice a mutant of that line
+It works in a copy of HEAD under build/mutate, which is built so that it counts what is executed (gcov). Every
+test that is asked for runs once, so that it is known which tests execute which lines; the others cannot notice a mutant of that line
 and are not run. (A process that is killed leaves no counts: a test that sees a line only in such a process is not
 run either, which can only make a mutant look alive.) For a mutant the file is compiled, the programs of the next test
 are linked again with that object in front of its archive, and the test runs: those named after the file first, then
@@ -25,6 +27,7 @@ import ctypes
 import glob
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -119,7 +122,9 @@ def describe(path, text, mutant):
     at, length, other = mutant
     change = " ".join(f"{text[at:at + length].strip()} -> {other.strip() or '(nothing)'}".split())
     head = re.findall(r"^\w[^\n;]*?(\w+)\([^;{}]*?\)\n\{", text[:at], re.M)
-    return {"where": f"{path}:{line_of(text, first_of(text, mutant))}", "function": head[-1] if head else "", "change": change}
+    first = first_of(text, mutant)
+    return {"where": f"{path}:{line_of(text, first)}", "column": first - text.rfind("\n", 0, first),
+            "function": head[-1] if head else "", "change": change}
 
 
 def lines_of(text, mutant):
@@ -309,6 +314,10 @@ def run_test(test, place, limit, counts=""):
     return "green" if good else "red"
 
 
+def be_subreaper():
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: end_children
+
+
 def end_children():
     """Ends everything that came from a test: as a subreaper we are the parent of all that it left behind."""
     while True:
@@ -332,6 +341,9 @@ class Coverage:
         self.tree, self.known, self.lines = tree, {}, {}
         self.store = os.path.join(tree.place, "tests")
         os.makedirs(self.store, exist_ok=True)
+        self.read_store()
+
+    def read_store(self):
         for name in os.listdir(self.store):
             with open(os.path.join(self.store, name), encoding="utf-8") as f:
                 self.known[name] = json.load(f)
@@ -339,24 +351,55 @@ class Coverage:
     def counts_of(self, name):
         return os.path.join(self.tree.place, "counts", name)
 
-    def measure(self, tests):
-        say(f"running those of {len(tests)} tests that are new once, to see what they execute")
-        for test in tests:
-            words = " ".join(test["command"] + list(test["env"].values()))
-            made_of = [p for p in set(re.findall(r"/[\w./+-]+", words)) if os.path.isfile(p)]
-            for script in [p for p in made_of if p.endswith((".py", "run_python"))]:
-                made_of += glob.glob(os.path.dirname(script) + "/*.py")
-            key = digest(set(made_of)) + str(test["command"])
-            if self.known.get(test["name"], {}).get("key") == key:
+    def key_of(self, test):
+        """What a test is made of."""
+        words = " ".join(test["command"] + list(test["env"].values()))
+        made_of = [p for p in set(re.findall(r"/[\w./+-]+", words)) if os.path.isfile(p)]
+        for script in [p for p in made_of if p.endswith((".py", "run_python"))]:
+            made_of += glob.glob(os.path.dirname(script) + "/*.py")
+        return digest(set(made_of)) + str(test["command"])
+
+    def measure_one(self, test):
+        shutil.rmtree(self.counts_of(test["name"]), ignore_errors=True)
+        since = time.time()
+        green = run_test(test, self.tree.place, 900, self.counts_of(test["name"])) == "green"
+        row = {"key": self.key_of(test), "green": green, "seconds": time.time() - since}
+        with open(os.path.join(self.store, test["name"]), "w", encoding="utf-8") as f:
+            json.dump(row, f)
+
+    def take_turns(self, tests, turns):
+        be_subreaper()
+        while True:
+            with turns.get_lock():
+                turn, turns.value = turns.value, turns.value + 1
+            if turn >= len(tests):
+                return
+            self.measure_one(tests[turn])
+
+    def measure(self, tests, jobs):
+        """Runs those that are new, `jobs` at once, and those that were red so once more, alone."""
+        new = [t for t in tests if self.known.get(t["name"], {}).get("key") != self.key_of(t)]
+        say(f"running {len(new)} of {len(tests)} tests once, to see what they execute")
+        turns, workers = multiprocessing.get_context("fork").Value("i", 0), []
+        for _ in range(jobs):
+            worker = os.fork()
+            if worker:
+                workers.append(worker)
                 continue
-            shutil.rmtree(self.counts_of(test["name"]), ignore_errors=True)
-            since = time.time()
-            green = run_test(test, self.tree.place, 900, self.counts_of(test["name"])) == "green"
-            self.known[test["name"]] = {"key": key, "green": green, "seconds": time.time() - since}
-            if not green:
+            try:
+                self.take_turns(new, turns)
+            finally:
+                os._exit(0)
+        for worker in workers:
+            os.waitpid(worker, 0)
+        self.read_store()
+        for test in new:
+            if not self.known.get(test["name"], {}).get("green"):
+                self.measure_one(test)
+        self.read_store()
+        for test in tests:
+            if not self.known[test["name"]]["green"]:
                 say(f"{test['name']} is red without a mutant: it is left out")
-            with open(os.path.join(self.store, test["name"]), "w", encoding="utf-8") as f:
-                json.dump(self.known[test["name"]], f)
 
     def executed(self, name, path):
         """Lines of a file that a test executes; None: it does not have the file."""
@@ -507,19 +550,20 @@ def queue_of(tree, options):
     """The mutants that are asked for one by one; None: they are drawn."""
     wanted = None
     if options.at:
-        wanted = {(options.at, "")}
+        wanted = {(options.at, "", 0)}
     if options.again:
         with open(options.again, encoding="utf-8") as f:
             rows = [json.loads(line) for line in f]
-        wanted = {(r["where"], r["change"]) for r in rows if r["verdict"] == "survived"}
+        wanted = {(r["where"], r["change"], r.get("column", 0)) for r in rows if r["verdict"] == "survived"}
     if wanted is None:
         return None
     queue = []
-    for path in sorted({where.split(":")[0] for where, _ in wanted}):
+    for path in sorted({where.split(":")[0] for where, *_ in wanted}):
         text = read(tree, path)
         for mutant in mutants(text):
             said = describe(path, text, mutant)
-            if wanted & {(said["where"], ""), (said["where"], said["change"])}:
+            change, column = said["change"], said["column"]
+            if wanted & {(said["where"], *which) for which in (("", 0), (change, 0), (change, column))}:
                 queue.append((path, text, mutant))
     return queue
 
@@ -538,12 +582,30 @@ def options_of():
     parser.add_argument("--hours", type=float, default=0)
     parser.add_argument("--killed", type=float, default=90)
     parser.add_argument("--log", default="")
+    parser.add_argument("--jobs", type=int, default=1)
     return parser.parse_args()
+
+
+def known_verdicts(path):
+    """Rows of a log by mutant; empty: there is none yet."""
+    if not path or not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as f:
+        rows = [json.loads(line) for line in f if line.endswith("\n")]
+    return {(r["where"], r.get("column", 0), r["change"]): r for r in rows}
+
+
+def verdict_of(tree, coverage, path, text, mutant, tests):
+    """A row of the log; verdict "same": it compiles to the same code, or not at all."""
+    since = time.time()
+    verdict, by, n = try_one(tree, coverage, path, text, mutant, tests)
+    return dict(verdict=verdict or "same", **describe(path, text, mutant), by=by, tests=n,
+                seconds=round(time.time() - since))
 
 
 def soak(tree, coverage, tests, options):
     """(noticed, survivors as lines)"""
-    rng, taken = random.Random(options.seed), set()
+    rng, taken, known = random.Random(options.seed), set(), known_verdicts(options.log)
     queue = queue_of(tree, options)
     files = [] if queue is not None else candidates(tree, options.only)
     killed, survivors, began = 0, [], time.time()
@@ -554,19 +616,20 @@ def soak(tree, coverage, tests, options):
         if options.hours and time.time() - began > 3600 * options.hours:
             break
         path, text, mutant = queue.pop(0) if queue is not None else draw(tree, files, rng, taken)
-        since = time.time()
-        verdict, by, n = try_one(tree, coverage, path, text, mutant, tests)
-        if verdict is None:
+        said = describe(path, text, mutant)
+        row = known.get((said["where"], said["column"], said["change"]))
+        if not row:
+            row = verdict_of(tree, coverage, path, text, mutant, tests)
+            if options.log:
+                with open(options.log, "a", encoding="utf-8") as f:
+                    f.write(json.dumps(row) + "\n")
+        if row["verdict"] == "same":
             continue
-        row = dict(verdict=verdict, **describe(path, text, mutant), by=by, tests=n, seconds=round(time.time() - since))
-        killed += verdict == "killed"
-        line = f"{row['where']} {row['function']}: {row['change']}"
-        if verdict == "survived":
+        killed += row["verdict"] == "killed"
+        line, by, n = f"{row['where']} {row['function']}: {row['change']}", row["by"], row["tests"]
+        if row["verdict"] == "survived":
             survivors.append(line + f" ({n} tests execute it)")
-        say(f"{done + 1}: {verdict} {line}{' by ' + by if by else ''} ({n} tests, {row['seconds']} s)")
-        if options.log:
-            with open(options.log, "a", encoding="utf-8") as f:
-                f.write(json.dumps(row) + "\n")
+        say(f"{done + 1}: {row['verdict']} {line}{' by ' + by if by else ''} ({n} tests, {row['seconds']} s)")
     return killed, survivors
 
 
@@ -577,14 +640,14 @@ def main():
         return 0
     if options.self_test:
         return self_test()
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: end_children
+    be_subreaper()
     tree = Tree(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     tree.prepare()
     coverage = Coverage(tree)
     tests = {t["name"]: t for t in tests_of(tree, "quick") if re.search(options.quick, t["name"])}
-    coverage.measure(tests.values())
     if options.full:
         tests.update({t["name"]: t for t in tests_of(tree, "full") if re.search(options.full, t["name"])})
+    coverage.measure(list(tests.values()), options.jobs)
     killed, survivors = soak(tree, coverage, tests, options)
     total = killed + len(survivors)
     for line in survivors:
