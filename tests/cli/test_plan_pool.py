@@ -94,11 +94,38 @@ class PlanPool(tool.Case):
         texts = "".join(drawn.itertext())
         for words in ("friends-1", "lab", "home-100-20", "atom cannot train in stages yet", "stage 2: layers"):
             self.assertIn(words, texts)
+        self.check_boxes(drawn, marked)
         self.ask(FRIENDS, "--picture", "p.svg")
         self.write("mine.txt", "mine")
         self.fails(2, *MODEL, "--pool", "pool.yml", "--picture", "mine.txt", says="is not a picture of a pool")
         self.assertEqual(self.read("mine.txt"), b"mine")
         self.fails(2, *MODEL, "--picture", "p.svg", says="needs --pool")
+
+    def check_boxes(self, drawn, marked):
+        """Everything is inside of the picture, no box lies on another, and straight lines between boxes end at their edges."""
+        def box(e):
+            x, y, wide, high = (float(e.get(k)) for k in ("x", "y", "width", "height"))
+            return x, y, x + wide, y + high
+
+        wide, high = float(drawn.get("width")), float(drawn.get("height"))
+        boxes = [box(e) for e in marked["host"]]
+        for i, (x, y, right, bottom) in enumerate(boxes):
+            self.assertTrue(0 <= x < right <= wide and 0 <= y < bottom <= high, boxes[i])
+            for a, b, c, d in boxes[:i]:
+                self.assertTrue(right <= a or c <= x or bottom <= b or d <= y, (boxes[i], (a, b, c, d)))
+            for rect in marked["host"][i].iter("{http://www.w3.org/2000/svg}rect"):
+                a, b, c, d = box(rect)
+                self.assertTrue(0 <= a <= c <= right - x and 0 <= b <= d <= bottom - y, boxes[i])
+        for e in drawn.iter("{http://www.w3.org/2000/svg}text"):
+            if e.get("y") is not None:
+                self.assertTrue(0 <= float(e.get("x")) <= wide and 0 < float(e.get("y")) <= high, e.text)
+        pairs = [e for e in marked["link"] if "Mbit/s" in e.findtext("{http://www.w3.org/2000/svg}title", "")]
+        for e in pairs:
+            x1, y1, x2, y2 = (float(e.get(k)) for k in ("x1", "y1", "x2", "y2"))
+            self.assertTrue(any(x1 == b[2] and y1 == (b[1] + b[3]) / 2 for b in boxes), (x1, y1))
+            self.assertTrue(any(x2 == b[0] and y2 == (b[1] + b[3]) / 2 for b in boxes), (x2, y2))
+        # The bar of a host is as long as it is busy, and one host binds each way.
+        self.assertTrue(all(e.find("{http://www.w3.org/2000/svg}rect").get("stroke-width") in "13" for e in marked["host"]))
 
     def test_what_makes_no_sense_is_one_line(self):
         for text, says, code in (

@@ -70,6 +70,80 @@ static void marks(void **state)
     }
 }
 
+/* Whole numbers as Python has them, up to their limits: -(2 ** 62) * 2 is the least. */
+static void numbers(void **state)
+{
+    static const struct {
+        const char *source, *text;
+    } cases[] = {
+        {"7 // 2", "3"},
+        {"-7 // 2", "-4"},
+        {"7 // -2", "-4"},
+        {"-7 // -2", "3"},
+        {"6 // -2", "-3"},
+        {"-6 // 2", "-3"},
+        {"0 // -5", "0"},
+        {"7 // -1", "-7"},
+        {"7 % 2", "1"},
+        {"-7 % 2", "1"},
+        {"7 % -2", "-1"},
+        {"-7 % -2", "-1"},
+        {"6 % -2", "0"},
+        {"-6 % 4", "2"},
+        {"0 % -5", "0"},
+        {"7 % -1", "0"},
+        {"(-(2 ** 62) * 2) % -1", "0"},
+        {"(-(2 ** 62) * 2) // 1", "-9223372036854775808"},
+        {"(-(2 ** 62) * 2 + 1) // -1", "9223372036854775807"},
+        {"7.5 // 2", "3.0"},
+        {"-7.5 // 2", "-4.0"},
+        {"7.5 // -2", "-4.0"},
+        {"6.0 // -2", "-3.0"},
+        {"7.5 % -2", "-0.5"},
+        {"-7.5 % 2", "0.5"},
+        {"2 ** 3", "8"},
+        {"2 ** -1", "0.5"},
+        {"0 ** 0", "1"},
+        {"0 ** 5", "0"},
+        {"1 ** 999999999", "1"},
+        {"(-1) ** 999999999", "-1"},
+        {"(-1) ** 999999998", "1"},
+        {"3.9|int", "3"},
+        {"-3.9|abs|int", "3"},
+        {"(-3.9)|int", "-3"},
+        {"true|int", "1"},
+        {"'9223372036854775807'|int", "9223372036854775807"},
+        {"'-9223372036854775808'|int", "-9223372036854775808"},
+        {"'9.1e18'|int", "9100000000000000000"},
+        {"' 12 '|int", "12"},
+        {"'12.7'|int", "12"},
+        {"'twelve'|int", "0"},
+        {"'twelve'|int(5)", "5"},
+        {"'nan'|int(5)", "5"},
+        {"none|int(5)", "5"},
+        {"'12'|int(base=10)", "12"},
+        {"'1.5'|float", "1.5"},
+        {"'x'|float(2.5)", "2.5"},
+        {"3|float", "3.0"},
+        {"(-3)|abs", "3"},
+        {"(-2.5)|abs", "2.5"},
+        {"2.5|round", "2.0"},
+        {"3.5|round", "4.0"},
+        {"2.15|round(1, 'ceil')", "2.2"},
+        {"2.15|round(1, 'floor')", "2.1"},
+        {"7|round", "7"},
+        {"'one two_2, three'|wordcount", "3"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char source[100];
+        snprintf(source, sizeof source, "{{ %s }}", cases[i].source);
+        const char *said = render(source, NULL);
+        if (strcmp(said, cases[i].text) != 0)
+            fail_msg("%s gave %s, not %s", cases[i].source, said, cases[i].text);
+    }
+}
+
 /* Each begins with the template's name and the line. */
 static void refusals(void **state)
 {
@@ -91,6 +165,16 @@ static void refusals(void **state)
         {"{{ 9223372036854775807 }}", "t, line 1: '9223372036854775807' is not a whole number"},
         {"{{ 4611686018427387904 }}", "t, line 1: '4611686018427387904' is not a whole number"},
         {"{{ 999999999999999999 * 99 }}", "t, line 1: a whole number of more than 64 bits"},
+        {"{{ (-(2 ** 62) * 2) // -1 }}", "t, line 1: a whole number of more than 64 bits"},
+        {"{{ 3 ** 40 }}", "t, line 1: a whole number of more than 64 bits"},
+        {"{{ 1e19|int }}", "t, line 1: int: a whole number of more than 64 bits"},
+        {"{{ (-1e19)|int }}", "t, line 1: int: a whole number of more than 64 bits"},
+        {"{{ '9223372036854775808'|int }}", "t, line 1: int: a whole number of more than 64 bits"},
+        {"{{ '1e999'|int }}", "t, line 1: int of an infinity"},
+        {"{{ 0 ** -1 }}", "t, line 1: division by zero"},
+        {"{{ 5 % 0 }}", "t, line 1: division by zero"},
+        {"{{ 5 / 0 }}", "t, line 1: division by zero"},
+        {"{{ 5.0 // 0 }}", "t, line 1: division by zero"},
         {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
          "t, line 1: it "},
         {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "t, line 1: it is nested more than"},
@@ -258,9 +342,13 @@ static void without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(marks),           cmocka_unit_test(refusals),
-        cmocka_unit_test(work_is_counted), cmocka_unit_test(names_are_counted),
-        cmocka_unit_test(work_ends),       cmocka_unit_test(without_memory),
+        cmocka_unit_test(marks),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(work_is_counted),
+        cmocka_unit_test(names_are_counted),
+        cmocka_unit_test(work_ends),
+        cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -345,6 +345,12 @@ static void answers(void **state)
          "system:be kind<|im_end|>user:say <|im_end|><|im_end|>assistant:« yes\n<|im_end|>»"
          "user:more<|im_end|>assistant:«no<|im_end|>»",
          2},
+        /* no token ends an answer: white space behind it may be what ends it */
+        {"{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}"
+         "{% if add_generation_prompt %}assistant: {% endif %}",
+         "system: be kind\n\nuser: say <|im_end|>\n\nassistant: « yes\n\n\n»user: more\n\n"
+         "assistant: «no\n\n»",
+         0},
         /* earlier answers are left out */
         {"{% for m in messages[-2:] %}{{ m.content }}<|im_end|>{% endfor %}",
          "more<|im_end|>«no<|im_end|>»", 2},

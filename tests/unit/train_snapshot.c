@@ -1,7 +1,7 @@
 /*
  * Checkpoints that are written while training goes on, where more than updates changes the state:
  * somebody who takes part, steps made elsewhere, and a state on the device that evaluation brings
- * to the host. A checkpoint that nobody hurries is not written when the run is three steps further,
+ * to the host; and with the state on disk. A checkpoint that nobody hurries is not written when the run is three steps further,
  * and is of its step to the bit, however little spare memory there is.
  */
 #include "atom/base/files.h"
@@ -19,7 +19,7 @@
 
 enum { SAVED = 4, LOOKED = 7, STEPS = 8 };
 
-typedef enum setting { ALONE, PART, SHARED, DEVICE } setting;
+typedef enum setting { ALONE, PART, SHARED, DEVICE, DISK } setting;
 
 typedef struct run {
     setting kind;
@@ -134,6 +134,8 @@ static void configure(run *r, scratch *place, setting kind, const char *out)
     c->eval_steps = kind == DEVICE;
     c->eval_batches = 2;
     c->max_steps = STEPS;
+    if (kind == DISK)
+        c->optimizer_state = PLAN_STATE_ON_DISK;
     r->seam = (train_seam){.ctx = r, .stepped = stepped, .done = done, .marks = marks};
     if (kind == PART)
         r->seam.before_updates = before_updates;
@@ -273,6 +275,30 @@ static void while_the_state_is_on_the_device(void **state)
     a_checkpoint_is_of_its_step(DEVICE);
 }
 
+/* There nothing is copied: the snapshot keeps the generation of its step. */
+static void while_the_state_is_on_disk(void **state)
+{
+    (void)state;
+    scratch place;
+    run whole, free_run;
+    little_world(&place);
+    configure(&whole, &place, DISK, "whole");
+    whole.ends = SAVED;
+    go(&whole);
+    assert_true(trainer_plan(whole.t)->disk);
+    configure(&free_run, &place, DISK, "free");
+    free_run.config.save_steps = SAVED;
+    free_run.config.save_rate = 1;
+    go(&free_run);
+    assert_int_equal(free_run.turns, STEPS);
+    assert_false(free_run.was_there);
+    assert_true(free_run.summary.save_copied_bytes == 0);
+    same_checkpoint(&free_run, &whole, SAVED, false);
+    end(&whole);
+    end(&free_run);
+    scratch_close(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +307,7 @@ int main(void)
         cmocka_unit_test(while_steps_come_from_elsewhere),
         cmocka_unit_test(where_several_steps_come_at_once),
         cmocka_unit_test(while_the_state_is_on_the_device),
+        cmocka_unit_test(while_the_state_is_on_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
