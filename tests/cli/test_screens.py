@@ -99,6 +99,34 @@ class Screens(tool.Case):
             "model_type": "llama", "vocab_size": 100, "max_position_embeddings": 40, "hidden_size": 16, "num_hidden_layers": 3,
             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 24})
 
+    def test_doctor(self):
+        told, shown = self.ok("doctor", "--json").json(), self.lines("doctor")
+        cpu, memory, cuda, parquet = (told[key] for key in ("cpu", "memory", "cuda", "parquet"))
+        works = [name for name, reason in told["store"].items() if reason is None]
+        want = [f"processor {' '.join(cpu['model'].split())}, {cpu['cores']} cores", " ".join(["vectors", *cpu["isa"]]),
+                "disk tier by " + works[0] + "".join((", ", "; --store also takes ")[i == 0] + name for i, name in enumerate(works[1:])),
+                *(reason for reason in told["store"].values() if reason is not None),
+                ("CUDA " if cuda["used"] else "CUDA not used: ") + cuda["reason"].removeprefix("CUDA is not used: "),
+                f"compiler {told['compiler'] or 'none: plans are interpreted'}",
+                " ".join(["libraries"] + [f"{name} {version or '(off)'}" for name, version in told["libraries"].items()]),
+                " ".join(["limits"] + [f"{name} {'unlimited' if n is None else n}" for name, n in told["limits"].items()]),
+                *(f"note {text}" for text in told["notes"])]
+        if parquet.get("pyarrow"):
+            want.append(f"parquet read by pyarrow {parquet['pyarrow']}")
+        for entry in told["kernels"]:
+            missing = entry["unsupported"]
+            name = " ".join(["kernels", entry["backend"], entry["dtype"]] + ([] if missing is None else [entry["isa"]]))
+            want.append(f"{name}: " + ("not supported" if missing is None else "unsupported: " + " ".join(missing) if missing
+                                       else "all supported"))
+        for line in want:
+            self.assertIn(" ".join(line.split()), shown)
+        self.assertIn(f"memory {size(memory['total_bytes'])}, ", "\n".join(shown))
+        self.assertIn(f", {size(memory['swap_bytes'])} swap", "\n".join(shown))
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            lines = [line.partition(":")[2].split() for line in f if line.startswith("flags")]
+        for name in ("avx2", "fma", "f16c", "avx512f", "avx512_bf16") if lines else ():
+            self.assertEqual(name in cpu["isa"], name in lines[0], name)
+
     def check_what_if(self, *args):
         told, shown = self.ok(*args, "--what-if", "--json").json(), self.lines(*args, "--what-if")
         now = told["predicted_tokens_per_second"]
