@@ -403,6 +403,14 @@ static void shards(void **state)
     assert_true(same_weights(&m));
     read_through(&m, s.dir);
 
+    /* No name of a shard is shorter. */
+    char whole[640];
+    snprintf(whole, sizeof whole, "%s", scratch_path(&s, a));
+    assert_int_equal(rename(whole, scratch_path(&s, "a.safetensors")), 0);
+    put_index(&s, &m, "a.safetensors", b, -1);
+    assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_OK);
+    assert_int_equal(rename(scratch_path(&s, "a.safetensors"), whole), 0);
+
     put_index(&s, &m, a, b, 1);
     assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "tensor 'transformer.wpe.weight' is also in"));

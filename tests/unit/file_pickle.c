@@ -42,6 +42,10 @@ static void test_refuses_what_is_no_tensor(void **state)
     refused(PICKLE("ccollections\nOrderedDict\n]\x85R."), ATOM_E_UNSUPPORTED, "OrderedDict");
     refused(PICKLE("ctorch._utils\n_rebuild_tensor_v2\n)R."), ATOM_E_UNSUPPORTED,
             "_rebuild_tensor");
+    refused(PICKLE("ctorch._utils\n_rebuild_parameter\n)R."), ATOM_E_UNSUPPORTED,
+            "_rebuild_parameter");
+    refused(PICKLE("ctorch._utils\n_rebuild_parameter\nN\x85R."), ATOM_E_UNSUPPORTED,
+            "_rebuild_parameter");
     refused(PICKLE("}}b."), ATOM_E_UNSUPPORTED, "a state of its own");
     refused(PICKLE("}\x81."), ATOM_E_UNSUPPORTED, "instruction 0x81"); /* an object of a class */
     refused(PICKLE("(i__main__\nf\n."), ATOM_E_UNSUPPORTED, "instruction 0x69");

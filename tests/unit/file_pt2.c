@@ -143,6 +143,32 @@ static void test_zip_reads_entries(void **state)
     atom_free(a);
 }
 
+/* The archive's own comment comes last, as long as its end says. */
+static void test_zip_with_a_comment(void **state)
+{
+    const entry e[] = {{.name = "a", .data = "hello"}};
+    const char *path = scratch_path(&place, "comment.pt2");
+    char *text = NULL;
+    archive *a = atom_alloc(1, sizeof *a);
+    file_zip *z = NULL;
+    (void)state;
+    for (unsigned said = 0; said < 9; said++) {
+        build(a, e, 1);
+        a->used -= 2;
+        put(a, said, 2);
+        put_text(a, "12345");
+        write_archive(path, a);
+        assert_int_equal(file_zip_open(path, &z), said == 5 ? ATOM_OK : ATOM_E_FORMAT);
+        if (said != 5)
+            continue;
+        assert_int_equal(file_zip_load(z, file_zip_find(z, "a"), 5, &text), ATOM_OK);
+        assert_string_equal(text, "hello");
+        atom_free(text);
+        file_zip_close(&z);
+    }
+    atom_free(a);
+}
+
 static void test_zip_refuses(void **state)
 {
     (void)state;
@@ -268,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zip_reads_entries),
+        cmocka_unit_test(test_zip_with_a_comment),
         cmocka_unit_test(test_zip_refuses),
         cmocka_unit_test(test_zip_refuses_large_directories),
         cmocka_unit_test(test_zip_keeps_names),

@@ -499,6 +499,9 @@ static void test_bad_input(void **unused)
     make(&w, 4, 5, 6, 1);
     w.rate[1 * 5 + 3] = 0;
     refused("host1 and host3 are not connected");
+    make(&w, 4, 5, 6, 1);
+    w.rate[2 * 5 + 0] = 0;
+    refused("host2 and host0 are not connected");
     make(&w, 3, 5, 6, 1);
     w.up[2] = 0;
     refused("host2 has a connection without bandwidth");
