@@ -122,7 +122,8 @@ static void what_stands_beside(void **state)
         "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": {\"content\": "
         "\"<|endoftext|>\"}, \"chat_template\": [{\"name\": \"default\", \"template\": \"d\"}, "
         "{\"name\": \"tool_use\", \"template\": \"t\"}]}";
-    static const char generation[] = "{\"eos_token_id\": [3, 4], \"pad_token_id\": 9}";
+    static const char generation[] =
+        "{\"eos_token_id\": [3, 4], \"pad_token_id\": 9, \"sep_token_id\": 0}";
     fixture f;
     file_gguf_in *in = NULL;
     char *jinja = NULL;
@@ -140,6 +141,7 @@ static void what_stands_beside(void **state)
     assert_int_equal(file_gguf_open(f.output, &in), ATOM_OK);
     assert_int_equal(file_gguf_int(in, "tokenizer.ggml.eos_token_id", -1), 256);
     assert_int_equal(file_gguf_int(in, "tokenizer.ggml.padding_token_id", -1), 9);
+    assert_int_equal(file_gguf_int(in, "tokenizer.ggml.seperator_token_id", -1), 0);
     file_gguf_in_close(&in);
     assert_int_equal(import_template(f.output, &jinja), ATOM_OK);
     assert_string_equal(jinja, "{% if tools %}\nt{%+ else %}\nd{%+ endif %}");

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -118,6 +119,53 @@ static void config_refused(void **state)
     }
 }
 
+/* Each is said to be nothing that this model has, unless it says that there is nothing. */
+static void keys_of_others(void **state)
+{
+    static const char *const keys[] = {"attn_logit_softcapping",
+                                       "final_logit_softcapping",
+                                       "query_pre_attn_scalar",
+                                       "rope_local_base_freq",
+                                       "sliding_window_pattern",
+                                       "use_bidirectional_attention",
+                                       "hidden_activation",
+                                       "embedding_multiplier",
+                                       "residual_multiplier",
+                                       "attention_multiplier",
+                                       "logits_scaling",
+                                       "logit_scale",
+                                       "no_rope_layer_interval",
+                                       "use_qk_norm",
+                                       "qk_layernorm",
+                                       "clip_qkv",
+                                       "rotary_pct",
+                                       "num_local_experts",
+                                       "num_experts",
+                                       "n_routed_experts",
+                                       "alibi",
+                                       "use_alibi",
+                                       "qk_norm",
+                                       "use_parallel_residual",
+                                       "parallel_attn",
+                                       "scale_emb",
+                                       "hidden_dropout",
+                                       "dropout",
+                                       "resid_pdrop",
+                                       "embd_pdrop"};
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char text[2000];
+        graph_config c = {0};
+        snprintf(text, sizeof text, "{\"model_type\":\"llama\",\"%s\":8}", keys[i]);
+        assert_int_equal(parse(text, &c), ATOM_E_UNSUPPORTED);
+        if (!strstr(atom_fail_message(), keys[i]))
+            fail_msg("%s: %s", keys[i], atom_fail_message());
+        snprintf(text, sizeof text, "{\"model_type\":\"llama\",\"%s\":null}", keys[i]);
+        assert_int_equal(parse(text, &c), ATOM_OK);
+        graph_config_free(&c);
+    }
+}
+
 static void config_written(void **state)
 {
     static const char *const source =
@@ -217,9 +265,8 @@ static void config_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(config_accepted),
-        cmocka_unit_test(config_refused),
-        cmocka_unit_test(config_written),
+        cmocka_unit_test(config_accepted),  cmocka_unit_test(config_refused),
+        cmocka_unit_test(keys_of_others),   cmocka_unit_test(config_written),
         cmocka_unit_test(config_mutations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -269,6 +269,22 @@ static void an_invite_admits_as_many_as_it_says(void **state)
     atom_free(data);
 }
 
+/* From when until when a credential holds, whoever gave it. */
+static void a_credential_says_how_long(void **state)
+{
+    const gsp_admission a = {.issued_s = 0x0102030405060708, .expires_s = 0xf1f2f3f4f5f6f7f8};
+    uint8_t bytes[GSP_CREDENTIAL_BYTES_MAX] = {0};
+    uint64_t from = 1, until = 1;
+    (void)state;
+    gsp_admission_encode(&a, bytes);
+    assert_false(gsp_admission_span(bytes, GSP_ADMISSION_BYTES - 1, &from, &until));
+    assert_true(from == 0 && until == 0);
+    assert_true(gsp_admission_span(bytes, GSP_ADMISSION_BYTES, &from, &until));
+    assert_true(from == a.issued_s && until == a.expires_s);
+    assert_true(gsp_admission_span(bytes, sizeof bytes, &from, &until));
+    assert_true(from == a.issued_s && until == a.expires_s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +292,7 @@ int main(void)
         cmocka_unit_test(nothing_half_written_is_left),
         cmocka_unit_test(damaged_or_open_files_are_refused),
         cmocka_unit_test(keys_have_a_text),
+        cmocka_unit_test(a_credential_says_how_long),
         cmocka_unit_test(a_signature_has_one_purpose),
         cmocka_unit_test(an_admission_is_for_one_key_one_pool_one_time),
         cmocka_unit_test(a_delegate_admits_while_it_is_one),

@@ -41,6 +41,7 @@ static host_schedule at_work(double slice_s)
     host_schedule s = made(slice_s, (double[]){1, 1}, 2);
     assert_int_equal(say(&s, HOST_TICK, 0), HOST_DO_START);
     assert_int_equal(s.running, 0);
+    assert_int_equal(s.asked, 0); /* to end */
     assert_int_equal(say(&s, HOST_COMPUTES, 10), HOST_DO_NOTHING);
     return s;
 }
