@@ -70,6 +70,7 @@ static void tokens_are_believed_within_samples(void **state)
     c.samples = 0;
     gsp_contribution_clip(&r, &before, &c);
     assert_true(gsp_hash_none(&c.root));
+    assert_true(c.samples == 0 && c.tokens == 0);
 }
 
 static void a_certificate_with_too_many_tokens_is_refused(void **state)

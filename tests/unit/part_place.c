@@ -368,6 +368,7 @@ static void test_a_class_of_slow_lines_is_left_out(void **unused)
     for (uint32_t i = 0; i < 12; i += 3)
         assert_int_equal(got.stage[i], PLACE_UNUSED);
     assert_true(got.n_used > 1);
+    assert_true(got.sync_seconds > 0 && got.sync_seconds == got.link_seconds);
 }
 
 /* What is evolved is never better than the best, and mostly it is the best. */
