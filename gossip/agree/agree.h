@@ -471,6 +471,8 @@ static inline bool gsp_agree_sums(const gsp_agree *a)
     return gsp_rules_sums(&a->rules, a->certificate.proposal.samples);
 }
 bool gsp_agree_is_member(const gsp_agree *agree);
+/* How many members of the roster are here and stay: whoever is silent, or says goodbye, is not. */
+uint32_t gsp_agree_here(const gsp_agree *agree);
 /* True for a member that has not reached a quorum for `least_ns`; *fork_in_ns then says in how long
  * it goes on by itself if none comes. */
 bool gsp_agree_waits(const gsp_agree *agree, uint64_t least_ns, uint64_t *fork_in_ns);

@@ -60,6 +60,14 @@ bool gsp_people_alive(const gsp_agree *a, uint32_t i)
            gsp_people_answers(a, &gsp_agree_roster(a)->member[i]);
 }
 
+uint32_t gsp_agree_here(const gsp_agree *a)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
+        n += i == a->self_i || gsp_people_alive(a, i);
+    return n;
+}
+
 bool gsp_people_votes(const gsp_agree *a, uint32_t i)
 {
     return i < gsp_agree_roster(a)->n && gsp_people_answers(a, &gsp_agree_roster(a)->member[i]);

@@ -57,6 +57,11 @@ typedef struct gsp_work {
      * of all that are in any part. */
     uint32_t (*counted)(void *context, const gsp_certificate *certificate);
 
+    /* Nothing more is made, and what there is should be averaged soon: true: every version is due as soon
+     * as all who are here say so, or after thirty heartbeats, whatever was reported. Not where
+     * contributions are pieces of one sum. Asked with every turn; NULL: never. */
+    bool (*hastens)(void *context);
+
     /* Floats; all 0: there is no state, and the rest may be NULL. */
     uint64_t n_state[GSP_FRAGMENTS_MAX];
     /* For joiners: floats [first, first + n) of the fragment's state, as of what is applied. */
