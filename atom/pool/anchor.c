@@ -1,6 +1,6 @@
 /*
  * Owns the trainer's side of a pool: what live weights give (copy-out) and take (merge), where a
- * run starts, and how far the pool is. One idea: both happen where the masters stand still anyway,
+ * run starts. One idea: both happen where the masters stand still anyway,
  * between two updates, so a step costs two passes over one fragment and no waiting. Refuses weights
  * that are not finite.
  */
@@ -169,6 +169,7 @@ void pool_anchor_close(pool_anchor **pool)
     pool_floats_close(&p->sent);
     atom_free(p->room.at);
     atom_free(p->pass_room);
+    atom_free(p->stand_room);
     if (!in_place(p))
         atom_free(p->new_anchor);
     atom_free(p->new_momentum);
@@ -418,7 +419,7 @@ static void before_updates(void *context, float *live, const train_reader *reade
     if (live)
         pool_pass_end(p);
     else
-        pool_copy_begin(p);
+        pool_copy_begin(p, false);
     if (live && any)
         note_time(p, p->pass_ns);
     pthread_mutex_unlock(&p->lock);
@@ -431,7 +432,7 @@ static void after_updates(void *context, const float *live)
     const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
     if (live) {
         p->pass_ns = 0;
-        pool_copy_begin(p);
+        pool_copy_begin(p, false);
     } else {
         pool_pass_end(p);
     }
@@ -449,67 +450,6 @@ static void stepped(void *context, uint64_t samples, uint64_t tokens)
     p->samples = samples;
     p->tokens = tokens;
     p->steps++;
-    pthread_mutex_unlock(&p->lock);
-}
-
-/* ---- how far ---- */
-
-/* The lock is held: of the whole pool, with what this member has not brought yet. */
-static uint64_t samples_of_pool(const pool_anchor *p)
-{
-    if (p->g && !p->c.dense_samples)
-        return pool_gradients_samples(p);
-    bool own = !p->g || pool_gradients_own(p);
-    return p->certified_samples + (own ? p->samples - p->samples_included : 0);
-}
-
-static double rate(void *context, const train_schedule *schedule)
-{
-    pool_anchor *p = context;
-    pthread_mutex_lock(&p->lock);
-    int64_t step = (int64_t)(samples_of_pool(p) / p->c.batch) + 1;
-    double warm = 1;
-    if (p->steps < p->rewarm_to && p->c.rewarm_steps > 0)
-        warm = 1 - (double)(p->rewarm_to - p->steps - 1) / (double)p->c.rewarm_steps;
-    pthread_mutex_unlock(&p->lock);
-    return warm * train_schedule_rate(schedule, step);
-}
-
-/* The lock is held: all steps of the pool are made. */
-static bool is_over(const pool_anchor *p)
-{
-    return p->c.max_samples > 0 && samples_of_pool(p) >= p->c.max_samples;
-}
-
-/* The lock is held: steps that nobody but this member knows of are counted, and nobody is there to know. */
-static bool waits(const pool_anchor *p)
-{
-    return p->alone && !pool_anchor_sums(p) && p->samples > p->samples_included && is_over(p);
-}
-
-/* The lock is held. What was made alone ends the run once each fragment was averaged. */
-static bool is_settled(pool_anchor *p)
-{
-    if (waits(p))
-        p->settled = p->applied + p->c.n_fragments;
-    return p->applied >= p->settled || p->samples == p->samples_included;
-}
-
-static bool done(void *context)
-{
-    pool_anchor *p = context;
-    pthread_mutex_lock(&p->lock);
-    bool over = (p->c.max_steps > 0 && p->steps >= p->c.max_steps) || (is_over(p) && is_settled(p));
-    if (pool_anchor_sums(p))
-        over = over && pool_gradients_over(p);
-    pthread_mutex_unlock(&p->lock);
-    return over;
-}
-
-void pool_anchor_alone(pool_anchor *p, bool alone)
-{
-    pthread_mutex_lock(&p->lock);
-    p->alone = alone;
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -547,8 +487,10 @@ train_seam pool_anchor_seam(pool_anchor *p)
                        .after_updates = after_updates,
                        .block = block,
                        .stepped = stepped,
-                       .rate = rate,
-                       .done = done,
+                       .rate = pool_end_rate,
+                       .done = pool_end_done,
+                       .stands = pool_end_stands,
+                       .stand = pool_end_stand,
                        .marks = marks};
     if (p->g)
         pool_gradients_seam(p, &seam);
@@ -563,12 +505,7 @@ void pool_anchor_read_status(pool_anchor *p, bool with_hash, pool_anchor_status 
     out->ready = p->ready;
     out->applied = p->applied;
     out->certified_samples = in_place(p) ? pool_gradients_samples(p) : p->certified_samples;
-    out->own_samples = p->samples - p->samples_included;
-    out->pool_step = samples_of_pool(p) / p->c.batch;
-    out->max_steps = p->c.max_samples / p->c.batch;
-    if (out->max_steps > 0 && out->pool_step > out->max_steps)
-        out->pool_step = out->max_steps; /* the last steps of several members are one too many */
-    out->waits = waits(p);
+    pool_end_status(p, out);
     for (uint32_t i = 0; with_hash && i < p->c.n_fragments; i++) {
         hash[i] = p->fragment[i].hash;
         if (!p->g && !p->c.on_disk) /* a step is made in place, and then hashed */

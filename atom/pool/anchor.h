@@ -10,6 +10,8 @@
  *   merge      live += (1 - mix) (anchor - live at copy-out), before the next update, which rounds
  *              the wire copy anew; where this member's contribution was not included, live moves as
  *              the anchor did and keeps its own steps for the next time
+ *   end        all steps are made: live stands still, each fragment has one more version, and its
+ *              anchor becomes the average of live (ending.c)
  *
  * Slices (`--sync slices`; Presser, Swarm Training, section 3): a session's parameters are read,
  * averaged and written back, a slice of the model at a time, again and again, while it trains. What
@@ -111,6 +113,7 @@ typedef struct pool_anchor_config {
     double outer_learning_rate, outer_momentum, mix;
     /* The schedule: a pool trains max_samples in all, batch of them are one step of it. */
     uint64_t batch, max_samples, tokens_per_sample; /* 0: not known */
+    uint64_t round_samples;    /* of one member, from one average of a fragment to the next */
     int64_t max_steps;         /* of this member, in this process; 0: as long as the pool */
     int64_t rewarm_steps;      /* of a member whose moments start at zero in a pool that trains */
     const pool_update *update; /* gradients are summed; NULL: parameters. Copied */
@@ -173,9 +176,12 @@ train_seam pool_anchor_seam(pool_anchor *pool);
 /* Steps run (true) or stand (false: nothing is brought to rounds). */
 void pool_anchor_running(pool_anchor *pool, bool running);
 /* Too few members are here to certify anything. Steps that this member makes by itself then do not end
- * the run: when all are made it stands (pool_anchor_status.waits) until others are here or it goes on
- * as a pool of its own, and then until what it made has been averaged. */
+ * the run: when all are made it waits (pool_anchor_status.waits) until others are here or it goes on
+ * as a pool of its own. */
 void pool_anchor_alone(pool_anchor *pool, bool alone);
+/* The run ends now, although not each fragment was averaged once more after its last step
+ * (docs/design/pool.md#the-last-average). */
+void pool_anchor_give_up(pool_anchor *pool);
 
 typedef struct pool_anchor_status {
     bool ready;
@@ -185,7 +191,14 @@ typedef struct pool_anchor_status {
     uint64_t certified_samples; /* of the pool */
     uint64_t own_samples;       /* not yet certified */
     uint64_t pool_step, max_steps; /* pool_step counts own_samples too */
-    bool waits; /* all steps are made, but those of own_samples are in no version, and it is alone */
+    /* All steps are made, but those of own_samples are in no version, and it is alone. */
+    bool waits;
+    /* All steps are made, and no more are: each fragment is averaged once more. agreed: certificates say
+     * so; then so many versions are left. */
+    bool stands, agreed;
+    uint64_t left_versions;
+    /* Fragments whose newest version lacks some of this member's steps. */
+    uint32_t lacking;
     double seam_seconds;      /* the optimizer's stream spent in copy-out and merge, in all */
     double delta_norm;        /* of the last copy-out */
     gsp_hash anchor;          /* over all fragments' anchors: equal on all that applied the same */

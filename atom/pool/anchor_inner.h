@@ -29,7 +29,8 @@ struct pool_anchor {
 
     pthread_mutex_t lock; /* of everything down to the member's part */
     bool ready, running, alone;
-    uint64_t settled; /* all steps were made alone: the run ends with this version; 0: they were not */
+    bool given_up; /* the run ends without the versions that are left */
+    uint64_t last; /* version with which it ends; 0: that all steps are made is not agreed */
     gsp_hash lineage;
     uint64_t applied;
     pool_fragment fragment[GSP_FRAGMENTS_MAX];
@@ -38,6 +39,7 @@ struct pool_anchor {
     float *x;                    /* of ask_version when READY: the delta */
     pool_floats *sent; /* live at copy-out; NULL with slices, whose live lies in x until READY */
     uint64_t x_samples, x_tokens, sent_samples, sent_tokens;
+    bool x_last;              /* x is for one of the last versions */
     uint64_t copying;         /* what asked was when a copy-out began; 0: there is none */
     uint64_t made;            /* floats of x that are the delta */
     double square;            /* of them */
@@ -50,7 +52,8 @@ struct pool_anchor {
     atom_status broken; /* the disk failed: the member ends with its next version, and live is the
                            anchor's again when the run comes back */
     char why[512];
-    float *pass_room; /* of the trainer, a piece; NULL: the anchor is in memory */
+    float *pass_room;  /* of the trainer, a piece; NULL: the anchor is in memory */
+    float *stand_room; /* of the trainer, a piece of live that stands still; NULL: it has not yet */
 
     /* The member's thread alone. */
     gsp_roster roster;                /* R(applied + 1) */
@@ -69,6 +72,12 @@ enum { POOL_ROOMS = 4 };
 static inline bool pool_anchor_sums(const pool_anchor *p)
 {
     return p->g && (!p->c.dense_samples || p->certified_samples < p->c.dense_samples);
+}
+
+/* Certificates say that all steps of the pool are made. The lock is held. */
+static inline bool pool_anchor_agreed(const pool_anchor *p)
+{
+    return p->c.max_samples > 0 && p->certified_samples >= p->c.max_samples && !pool_anchor_sums(p);
 }
 
 /* tier.c. Notes the failure that atom_fail told; the lock is held. */
@@ -96,12 +105,23 @@ ATOM_MUST atom_status pool_outer_merge(pool_anchor *p, const gsp_proposal *c, ui
 bool pool_pass_begin(pool_anchor *p);
 /* Of floats [first, first + n) of the vector, which live has alone. */
 void pool_pass_take(pool_anchor *p, uint64_t first, uint64_t n, float *live);
-/* A copy-out begins where one is asked for. */
-void pool_copy_begin(pool_anchor *p);
+/* A copy-out begins where one is asked for. stands: live weights change no more. */
+void pool_copy_begin(pool_anchor *p, bool stands);
 void pool_pass_copy(pool_anchor *p, uint64_t first, uint64_t n, const float *live);
 void pool_pass_end(pool_anchor *p);
 /* True: there is a contribution now. False: it has to be copied out again. */
 bool pool_copy_end(pool_anchor *p);
+
+/* ending.c. The lock is held: a version, or a whole state, is the member's now. */
+void pool_end_certified(pool_anchor *p);
+/* The lock is held: fills in how far the pool is. */
+void pool_end_status(const pool_anchor *p, pool_anchor_status *out);
+/* gsp_work.hastens, and what a train_seam has of it; ctx is the anchor. */
+bool pool_end_hastens(void *ctx);
+bool pool_end_stands(void *ctx);
+bool pool_end_done(void *ctx);
+double pool_end_rate(void *ctx, const train_schedule *schedule);
+ATOM_MUST atom_status pool_end_stand(void *ctx, file_vector live, bool *changed);
 
 /* versions.c */
 uint64_t pool_applied_of(const gsp_saved *saved);

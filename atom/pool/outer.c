@@ -48,13 +48,24 @@ static pool_floats next_momentum(const pool_anchor *p, const pool_fragment *f)
                            : pool_file_outer(&p->store, number_of(p, f), p->next);
 }
 
+/* d becomes what the outer step makes of it a move by -d, as if it were a plain average: of any weighted
+ * mean of such x it makes a move by -mean(d), because m is the same for all. */
+static void undo_outer(const pool_anchor *p, const float *m, uint64_t n, float *d)
+{
+    double lr = p->c.outer_learning_rate, mu = p->c.outer_momentum;
+    float scale = (float)(1 / (lr * (1 + mu))), back = (float)(mu * mu / (1 + mu));
+    for (uint64_t i = 0; i < n; i++)
+        d[i] = scale * d[i] - back * m[i];
+}
+
 atom_status pool_outer_subtract(pool_anchor *p, bool *whole)
 {
     const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
-    const pool_floats anchor = pool_fragment_anchor(f);
+    const pool_floats anchor = pool_fragment_anchor(f), momentum = momentum_of(p, f);
+    bool plain = p->x_last && !p->c.slices && p->c.outer_learning_rate > 0;
     uint64_t end = p->made + SUBTRACT_FLOATS < f->n ? p->made + SUBTRACT_FLOATS : f->n;
     for (uint64_t some; p->made < end; p->made += some) {
-        const float *a, *live = p->x + p->made;
+        const float *a, *m, *live = p->x + p->made;
         float *x = p->x + p->made;
         some = piece_of(p, end - p->made);
         ATOM_TRY(pool_floats_look(&anchor, p->made, some, room(p, 0), &a));
@@ -64,6 +75,10 @@ atom_status pool_outer_subtract(pool_anchor *p, bool *whole)
             x[i] = a[i] - live[i];
             p->square += (double)x[i] * (double)x[i];
         }
+        if (!plain)
+            continue;
+        ATOM_TRY(pool_floats_look(&momentum, p->made, some, room(p, 2), &m));
+        undo_outer(p, m, some, x);
     }
     *whole = p->made == f->n;
     return ATOM_OK;

@@ -61,9 +61,10 @@ void pool_pass_end(pool_anchor *p)
 
 /* ---- copy-out ---- */
 
-void pool_copy_begin(pool_anchor *p)
+void pool_copy_begin(pool_anchor *p, bool stands)
 {
-    p->copying = p->running ? p->asked : 0;
+    bool early = !stands && pool_anchor_agreed(p); /* a step is still to come */
+    p->copying = p->running && !early ? p->asked : 0;
 }
 
 /* Still what was asked for: no version came meanwhile. */
@@ -84,6 +85,21 @@ void pool_pass_copy(pool_anchor *p, uint64_t first, uint64_t n, const float *liv
         pool_anchor_break(p, st);
 }
 
+/*
+ * For one of the last versions. Whoever brings one fragment after the other has no new samples, but a contribution has at least one, and
+ * its tokens, which are its weight, are bounded by its samples. So everybody says one sample, and divides
+ * tokens by the samples of a round: weights are in the same proportion as ever, and the totals grow by
+ * a sample for each contribution.
+ */
+static void claim_last(pool_anchor *p)
+{
+    uint64_t each = p->c.round_samples ? p->c.round_samples : 1;
+    if (p->x_tokens == 0)
+        return;
+    p->x_tokens = p->x_tokens < each ? 1 : p->x_tokens / each;
+    p->x_samples = p->x_samples ? p->x_samples : 1;
+}
+
 bool pool_copy_end(pool_anchor *p)
 {
     const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
@@ -95,6 +111,9 @@ bool pool_copy_end(pool_anchor *p)
     p->sent_tokens = p->tokens;
     p->x_samples = p->samples - p->samples_included;
     p->x_tokens = p->tokens - f->tokens_included;
+    p->x_last = pool_anchor_agreed(p);
+    if (p->x_last)
+        claim_last(p);
     p->ask = POOL_ASK_COPIED;
     p->made = 0;
     p->square = 0;

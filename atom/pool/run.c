@@ -218,7 +218,7 @@ static void ask_wish(pool_run *r, char text[GSP_POOL_WHY_BYTES])
         snprintf(text, GSP_POOL_WHY_BYTES, "%s", *r->why ? r->why : "resting");
     else if (r->wish == GSP_POOL_GO && pool_run_has_room(r, text) &&
              (!r->limits || pool_limits_now(r->limits, text)) && !lacks_peers(r, text) &&
-             !pool_run_ends_alone(r, text))
+             !pool_run_ends(r, text))
         text[0] = 0;
 }
 
@@ -373,6 +373,7 @@ static atom_status open_anchor(pool_run *r, const gsp_manifest *m)
                             .batch = (uint64_t)r->settings.batch,
                             .max_samples = (uint64_t)(r->settings.batch * r->settings.steps),
                             .tokens_per_sample = m->tokens_per_sample,
+                            .round_samples = (uint64_t)(r->settings.sync_steps * r->settings.batch),
                             .max_steps = r->max_steps,
                             .rewarm_steps = r->settings.rewarm_steps,
                             .update = pool_run_sums(r) ? &update : NULL,
@@ -516,23 +517,6 @@ static atom_status start(pool_run *r)
 
 /* ---- the end ---- */
 
-/* All that one sum is made of end together: nobody is there to let anybody off the roster. A member
- * that lacks the last version gets it first. */
-static void wait_for_the_last(pool_run *r)
-{
-    double end = atom_clock_seconds() + GOODBYE_SECONDS;
-    bool behind = true;
-    while (behind && atom_clock_seconds() < end && !stopped(r)) {
-        usleep(50000);
-        gsp_pool_read_status(r->life, r->status);
-        behind = false;
-        for (uint32_t i = 0; i < r->status->n_peers; i++) {
-            const gsp_pool_peer *p = &r->status->peer[i];
-            behind |= p->up && p->on_roster && p->applied < r->status->member.applied;
-        }
-    }
-}
-
 /* Off the roster where this was the end for good; a hook's stop is only a pause. */
 static void say_goodbye(pool_run *r)
 {
@@ -541,9 +525,12 @@ static void say_goodbye(pool_run *r)
         return;
     pool_anchor_status s;
     pool_anchor_read_status(r->anchor, false, &s);
-    if (r->settings.sync == POOL_SYNC_GRADIENTS && s.pool_step >= s.max_steps)
-        wait_for_the_last(r);
-    else if (gsp_pool_leave(r->life, GOODBYE_SECONDS) != ATOM_OK)
+    bool last = s.pool_step >= s.max_steps;
+    if (last)
+        pool_run_wait_for_others(r, GOODBYE_SECONDS);
+    if (last && r->settings.sync == POOL_SYNC_GRADIENTS)
+        return; /* all that one sum is made of end together: nobody is there to let anybody off */
+    if (gsp_pool_leave(r->life, GOODBYE_SECONDS) != ATOM_OK)
         pool_note(&r->hooks, "%s", atom_fail_message());
 }
 

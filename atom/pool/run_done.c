@@ -1,11 +1,12 @@
 /*
- * Owns the end of a run: whether a member that is alone there has to wait, and what its directory says
- * of a run that has reached its last step. One idea: nobody of a pool that is done is there any more
- * to ask, so it is kept on disk when this member sees it. Refuses to guess: without the file the others
- * are asked, as ever.
+ * Owns the end of a run: how long a member stays for the last average, whether one that is alone has to
+ * wait, and what its directory says of a run that has reached its last step. One idea: nobody of a pool
+ * that is done is there any more to ask, so it is kept on disk when this member sees it. Refuses to
+ * guess: without the file the others are asked, as ever.
  */
 #include "atom/pool/run_inner.h"
 
+#include "atom/base/clock.h"
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
@@ -16,21 +17,86 @@
 #include <string.h>
 #include <unistd.h>
 
-bool pool_run_ends_alone(pool_run *r, char text[GSP_POOL_REST_BYTES])
+/* After its newest version the last average goes on for so long, and so many rounds; a pool of two goes
+ * on without the other one before that. */
+static const double LAST_SECONDS = 180, LAST_ROUNDS = 8;
+
+/* Seconds until it has waited long enough for another version. */
+static double left_seconds(pool_run *r, const pool_anchor_status *s, double *patience_s)
+{
+    double now = atom_clock_seconds();
+    double round_s = r->status->n_rounds ? r->status->round[0].round_s : 0;
+    if (r->last_s == 0 || s->applied != r->last_version)
+        r->last_s = now;
+    r->last_version = s->applied;
+    *patience_s = LAST_SECONDS + LAST_ROUNDS * round_s;
+    return r->last_s + *patience_s - now;
+}
+
+/* The member stays for the versions that are left. */
+static bool waits_for_last(pool_run *r, const pool_anchor_status *s, bool alone,
+                           char text[GSP_POOL_REST_BYTES])
+{
+    double patience_s, left_s = left_seconds(r, s, &patience_s);
+    bool comes_back = alone && !s->lacking && !s->copied; /* to a run that is over */
+    if (s->agreed && !r->last_said && !comes_back)
+        pool_note(&r->hooks,
+                  "all steps of the pool are made; now everybody's weights are averaged once more "
+                  "(%llu versions), and then the run ends",
+                  (unsigned long long)s->left_versions);
+    r->last_said |= s->agreed;
+    if (left_s <= 0)
+        pool_note(&r->hooks,
+                  "warning: the run ends before the last average was complete, because no version "
+                  "was made for %.0f s; the last steps may be missing in the pool's model",
+                  patience_s);
+    if (left_s <= 0 || comes_back) {
+        pool_anchor_give_up(r->anchor);
+        return false;
+    }
+    if (alone)
+        snprintf(text, GSP_POOL_REST_BYTES,
+                 "all steps are made; the last average waits for other members, at most %.0f s",
+                 left_s);
+    return alone;
+}
+
+bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES])
 {
     pool_anchor_status s;
     pool_anchor_read_status(r->anchor, false, &s);
-    if (!s.waits)
+    if (!s.stands) {
+        r->last_s = 0;
         return false;
+    }
     gsp_pool_read_status(r->life, r->status);
-    pool_anchor_alone(r->anchor, r->status->member.lacks_quorum);
-    if (!r->status->member.lacks_quorum)
+    bool alone = r->status->member.lacks_quorum;
+    pool_anchor_alone(r->anchor, alone);
+    if (s.agreed || !alone)
+        return waits_for_last(r, &s, alone, text);
+    r->last_s = 0;
+    if (s.own_samples == 0)
         return false;
     snprintf(text, GSP_POOL_REST_BYTES,
              "all steps are made, but the last %llu only here, in no version; who ended before may "
              "have the pool's model",
              (unsigned long long)(s.own_samples / (uint64_t)r->settings.batch));
     return true;
+}
+
+void pool_run_wait_for_others(pool_run *r, double seconds)
+{
+    double end = atom_clock_seconds() + seconds;
+    bool behind = true;
+    while (behind && atom_clock_seconds() < end && !r->hooks.stop(r->hooks.ctx)) {
+        usleep(50000);
+        gsp_pool_read_status(r->life, r->status);
+        behind = false;
+        for (uint32_t i = 0; i < r->status->n_peers; i++) {
+            const gsp_pool_peer *p = &r->status->peer[i];
+            behind |= p->up && p->on_roster && p->applied < r->status->member.applied;
+        }
+    }
 }
 
 static char *done_path(const char *dir)

@@ -43,10 +43,13 @@ struct pool_run {
     atomic_bool leaving;
     gsp_pool_wish wish;
     char why[GSP_POOL_WHY_BYTES];
-    atom_status ended;  /* what ended the pool for us */
-    bool starved;       /* the trainer waited in a write, for room on the disk */
-    bool short_of_disk; /* there was not room enough when it was last looked */
-    double looked_s;    /* at the disk */
+    atom_status ended;     /* what ended the pool for us */
+    bool starved;          /* the trainer waited in a write, for room on the disk */
+    bool short_of_disk;    /* there was not room enough when it was last looked */
+    double looked_s;       /* at the disk */
+    uint64_t last_version; /* the newest while the member stands at the end, and */
+    double last_s;         /* when it came; 0: it does not stand */
+    bool last_said;        /* that everything is averaged once more */
 };
 
 /* run.c */
@@ -94,9 +97,12 @@ bool pool_run_wait_room(void *ctx, int fd, uint64_t bytes);
 /* st with its message, and where the disk was the reason, the command that goes on. */
 ATOM_MUST atom_status pool_run_say_return(const pool_run *r, atom_status st);
 
-/* run_done.c. All steps of the pool are made, but the last ones by this member alone, and too few others
- * are here to make them the pool's: `text` says so, and the member waits. */
-bool pool_run_ends_alone(pool_run *r, char text[GSP_POOL_REST_BYTES]);
+/* run_done.c. All steps of the pool are made. True: too few others are here to make the last ones the
+ * pool's, or to average once more: `text` says so, and the member waits; for the last average not for
+ * ever. */
+bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES]);
+/* After the last version: a member that lacks it gets it first, if it is here and does so in time. */
+void pool_run_wait_for_others(pool_run *r, double seconds);
 /* What pool_run_was_done finds: kept where this member has seen the last step, and forgotten
  * where there is something to train all the same (after the owner's reset). */
 void pool_run_keep_done(const pool_run *r, const pool_anchor_status *s, const char *checkpoint);

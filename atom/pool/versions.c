@@ -166,6 +166,7 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
     p->applied = c->version;
     p->lineage = c->lineage;
     p->certified_samples = c->samples;
+    pool_end_certified(p);
     if (p->ask_version <= c->version)
         p->ask = POOL_ASK_NONE;
     pthread_mutex_unlock(&p->lock);
@@ -267,6 +268,8 @@ void pool_anchor_remember(pool_anchor *p, const gsp_saved *saved)
     pool_lineage_of(saved, &p->lineage);
     p->applied = pool_applied_of(saved);
     p->certified_samples = c ? c->samples : saved->genesis.samples;
+    p->last = 0; /* how far the others are in their last versions is not known */
+    pool_end_certified(p);
     p->ready = true;
 }
 
@@ -337,7 +340,8 @@ void pool_anchor_work(pool_anchor *p, gsp_work *work)
                        .state_read = state_read,
                        .state_write = state_write,
                        .state_adopt = state_adopt,
-                       .begins = begins};
+                       .begins = begins,
+                       .hastens = pool_end_hastens};
     if (p->g) {
         work->ready = pool_gradients_ready;
         work->lease = pool_gradients_lease;

@@ -66,6 +66,12 @@ typedef struct train_seam {
     void (*stepped)(void *ctx, uint64_t samples, uint64_t tokens);
     double (*rate)(void *ctx, const train_schedule *schedule); /* learning rate of the next step */
     bool (*done)(void *ctx);                                   /* in place of max_steps */
+    /* All steps are made, but the run goes on: asked before each turn, and while it is true the trainer
+     * makes no step but calls `stand` a few times a second. live: the master weights, which nobody else
+     * reads or changes meanwhile. *changed: it has written to them. Both NULL: a run ends with its
+     * last step. */
+    bool (*stands)(void *ctx);
+    atom_status (*stand)(void *ctx, file_vector live, bool *changed);
     char *(*marks)(void *ctx); /* text of pool.json in a checkpoint of now; the trainer frees it */
     /*
      * shared: the steps are made outside, from gradients that many hosts bring. The trainer then

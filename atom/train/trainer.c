@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
 static void eval_starts(const trainer *t, uint64_t first, uint32_t n, const int32_t *tokens,
                         int32_t *starts)
@@ -110,18 +111,43 @@ static bool crosses(int64_t before, int64_t step, int64_t every)
     return every > 0 && step / every > before / every;
 }
 
+/* No step: somebody who takes part still gives and takes weights. */
+static atom_status stand(trainer *t)
+{
+    const train_seam *s = t->hooks.seam;
+    bool changed = false;
+    ATOM_TRY(trainer_snapshot_finish(t)); /* it reads what may change now */
+    ATOM_TRY(train_engine_drain(t->engine));
+    ATOM_TRY(s->stand(s->ctx, train_engine_vector(t->engine, SWAP_STATE_MASTER), &changed));
+    if (changed)
+        ATOM_TRY(train_engine_sync(t->engine));
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    return ATOM_OK;
+}
+
+/* A step, if there is one to make. Whoever takes part may have ended the run since it was asked last. */
+static atom_status turn(trainer *t, bool *stepped, int64_t *evaluated)
+{
+    *stepped = false;
+    if (trainer_seam_stands(t)) {
+        *evaluated = -1; /* that was of other weights */
+        return stand(t);
+    }
+    if (trainer_seam_done(t))
+        return ATOM_OK;
+    *stepped = true;
+    return trainer_is_shared(t) ? trainer_shared_turn(t, stepped) : trainer_step(t);
+}
+
 static atom_status run_steps(trainer *t)
 {
     const train_config *c = t->config;
     int64_t saved = t->state.step, evaluated = -1;
     bool done = trainer_seam_done(t);
     while (!done) {
-        bool stepped = true;
+        bool stepped;
         int64_t before = t->state.step; /* a member that catches up makes several at once */
-        if (trainer_is_shared(t))
-            ATOM_TRY(trainer_shared_turn(t, &stepped));
-        else
-            ATOM_TRY(trainer_step(t));
+        ATOM_TRY(turn(t, &stepped, &evaluated));
         ATOM_TRY(trainer_snapshot_poll(t));
         int64_t step = t->state.step;
         done = trainer_seam_done(t);

@@ -128,6 +128,8 @@ void trainer_disk_note(const trainer *t);
 
 double trainer_seam_rate(const trainer *t, int64_t step);
 bool trainer_seam_done(const trainer *t);
+/* All steps are made, but weights still come and go. */
+bool trainer_seam_stands(const trainer *t);
 void trainer_seam_stepped(const trainer *t);
 void trainer_seam_updates(trainer *t, const train_reader *reader, bool begin);
 /* train_engine_config.on_block; ctx is the trainer. */

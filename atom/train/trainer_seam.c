@@ -27,6 +27,12 @@ bool trainer_seam_done(const trainer *t)
     return s && s->done ? s->done(s->ctx) : t->state.step >= t->config->max_steps;
 }
 
+bool trainer_seam_stands(const trainer *t)
+{
+    const train_seam *s = seam_of(t);
+    return s && s->stands && s->stands(s->ctx);
+}
+
 void trainer_seam_stepped(const trainer *t)
 {
     const train_seam *s = seam_of(t);

@@ -2,13 +2,14 @@
 import json
 import socket
 import subprocess
+import time
 
 import tool
 from test_pool_train import RUN, Members
 
 
 class Ends(Members):
-    """The end of a run, and of a member that is alone there."""
+    """The end of a run, its last average, and a member that is alone there."""
 
     def steps_and_fork(self, steps, fork):
         text = RUN.format(steps=steps, codec="int8").replace("  heartbeat", f"  fork_seconds: {fork}\n  heartbeat")
@@ -60,13 +61,69 @@ class Ends(Members):
         self.assertEqual(model["version"], done["version"])
 
     def test_before_the_first_version(self):
-        """A run that is over before anything was averaged: its model is the one that it began with, and that is said."""
-        a, _ = self.make("a", self.steps_and_fork(1, 3600).replace("warmup_steps: 5", "warmup_steps: 0"))
-        done = json.loads(self.end(a, 0)[0])
-        self.assertEqual(done["version"], 0)
+        """Nothing was averaged yet: the model is the one that the run began with, and that is said."""
+        a, _ = self.make("a", self.steps_and_fork(100, 3600) + "  min_peers: 2\n")
+        self.until("a", "it waits", lambda s: "waiting for 1 more" in s["text"], [a])
+        a.terminate()
+        self.assertEqual(json.loads(self.end(a, 143)[0])["version"], 0)
         out = self.ok("pool", "export", "a", "-o", "model")
         self.assertIn("version 0", out.out)
         self.assertIn("nothing that its members have learned is in them", out.err)
+
+    def test_a_run_of_one_step(self):
+        """It was over before its first version, and is in the model all the same: in each of three fragments."""
+        a, _ = self.make("a", self.steps_and_fork(1, 3600).replace("warmup_steps: 5", "warmup_steps: 0"))
+        done = json.loads(self.end(a, 0)[0])
+        self.assertEqual((done["steps"], done["lacking"]), (1, 0))
+        self.assertGreaterEqual(done["version"], 3)
+        out = self.ok("pool", "export", "a", "-o", "model")
+        self.assertNotIn("nothing that its members have learned", out.err)
+        for model in ("model", done["checkpoint"]):
+            found = self.ok("eval", "--model", self.path(model), "--data", self.data, "--sequence-len", 32, "--json").json()
+            self.assertAlmostEqual(found["loss"], done["final_loss"], delta=1)
+        self.assertEqual(self.loss("model"), self.loss(done["checkpoint"]))
+
+    def loss(self, model):
+        found = self.ok("eval", "--model", self.path(model), "--data", self.data, "--sequence-len", 32, "--dtype", "fp32", "--json")
+        return round(found.json()["loss"], 4)
+
+    def pair(self, steps, fragments):
+        """Two members of a run with an exact codec."""
+        text = self.steps_and_fork(steps, 3).replace("int8", "fp32").replace("fragments: 3", f"fragments: {fragments}")
+        text = text.replace("heartbeat_seconds: 0.1", "heartbeat_seconds: 0.3")  # a busy machine is not late
+        a, ticket = self.make("a", text + "  min_peers: 2\n")
+        return a, self.join("b", ticket, "--data", self.data)
+
+    def test_the_last_average(self):
+        """Both end with the same version, and their last checkpoints have the weights that the pool leaves."""
+        members = self.pair(400, 3)
+        ends = [json.loads(self.end(member, 0)[0].splitlines()[-1]) for member in members]
+        for end in ends:
+            self.assertEqual((end["lacking"], end["pool_step"]), (0, 400))
+            self.assertEqual((end["version"], end["anchor"]), (ends[0]["version"], ends[0]["anchor"]))
+        model = self.ok("pool", "export", "b", "-o", "model", "--json").json()
+        self.assertEqual((model["version"], model["anchor"]), (ends[0]["version"], ends[0]["anchor"]))
+        self.assertEqual([self.loss(end["checkpoint"]) for end in ends], [self.loss("model")] * 2)
+
+    def test_one_is_killed_meanwhile(self):
+        """The other one averages alone what is left, and ends."""
+        a, b = self.pair(200, 12)
+        tokens = 200 * 16 * 32
+        self.until("a", "two members", lambda s: s["roster"] == 2 and s["applied"] > 0, [a, b])
+
+        def certified():
+            return [e for e in self.events("a") if e["event"] == "certified"]
+        while not certified() or certified()[-1]["tokens"] < tokens:
+            self.assertIsNone(b.poll())
+            time.sleep(0.01)
+        b.kill()
+        b.communicate()
+        killed_at = certified()[-1]["version"]
+        end = json.loads(self.end(a, 0)[0].splitlines()[-1])
+        first = next(e["version"] for e in certified() if e["tokens"] >= tokens)
+        self.assertEqual((end["lacking"], end["pool_step"]), (0, 200))
+        self.assertLess(killed_at, first + 12)
+        self.assertGreaterEqual(end["version"], first + 12)
 
 
 if __name__ == "__main__":

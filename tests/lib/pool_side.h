@@ -22,7 +22,9 @@ enum { N = 128 * 100 + 77, F = 3, PARTS = 4 };
 
 typedef struct side {
     scratch s;
-    bool on_disk; /* its anchor */
+    bool on_disk;          /* its anchor */
+    uint8_t key;           /* its bytes; 0: 7 */
+    uint64_t pool_samples; /* that the pool trains in all; 0: 400 */
     pool_anchor *pool;
     train_seam seam;
     gsp_work work;
@@ -46,11 +48,12 @@ static inline pool_anchor_config config_of(const side *a, double lr, double mu, 
                             .mix = mix,
                             .batch = 4,
                             .tokens_per_sample = 16,
-                            .max_samples = 400,
+                            .max_samples = a->pool_samples ? a->pool_samples : 400,
+                            .round_samples = 8,
                             .rewarm_steps = 10,
                             .on_disk = a->on_disk,
                             .piece_floats = PIECE};
-    memset(c.self.byte, 7, sizeof c.self.byte);
+    memset(c.self.byte, a->key ? a->key : 7, sizeof c.self.byte);
     return c;
 }
 

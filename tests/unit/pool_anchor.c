@@ -152,6 +152,8 @@ static void what_is_not_included_is_kept_and_brought_again(void **unused)
     (void)unused;
     side a;
     side_open(&a, 0.7, 0.9, 0);
+    a.pool_samples = 4000; /* the run must not end here (pool_ending.c) */
+    reopen(&a, 0.7, 0.9, 0);
     begin(&a);
     gsp_certificate *c = atom_alloc(1, sizeof *c);
     uint64_t first, tokens, samples, n = pool_fragment_range(N, F, 1, &first);
@@ -175,7 +177,7 @@ static void what_is_not_included_is_kept_and_brought_again(void **unused)
     assert_int_equal(s.included, 0);
     assert_int_equal(s.own_samples, 4);
     assert_int_equal(s.certified_samples + s.own_samples, 1004);
-    assert_int_equal(s.pool_step, s.max_steps); /* there were more than the pool makes */
+    assert_int_equal(s.pool_step, 1004 / 4);
     /* Its tokens count again in the fragment's next version, and once in the schedule. */
     round_alone(&a, 2);
     round_alone(&a, 3);

@@ -144,15 +144,15 @@ static json_t *summary_json(const pool_show *show, const train_summary *s)
     char hex[2 * GSP_HASH_BYTES + 1];
     return json_pack(
         "{s:I, s:I, s:o, s:o, s:o, s:s, s:s?, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, "
-        "s:o, s:s}",
+        "s:I, s:o, s:s}",
         "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
         cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "tokens_per_second",
         cli_real(s->tokens_per_second), "output_dir", show->dir, "checkpoint", s->checkpoint,
         "interrupted", (int)s->interrupted, "version", (json_int_t)p->applied, "anchor",
         atom_hex(p->anchor.byte, GSP_HASH_BYTES, hex), "included", (json_int_t)p->included,
         "merged", (json_int_t)p->merged, "pool_step", (json_int_t)p->pool_step, "pool_steps",
-        (json_int_t)p->max_steps, "certified_samples", (json_int_t)p->certified_samples,
-        "seam_seconds", cli_real(p->seam_seconds), "plan",
+        (json_int_t)p->max_steps, "certified_samples", (json_int_t)p->certified_samples, "lacking",
+        (json_int_t)p->lacking, "seam_seconds", cli_real(p->seam_seconds), "plan",
         trainer_plan_origin(pool_run_trainer(show->run)));
 }
 
@@ -181,6 +181,10 @@ static atom_status sum_up(const pool_show *show, const train_summary *s, bool we
     if (each > 0 && p->own_samples >= (uint64_t)each)
         cli_print("the last %llu steps of this member are in no version of the pool%s\n",
                   (unsigned long long)(p->own_samples / (uint64_t)each),
+                  s->checkpoint ? ", but they are in its checkpoint" : "");
+    else if (p->lacking > 0 && p->pool_step >= p->max_steps && p->max_steps > 0)
+        cli_print("%u of %lld parts of the pool's model lack the last steps of this member%s\n",
+                  p->lacking, (long long)pool_run_settings(show->run)->fragments,
                   s->checkpoint ? ", but they are in its checkpoint" : "");
     if (s->checkpoint)
         cli_print("saved %s\n", s->checkpoint);
