@@ -6,10 +6,9 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/clock.h"
-#include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/train/append.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,8 +17,7 @@ enum { MESSAGE_BYTES = 4096, TAG_BYTES_MAX = 64 };
 enum { WIRE_VARINT = 0, WIRE_DOUBLE = 1, WIRE_BYTES = 2, WIRE_FLOAT = 5 };
 
 struct train_events {
-    FILE *file;
-    char *path;
+    train_append file;
 };
 
 typedef struct message {
@@ -83,9 +81,7 @@ static atom_status write_record(train_events *e, const message *m)
     put(&record, &head, sizeof head);
     put(&record, m->data, m->n);
     put(&record, &body, sizeof body);
-    if (fwrite(record.data, 1, record.n, e->file) != record.n || fflush(e->file))
-        return atom_fail_errno(errno, "cannot write %s", e->path);
-    return ATOM_OK;
+    return train_append_write(&e->file, record.data, record.n);
 }
 
 /* Event: 1 wall_time, 2 step, 3 file_version, 5 summary. */
@@ -105,24 +101,25 @@ atom_status train_events_open(const char *dir, train_events **out)
     char host[64] = "host";
     message m;
     atom_status st = ATOM_OK;
+    char *path = NULL;
     train_events *e = atom_alloc(1, sizeof *e);
     if (!e)
         return atom_fail_memory("an event file", sizeof *e);
+    e->file.fd = -1;
     if (gethostname(host, sizeof host - 1))
         snprintf(host, sizeof host, "host");
-    e->path = atom_format("%s/events.out.tfevents.%.0f.%s.%ld", dir, atom_wall_seconds(), host,
-                          (long)getpid());
-    if (!e->path)
+    path = atom_format("%s/events.out.tfevents.%.0f.%s.%ld", dir, atom_wall_seconds(), host,
+                       (long)getpid());
+    if (!path)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
-    e->file = fopen(e->path, "wbe");
-    if (!e->file)
-        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot write %s", e->path));
+    ATOM_TRY_CLEAN(train_append_open(&e->file, path, 0));
     begin_event(&m, 0);
     put_bytes(&m, 3, version, sizeof version - 1);
     ATOM_TRY_CLEAN(write_record(e, &m));
     *out = e;
-    return ATOM_OK;
+    e = NULL;
 cleanup:
+    atom_free(path);
     train_events_close(&e);
     return st;
 }
@@ -152,9 +149,7 @@ void train_events_close(train_events **events)
     train_events *e = *events;
     if (!e)
         return;
-    if (e->file && fclose(e->file))
-        atom_log(ATOM_LOG_WARN, "%s: its last events may be missing", e->path);
-    atom_free(e->path);
+    train_append_close(&e->file);
     atom_free(e);
     *events = NULL;
 }

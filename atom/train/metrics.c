@@ -1,27 +1,22 @@
 /*
  * Owns metrics.jsonl. One idea: every line is one write, so a crash can cut at most the last one,
- * and resuming removes what lies behind the resumed step. Refuses NaN in JSON: it is null and
- * named.
+ * and resuming removes what lies behind the resumed step; a line that found no room leaves nothing.
+ * Refuses NaN in JSON: it is null and named.
  */
 #include "atom/train/metrics.h"
 
 #include "atom/base/clock.h"
-#include "atom/base/files.h"
-#include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/train/append.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct train_metrics {
-    char *path;
-    int fd;
-    off_t bytes; /* whole lines so far */
+    train_append file;
 };
 
 char *train_number_text(double value, char buf[32])
@@ -79,39 +74,13 @@ atom_status train_metrics_open(const char *path, int64_t keep_step, train_metric
     train_metrics *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory(path, sizeof *m);
-    m->path = atom_strdup(path);
-    m->fd = -1;
-    if (!m->path)
-        ATOM_TRY_CLEAN(atom_fail_memory(path, strlen(path)));
-    m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (m->fd < 0 || ftruncate(m->fd, kept) < 0)
-        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot write %s", path));
-    m->bytes = kept;
+    m->file.fd = -1;
+    ATOM_TRY_CLEAN(train_append_open(&m->file, path, (uint64_t)kept));
     *out = m;
     return ATOM_OK;
 cleanup:
     train_metrics_close(&m);
     return st;
-}
-
-/* A line that does not fit on the disk leaves nothing of itself behind. */
-static atom_status append(train_metrics *m, const char *line, size_t bytes)
-{
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t n = write(m->fd, line + done, bytes - done);
-        if (n < 0 && (errno == EINTR || atom_room_waited(errno, m->fd, bytes - done)))
-            continue;
-        if (n < 0) {
-            int error = errno;
-            if (ftruncate(m->fd, m->bytes) < 0)
-                atom_log(ATOM_LOG_WARN, "%s: its last line is incomplete", m->path);
-            return atom_fail_errno(error, "cannot write %s", m->path);
-        }
-        done += (size_t)n;
-    }
-    m->bytes += (off_t)bytes;
-    return ATOM_OK;
 }
 
 /* A line under construction. */
@@ -157,7 +126,7 @@ static atom_status finish_line(train_metrics *m, json_line *l, const char *split
         add_text(l, "nonfinite", buf);
     }
     l->used += (size_t)snprintf(l->text + l->used, sizeof l->text - l->used, "}\n");
-    return append(m, l->text, l->used);
+    return train_append_write(&m->file, l->text, l->used);
 }
 
 atom_status train_metrics_step(train_metrics *m, const train_step_metrics *s)
@@ -189,7 +158,7 @@ atom_status train_metrics_eval(train_metrics *m, const train_eval_metrics *e)
 
 atom_status train_metrics_sync(train_metrics *m)
 {
-    return fdatasync(m->fd) < 0 ? atom_fail_errno(errno, "cannot write %s", m->path) : ATOM_OK;
+    return train_append_sync(&m->file);
 }
 
 void train_metrics_close(train_metrics **metrics)
@@ -197,9 +166,7 @@ void train_metrics_close(train_metrics **metrics)
     train_metrics *m = *metrics;
     if (!m)
         return;
-    if (m->fd >= 0)
-        close(m->fd);
-    atom_free(m->path);
+    train_append_close(&m->file);
     atom_free(m);
     *metrics = NULL;
 }

@@ -2,7 +2,8 @@
  * What a run reports about itself: metrics.jsonl, one JSON object per line and step.
  *
  * Ownership: what open returns, close frees. Thread: the trainer's. Errors: ATOM_E_RESOURCE for a
- * full disk, ATOM_E_RUNTIME for other I/O. Source: docs/design/files.md#metrics.
+ * full disk, ATOM_E_RUNTIME for other I/O; of a line that failed nothing is in the file, and the next one
+ * may be tried. Source: docs/design/files.md#metrics.
  */
 #ifndef ATOM_TRAIN_METRICS_H
 #define ATOM_TRAIN_METRICS_H
