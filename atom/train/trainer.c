@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -74,35 +75,54 @@ static atom_status evaluate(trainer *t)
                            .tokens_seen = t->state.tokens_seen,
                            .validation = true};
     t->summary.validation_loss = loss;
-    ATOM_TRY(train_metrics_eval(t->metrics, &m));
-    if (t->events)
-        ATOM_TRY(train_events_add(t->events, m.step, &(train_scalar){"eval/loss", loss}, 1));
+    trainer_log_eval(t, &m);
     if (t->hooks.report)
         t->hooks.report(t->hooks.ctx, &report);
     return ATOM_OK;
 }
 
-/* `last`: nothing comes after it, so it is written here and now. */
-static atom_status save(trainer *t, bool last)
+/* Beside a state on disk that shares the file system, a checkpoint must not take the last byte: the run
+ * needs some with every step. */
+static bool has_room_beside(trainer *t)
+{
+    static const uint64_t BESIDE_BYTES = 4u << 20;
+    uint64_t need, left;
+    char why[256];
+    if (!t->engine->disk || (!trainer_lacks_room(t, &need, &left) && left - need >= BESIDE_BYTES))
+        return true;
+    snprintf(why, sizeof why, "checkpoint of step %" PRId64 " was not begun", t->state.step);
+    trainer_save_failed(t, why);
+    return false;
+}
+
+/* Nothing comes after it, so it is written here and now. asked: somebody asked the run to end. */
+static atom_status save_last(trainer *t, bool asked)
 {
     char *path = NULL, *marks = NULL;
     atom_status st;
-    ATOM_TRY_CLEAN(train_metrics_sync(t->metrics));
-    trainer_fill_state(t, &t->state);
-    if (!last)
-        return trainer_snapshot_ask(t);
     ATOM_TRY_CLEAN(trainer_snapshot_finish(t));
     ATOM_TRY_CLEAN(train_engine_drain(t->engine));
     train_checkpoint c = trainer_checkpoint(t);
     c.pool = marks = trainer_seam_marks(t);
-    ATOM_TRY_CLEAN(
-        train_checkpoint_save(t->config->output_dir, &c, t->config->save_total_limit, &path));
+    st = train_checkpoint_save(t->config->output_dir, &c, t->config->save_total_limit, &path);
+    if (trainer_may_go_on(st) && !t->hooks.seam) /* which waits while it writes */
+        st = trainer_save_persist(t, &c, st, asked, &path);
+    ATOM_TRY_CLEAN(st);
     atom_free(t->summary.checkpoint);
     t->summary.checkpoint = path;
     trainer_note(t, "saved %s", path);
 cleanup:
     atom_free(marks);
     return st;
+}
+
+static atom_status save(trainer *t, bool last, bool asked)
+{
+    trainer_logged(t, &t->metrics_log, "metrics.jsonl", train_metrics_sync(t->metrics));
+    trainer_fill_state(t, &t->state);
+    if (last)
+        return save_last(t, asked);
+    return has_room_beside(t) ? trainer_snapshot_ask(t) : ATOM_OK;
 }
 
 /* Whether one of the steps (before, step] is a multiple of `every`. 0: never. */
@@ -157,12 +177,12 @@ static atom_status run_steps(trainer *t)
         }
         bool stop = t->hooks.stop && t->hooks.stop(t->hooks.ctx);
         bool lost = trainer_disk_lost(t);
-        bool due = stepped && crosses(before, step, c->save_steps);
+        bool due = stepped && (crosses(before, step, c->save_steps) || trainer_save_again(t));
         if (stop || lost || done || due) {
             if (done && t->val && evaluated != step)
                 ATOM_TRY(evaluate(t));
             if (!t->hooks.save_nothing)
-                ATOM_TRY(save(t, stop || done));
+                ATOM_TRY(save(t, stop || done, stop && !done));
             saved = step;
         }
         if (stop && !done) {

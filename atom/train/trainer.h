@@ -63,6 +63,7 @@ typedef struct train_hooks {
      * config names. NULL: it is there */
     atom_status (*data)(void *ctx, const trainer *t);
     bool save_nothing;        /* the last step is not saved either: measurements */
+    double save_patience_s;   /* how long a last checkpoint that failed is tried again; 0: 600 */
     const train_seam *seam;   /* NULL: nobody takes part */
     const train_plans *plans; /* NULL: every plan is made here */
     void *ctx;
@@ -76,7 +77,8 @@ typedef struct train_hooks {
 ATOM_MUST atom_status trainer_open(const train_config *config, const train_hooks *hooks,
                                    trainer **out);
 /* Steps to max_steps. ATOM_E_INTERRUPTED after a stop that saved; ATOM_E_DIVERGED on a loss that is
- * not finite. The summary is filled as far as it went, also on error. */
+ * not finite; ATOM_E_RESOURCE where the last checkpoint found no room for hooks.save_patience_s. Whatever
+ * else could not be written is only noted. The summary is filled as far as it went, also on error. */
 ATOM_MUST atom_status trainer_run(trainer *t, train_summary *summary);
 void trainer_close(trainer **t);
 const train_config *trainer_config(const trainer *t);

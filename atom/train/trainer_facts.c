@@ -9,7 +9,7 @@
 
 void trainer_note(const trainer *t, const char *fmt, ...)
 {
-    char text[512];
+    char text[1200];
     va_list args;
     if (!t->hooks.note)
         return;

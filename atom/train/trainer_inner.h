@@ -22,6 +22,13 @@
 
 typedef struct trainer_snapshot trainer_snapshot;
 
+/* What a run writes about itself, and whether it could. */
+typedef struct trainer_log {
+    uint64_t lost; /* entries since it failed; 0: it is written */
+    bool told;     /* that it failed */
+    double told_s; /* when that was said last; 0: never */
+} trainer_log;
+
 struct trainer {
     const train_config *config;
     train_hooks hooks;
@@ -47,6 +54,9 @@ struct trainer {
     size_t steps_n, steps_room;
     train_summary summary;
     trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
+    bool save_short;            /* the last one found no room: it is tried again when there is some */
+    double save_looked_s;       /* whether there is, last */
+    trainer_log metrics_log, events_log;
     char *marks;                /* of the checkpoint it went on from; or NULL */
     uint64_t base_hash[2];      /* LoRA: of the model's weights, as they were read */
     file_odd odd;               /* of the weights that the run began with, or adapters lie over */
@@ -88,6 +98,20 @@ void trainer_resume_note(const trainer *t);
 
 /* A note where output_dir is too small for the checkpoints to come. */
 void trainer_note_room(trainer *t);
+/* What a log said of its last entry: says once that it failed, and that it is written again. */
+void trainer_logged(trainer *t, trainer_log *log, const char *name, atom_status st);
+/* A failure of files that ends no run: a full disk, or one that does not write. */
+bool trainer_may_go_on(atom_status st);
+/* Has output_dir too little room for a checkpoint, as far as it can be told? *need: of one. */
+bool trainer_lacks_room(trainer *t, uint64_t *need, uint64_t *left);
+/* A checkpoint that is not the last one failed with `why`: says what follows, and remembers it. */
+void trainer_save_failed(trainer *t, const char *why);
+/* A checkpoint found no room, and now there is some: asked between steps, cheap. */
+bool trainer_save_again(trainer *t);
+/* The last checkpoint failed with st and its message: tries again for a while, and says so. *path: what was
+ * written. asked: the run ends because somebody asked it to. */
+ATOM_MUST atom_status trainer_save_persist(trainer *t, const train_checkpoint *c, atom_status st,
+                                           bool asked, char **path);
 
 /* --- trainer_lora.c: runs that train adapters of a model; nothing happens in others ---------- */
 
@@ -179,8 +203,9 @@ ATOM_MUST atom_status trainer_step(trainer *t);
 /* Micro-batch i of the next tape are the samples from `first` on. */
 ATOM_MUST atom_status trainer_load(trainer *t, uint32_t i, uint64_t first);
 /* What follows a step, for steps that are made elsewhere, too. */
-ATOM_MUST atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate);
-ATOM_MUST atom_status trainer_note_spans(trainer *t, const train_step_result *r);
+void trainer_log_step(trainer *t, const train_step_result *r, double rate);
+void trainer_log_eval(trainer *t, const train_eval_metrics *m);
+void trainer_note_spans(trainer *t, const train_step_result *r);
 ATOM_MUST atom_status trainer_remember(trainer *t, double seconds);
 
 /* --- trainer_shared.c ------------------------------------------------------------------------ */

@@ -6,8 +6,8 @@
  * (by the next updates, a pool, a drain) before it was written is first copied to spare memory
  * (swap/cow.h); training waits only where that is full. With the state on disk nobody waits,
  * because the snapshot keeps its generation. The state is read no faster than save_rate, and from
- * disk preferably while the tape leaves the disk alone. A run that others take part in goes on without
- * a checkpoint that found no room. Refuses to have two under way: a second one waits for the first.
+ * disk preferably while the tape leaves the disk alone. A run goes on without a checkpoint that could not
+ * be written. Refuses to have two under way: a second one waits for the first.
  */
 #include "atom/train/trainer_inner.h"
 
@@ -173,11 +173,8 @@ static atom_status end(trainer *t)
             t->engine->spare_peak = facts.spare_peak_bytes;
     }
     t->summary.save_seconds += s->seconds;
-    if (st == ATOM_E_RESOURCE && t->hooks.seam) {
-        /* The others go on, and what they agree on is kept elsewhere; an older checkpoint is whole. */
-        trainer_note(
-            t, "warning: %s. Training goes on, and the next one is due %" PRId64 " steps later",
-            s->message, t->config->save_steps);
+    if (trainer_may_go_on(st)) {
+        trainer_save_failed(t, s->message);
         st = ATOM_OK;
     } else if (st != ATOM_OK) {
         st = atom_fail(st, "%s", s->message);

@@ -39,7 +39,20 @@ static double peak_flops(const trainer *t)
     return d->unified ? one : one * t->plan->devices;
 }
 
-static atom_status add_events(trainer *t, const train_step_metrics *m)
+static void add_events(trainer *t, int64_t step, const train_scalar *scalars, uint32_t n)
+{
+    if (t->events)
+        trainer_logged(t, &t->events_log, "TensorBoard's event file",
+                       train_events_add(t->events, step, scalars, n));
+}
+
+void trainer_log_eval(trainer *t, const train_eval_metrics *m)
+{
+    trainer_logged(t, &t->metrics_log, "metrics.jsonl", train_metrics_eval(t->metrics, m));
+    add_events(t, m->step, &(train_scalar){"eval/loss", m->loss}, 1);
+}
+
+static void log_metrics(trainer *t, const train_step_metrics *m)
 {
     const train_scalar scalars[] = {
         {"train/loss", m->loss},
@@ -50,10 +63,11 @@ static atom_status add_events(trainer *t, const train_step_metrics *m)
         {"train/mfu", m->mfu},
     };
     uint32_t n = sizeof scalars / sizeof scalars[0] - (m->mfu < 0); /* last where it is known */
-    return t->events ? train_events_add(t->events, m->step, scalars, n) : ATOM_OK;
+    trainer_logged(t, &t->metrics_log, "metrics.jsonl", train_metrics_step(t->metrics, m));
+    add_events(t, m->step, scalars, n);
 }
 
-atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate)
+void trainer_log_step(trainer *t, const train_step_result *r, double rate)
 {
     double tokens_per_second = r->seconds > 0 ? (double)r->targets / r->seconds : 0;
     double flops = train_flops_per_token(&t->bench->model.config, t->bench->g->sequence);
@@ -79,14 +93,21 @@ atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate
                            .tokens_per_second = tokens_per_second,
                            .mfu = mfu > 0 ? mfu : 0,
                            .tokens_seen = t->state.tokens_seen};
-    ATOM_TRY(train_metrics_step(t->metrics, &m));
-    ATOM_TRY(add_events(t, &m));
+    log_metrics(t, &m);
     if (t->hooks.report)
         t->hooks.report(t->hooks.ctx, &report);
-    return ATOM_OK;
 }
 
-atom_status trainer_note_spans(trainer *t, const train_step_result *r)
+/* A trace that could not be written ends there. */
+static void end_trace(trainer *t)
+{
+    trainer_note(t, "warning: %s. Training goes on, and nothing more is traced",
+                 atom_fail_message());
+    atom_status st = swap_trace_close(&t->trace);
+    (void)st; /* it was said */
+}
+
+void trainer_note_spans(trainer *t, const train_step_result *r)
 {
     uint32_t n;
     const swap_span *spans = swap_exec_spans(t->engine->exec, &n);
@@ -97,11 +118,12 @@ atom_status trainer_note_spans(trainer *t, const train_step_result *r)
     t->summary.issue_seconds += host.issue_seconds;
     t->summary.launch_seconds += host.launch_seconds;
     if (!t->trace)
-        return ATOM_OK;
+        return;
     atom_status st =
         swap_trace_add(t->trace, r->tape, spans, host, (uint32_t)t->state.step, t->trace_seconds);
     t->trace_seconds += r->seconds;
-    return st;
+    if (st != ATOM_OK)
+        end_trace(t);
 }
 
 atom_status trainer_remember(trainer *t, double seconds)
@@ -151,6 +173,7 @@ atom_status trainer_step(trainer *t)
         t->summary.first_loss = r.loss;
     t->summary.final_loss = r.loss;
     ATOM_TRY(trainer_remember(t, r.seconds));
-    ATOM_TRY(trainer_note_spans(t, &r));
-    return trainer_log_step(t, &r, rate);
+    trainer_note_spans(t, &r);
+    trainer_log_step(t, &r, rate);
+    return ATOM_OK;
 }

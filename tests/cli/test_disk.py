@@ -270,6 +270,20 @@ class Disk(TrainCase):
                             says=["small/run: not enough disk", "bytes are missing", "--store-dir"])
         self.assertNotIn("atom-probe", result.err)
 
+    def fails_at_last(self, *args, says, prefix=()):
+        """Its last checkpoint finds no room; nobody waits until there is some. Returns all that it said."""
+        with open(self.path("said"), "wb") as err:
+            process = self.start_atom(*args, stderr=err, prefix=prefix)
+        deadline = time.monotonic() + 60
+        while "tried again for" not in self.said("said") and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 4, self.said("said"))
+        for words in says:
+            self.assertIn(words, self.said("said").splitlines()[-1])
+        return self.said("said")
+
     def test_room_for_checkpoints_is_looked_at_first(self):
         """A note at the start where they will not fit, with numbers that are right; else none."""
         self.train("whole", steps=1)
@@ -277,14 +291,14 @@ class Disk(TrainCase):
         each = sum(os.path.getsize(os.path.join(saved, name)) for name in os.listdir(saved))
         inside = self.small_disk(int(each * 2.5))
         args = self.args("small/run", "--save-steps", 1, steps=5)
-        result = self.fails(4, *args, prefix=inside, says=["not saved"])
-        told = re.search(r"warning: output_dir small/run has room for 2 more .* writes up to 4: .* \((\d+) bytes\) are missing", result.err)
-        self.assertTrue(told, result.err)
+        said = self.fails_at_last(*args, prefix=inside, says=["not saved"])
+        told = re.search(r"warning: output_dir small/run has room for 2 more .* writes up to 4: .* \((\d+) bytes\) are missing", said)
+        self.assertTrue(told, said)
         self.assertLess(abs(int(told.group(1)) - 1.5 * each), 0.1 * each)
-        self.assertIn("--save-total-limit (3)", result.err)
+        self.assertIn("--save-total-limit (3)", said)
         quiet = self.ok(*args, "--save-total-limit", 1, prefix=inside)
         self.assertNotIn("has room for", quiet.err)
-        self.assertIn("--save-total-limit (0: all are kept)", self.run_atom(*args, "--save-total-limit", 0, prefix=inside).err)
+        self.assertIn("--save-total-limit (0: all are kept)", self.fails_at_last(*args, "--save-total-limit", 0, prefix=inside, says=[]))
 
     def train_until(self, out, step, *more):
         """A run that has done `step` steps and goes on."""
@@ -417,7 +431,8 @@ class Faults(TrainCase):
     def test_a_full_disk_for_checkpoints(self):
         """The checkpoint cannot be written; the state on disk is as good."""
         server = self.mount(name="model.safetensors*", op="write", synced=0, after=0, errno="ENOSPC")
-        self.fails(4, *self.args(self.path("mounted", "run"), *DISK, *CONSTANT, "--store-dir", self.dir, steps=5), says=["model.safetensors"])
+        self.fails_at_last(*self.args(self.path("mounted", "run"), *DISK, *CONSTANT, "--store-dir", self.dir, steps=5),
+                           says=["model.safetensors", "the state on disk has all steps"])
         self.unmount(server)
         self.train(self.path("real", "run"), *DISK, *CONSTANT, "--store-dir", self.dir, "--resume-from-checkpoint",
                    "auto", steps=7)

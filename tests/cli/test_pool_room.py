@@ -1,45 +1,18 @@
 """A member whose disk fills up: it pauses, says what is missing, goes on by itself, and loses nothing."""
 import os
-import subprocess
 import time
-import unittest
 
 import tool
+from small_disk import SmallDisk
 from test_pool_train import CONFIG, PATIENCE, RUN, Members
 
 DISK_MIB = 64
 
 
-class SmallDisk:
-    """A file system of bounded size that can be filled."""
-
-    def __init__(self, case):
-        self.path = case.path("small")
-        os.mkdir(self.path)
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "none", self.path], check=False,
-                              stderr=subprocess.PIPE, text=True)
-        if made.returncode:
-            raise unittest.SkipTest("no file system can be mounted here: " + made.stderr.strip())
-        case.addCleanup(subprocess.run, ["umount", "-l", self.path], check=False)
-
-    def fill(self, leave=0):
-        """Until only so many bytes are left."""
-        with open(os.path.join(self.path, "filler"), "wb", buffering=0) as file:
-            for size in (1 << 20, 4096, 1):
-                try:
-                    while os.statvfs(self.path).f_bavail * os.statvfs(self.path).f_bsize >= leave + size:
-                        file.write(bytes(size))
-                except OSError:
-                    pass
-
-    def empty(self):
-        os.unlink(os.path.join(self.path, "filler"))
-
-
 class FullDisk(Members):
     def setUp(self):
         super().setUp()
-        self.disk = SmallDisk(self)
+        self.disk = SmallDisk(self, DISK_MIB)
         self.out = os.path.join(self.disk.path, "c")
         self.a, ticket = self.create("a")
         self.b = self.join("b", ticket, "--data", self.data)
@@ -106,7 +79,7 @@ class FullMeanwhile(Members):
 
     def setUp(self):
         super().setUp()
-        self.disk = SmallDisk(self)
+        self.disk = SmallDisk(self, DISK_MIB)
         self.out = os.path.join(self.disk.path, "a")
 
     def saved(self):

@@ -72,9 +72,9 @@ class Case(unittest.TestCase):
                               env=dict(self.env, **(env or {})), timeout=timeout, cwd=self.dir, check=False)
         return Result(args, done)
 
-    def start_atom(self, *args, env=None, stdin=subprocess.DEVNULL):
-        return subprocess.Popen([ATOM] + [str(a) for a in args], stdin=stdin,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    def start_atom(self, *args, env=None, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, prefix=()):
+        return subprocess.Popen(list(prefix) + [ATOM] + [str(a) for a in args], stdin=stdin,
+                                stdout=subprocess.PIPE, stderr=stderr, text=True,
                                 env=dict(self.env, **(env or {})), cwd=self.dir)
 
     def ok(self, *args, **more):
