@@ -24,6 +24,10 @@ static const int64_t ladder[] = {20, 50, 100, 200, 500};
 enum { RUNGS = sizeof ladder / sizeof *ladder, MEMBERS_USUAL = 8 };
 static const double DUE_SECONDS = 600;
 
+/* So many averages a run should have: with fewer, members learn much less from each other
+ * (docs/measurements/2026-11-27-own-steps.md). */
+enum { AVERAGES_LEAST = 50 };
+
 typedef struct reckoning {
     const pool_facts *facts;
     bool sums, delayed, slices;       /* slices: H is the mode's own, a slice a step */
@@ -198,6 +202,26 @@ static void offer_sums(const reckoning *r, pool_advice *a)
         r->members);
 }
 
+/* A short run has few averages. */
+static void warn_of_few(const reckoning *r, const pool_settings *s, pool_advice *a)
+{
+    char least[POOL_FIGURE_BYTES * 2] = "";
+    double all = (double)s->batch * (double)s->steps;
+    double own = all > 0 ? (double)s->steps * (1 - (double)pool_settings_dense(s) / all) : 0;
+    double each = own / r->members;
+    if (r->slices || all <= 0 || each >= AVERAGES_LEAST * (double)a->sync_steps)
+        return;
+    if (each >= AVERAGES_LEAST)
+        snprintf(least, sizeof least, "choose an H of at most %.0f, or ",
+                 floor(each / AVERAGES_LEAST));
+    say(a,
+        "in this run each of %.0f members makes about %.0f steps of its own, so weights are "
+        "averaged "
+        "only %.0f times; with fewer than %d averages members learn much less from each other: "
+        "%strain with sync: gradients",
+        r->members, each, each / (double)a->sync_steps, AVERAGES_LEAST, least);
+}
+
 static void explain_sums(const reckoning *r, pool_advice *a)
 {
     char size[POOL_FIGURE_BYTES], sync[POOL_FIGURE_BYTES], step[POOL_FIGURE_BYTES],
@@ -282,6 +306,7 @@ void pool_advise(const pool_settings *settings, const pool_said *said, const poo
     } else {
         choose(&r, settings, said, out);
         explain(&r, said, out);
+        warn_of_few(&r, settings, out);
         offer_sums(&r, out);
     }
     out->chosen.chosen = true;

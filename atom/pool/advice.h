@@ -13,6 +13,8 @@
  * shown that averaging still keeps up (DiLoCo, Figure 4), so that is where raising ends, and the
  * text says which H it would take.
  *
+ * A run of fewer than fifty averages is warned of.
+ *
  * Steps of a member's own learn less from the same tokens than one trainer's (the study in
  * docs/measurements), summed gradients do not: so for the former the text says from what global
  * batch on the link carries the latter.
@@ -26,7 +28,7 @@
 #include "atom/pool/settings.h"
 #include "atom/pool/ways.h"
 
-enum { POOL_CASES_MAX = 16, POOL_WHY_BYTES = 320, POOL_WHYS = 8 };
+enum { POOL_CASES_MAX = 16, POOL_WHY_BYTES = 320, POOL_WHYS = 9 };
 
 typedef struct pool_facts {
     uint64_t floats;      /* that are averaged */

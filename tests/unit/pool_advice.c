@@ -50,6 +50,49 @@ static void by_size(void **state)
     assert_int_equal(advise(1000000000, 1000, 1000, nothing, plain).sync_steps, 100);
 }
 
+static bool says(const pool_advice *a, const char *text)
+{
+    for (uint32_t i = 0; i < a->n_why; i++)
+        if (strstr(a->why[i], text))
+            return true;
+    return false;
+}
+
+/* Eight members: fifty averages of 20 steps each are 8000 steps of all. */
+static void warns_of_few_averages(void **state)
+{
+    (void)state;
+    pool_settings s = plain;
+    s.batch = 4;
+    s.steps = 8000;
+    pool_advice a = advise(124000000, 100, 20000, nothing, s);
+    assert_false(says(&a, "steps of its own"));
+    s.steps = 7999;
+    a = advise(124000000, 100, 20000, nothing, s);
+    assert_true(says(&a, "each of 8 members makes about 1000 steps of its own"));
+    assert_true(says(&a, "choose an H of at most 19, or train with sync: gradients"));
+    s.steps = 2440; /* 305 each */
+    a = advise(124000000, 100, 20000, nothing, s);
+    assert_true(says(&a, "averaged only 15 times"));
+    assert_true(says(&a, "an H of at most 6,"));
+    s.steps = 399;
+    a = advise(124000000, 100, 20000, nothing, s);
+    assert_true(says(&a, "from each other: train with sync: gradients"));
+    s.steps = 8800; /* of which a tenth is summed */
+    s.dense_steps = "10%";
+    s.global_batch_size = 32;
+    a = advise(124000000, 100, 20000, nothing, s);
+    assert_true(says(&a, "about 990 steps of its own"));
+    s.sync = POOL_SYNC_GRADIENTS;
+    s.dense_steps = NULL;
+    a = advise(124000000, 100, 20000, nothing, s);
+    assert_false(says(&a, "steps of its own"));
+    s.steps = 0; /* without an end */
+    s.sync = POOL_SYNC_PARAMETERS;
+    a = advise(124000000, 100, 20000, nothing, s);
+    assert_false(says(&a, "steps of its own"));
+}
+
 static void by_link(void **state)
 {
     (void)state;
@@ -155,8 +198,10 @@ static void ways(void **state)
                           .down_bytes_per_s = 1000 * MBIT};
     /* 16 micro-batches of 4096 tokens in 3.2768 s, of which the update takes 0.0768; made of summed
      * gradients it takes 0.1768. */
-    const pool_pace pace = {
-        .micro_tokens = 4096, .micro_seconds = 0.2, .update_seconds = 0.0768, .apart_seconds = 0.1768};
+    const pool_pace pace = {.micro_tokens = 4096,
+                            .micro_seconds = 0.2,
+                            .update_seconds = 0.0768,
+                            .apart_seconds = 0.1768};
     pool_advice a;
     pool_advise(&plain, &nothing, &f, &a);
     uint32_t before = a.n_why;
@@ -272,6 +317,7 @@ static void loss_to_expect(void **state)
     assert_true(a.expects.behind < eight / 2);
     f.members = 0; /* eight */
     s.dense_steps = "10%";
+    s.global_batch_size = 32;
     pool_advise_loss(&s, &f, &adamw, &a);
     assert_true(a.expects.known && a.expects.behind < eight);
     s.dense_steps = NULL;
@@ -292,15 +338,11 @@ static void loss_to_expect(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_size),
-        cmocka_unit_test(by_link),
-        cmocka_unit_test(what_was_said_stays),
-        cmocka_unit_test(alternatives),
-        cmocka_unit_test(sums),
-        cmocka_unit_test(ways),
-        cmocka_unit_test(ways_and_codecs),
-        cmocka_unit_test(delays),
-        cmocka_unit_test(loss_to_expect),
+        cmocka_unit_test(by_size),      cmocka_unit_test(warns_of_few_averages),
+        cmocka_unit_test(by_link),      cmocka_unit_test(what_was_said_stays),
+        cmocka_unit_test(alternatives), cmocka_unit_test(sums),
+        cmocka_unit_test(ways),         cmocka_unit_test(ways_and_codecs),
+        cmocka_unit_test(delays),       cmocka_unit_test(loss_to_expect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
