@@ -181,10 +181,14 @@ static void explain(const reckoning *r, const pool_said *said, pool_advice *a)
         "instead",
         (long long)c->sync_steps, because, size, gsp_codec_name((gsp_codec)c->codec), sync, mbit,
         (long long)c->sync_steps, steps, pool_seconds_text(c->sync_seconds, other));
-    say(a,
-        "H = %lld would hide it, but with more than %lld steps between averages members learn "
-        "less from each other",
-        (long long)would_hide(r, c->sync_seconds), (long long)ladder[RUNGS - 1]);
+    const int64_t enough = would_hide(r, c->sync_seconds), longest = ladder[RUNGS - 1];
+    if (enough <= longest)
+        say(a, "H = %lld would hide it", (long long)enough);
+    else
+        say(a,
+            "H = %lld would hide it, but with more than %lld steps between averages members learn "
+            "less from each other",
+            (long long)enough, (long long)longest);
 }
 
 /* What steps of a member's own cost, and from what batch on the link allows the mode without it. */

@@ -106,7 +106,7 @@ static void by_link(void **state)
     assert_int_equal(a.sync_steps, 500);
     assert_false(a.hidden);
     assert_non_null(strstr(a.why[0], "is not hidden"));
-    assert_non_null(strstr(a.why[1], "would hide it"));
+    assert_non_null(strstr(a.why[1], "would hide it, but with more than 500 steps"));
     assert_true(a.chosen.waits > 0.9 && a.chosen.waits < 1);
     long long would = 0;
     assert_int_equal(sscanf(a.why[1], "H = %lld", &would), 1);
@@ -119,6 +119,9 @@ static void by_link(void **state)
     a = advise(124000000, 0, 20000, nothing, plain);
     assert_true(a.assumed);
     assert_non_null(strstr(a.why[a.n_why - 1], "is assumed"));
+    /* One that was said, and another that is not too long. */
+    a = advise(124000000, 20, 20000, (pool_said){.sync_steps = true}, plain);
+    assert_string_equal(a.why[1], "H = 27 would hide it");
 }
 
 static void what_was_said_stays(void **state)
