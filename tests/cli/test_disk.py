@@ -115,10 +115,6 @@ class Disk(TrainCase):
     def host_bytes(self, *more):
         return json.loads(self.ok(*self.args("dry", "--dry-run", "--json", *more)).out)["host_peak_bytes"]
 
-    def said(self, name):
-        with open(self.path(name), encoding="utf-8") as f:
-            return f.read()
-
     def kill_soon(self, out, pick, *more):
         """Starts a run that would not end, and ends it at some moment after it opened its state; what it said."""
         target = pick.randint(0, 3) + self.last_step(out)
@@ -269,20 +265,6 @@ class Disk(TrainCase):
         result = self.fails(4, *self.args("small/run", *DISK), prefix=self.small_disk("1m"),
                             says=["small/run: not enough disk", "bytes are missing", "--store-dir"])
         self.assertNotIn("atom-probe", result.err)
-
-    def fails_at_last(self, *args, says, prefix=()):
-        """Its last checkpoint finds no room; nobody waits until there is some. Returns all that it said."""
-        with open(self.path("said"), "wb") as err:
-            process = self.start_atom(*args, stderr=err, prefix=prefix)
-        deadline = time.monotonic() + 60
-        while "tried again for" not in self.said("said") and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 4, self.said("said"))
-        for words in says:
-            self.assertIn(words, self.said("said").splitlines()[-1])
-        return self.said("said")
 
     def test_room_for_checkpoints_is_looked_at_first(self):
         """A note at the start where they will not fit, with numbers that are right; else none."""
