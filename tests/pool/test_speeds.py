@@ -87,7 +87,7 @@ class Speeds(tool.DataCase):
 
     def test_shares_follow_speeds(self):
         """Speeds 1, 1, 1/2, 1/10: the slow bring little, the fast bring the rest."""
-        members = self.pool(batch=24, steps=40, pauses=[30, 30, 60, 300])
+        members = self.pool(batch=48, steps=40, pauses=[30, 30, 60, 300])
         self.until(lambda: self.status(0)["roster"] == 4, "all are members")
         keys = {self.status(i)["key"][:8]: i for i in range(4)}
         self.end(members)
