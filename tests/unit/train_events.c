@@ -31,7 +31,7 @@ static uint32_t castagnoli(const uint8_t *data, size_t bytes)
 {
     uint32_t rest = UINT32_MAX, out = 0;
     for (size_t i = 0; i < 8 * bytes; i++) {
-        uint32_t bit = data[i / 8] >> i % 8 & 1u;
+        uint32_t bit = (uint32_t)data[i / 8] >> i % 8 & 1u;
         bool carry = (rest >> 31 ^ bit) != 0;
         rest = rest << 1 ^ (carry ? 0x1edc6f41u : 0);
     }
