@@ -3,9 +3,11 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ATOM = os.environ.get("ATOM", "build/release/atom")
@@ -92,6 +94,24 @@ class Case(unittest.TestCase):
             self.assertIn(word, errors[0], str(result))
         self.assertEqual(result.err.splitlines()[-1], errors[0], "the error comes last\n" + str(result))
         return result
+
+    def said(self, name):
+        with open(self.path(name), encoding="utf-8") as f:
+            return f.read()
+
+    def fails_at_last(self, *args, says, prefix=()):
+        """Its last checkpoint finds no room; nobody waits until there is some. Returns all that it said."""
+        with open(self.path("said"), "wb") as err:
+            process = self.start_atom(*args, stderr=err, prefix=prefix)
+        deadline = time.monotonic() + 60
+        while "tried again for" not in self.said("said") and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 4, self.said("said"))
+        for words in says:
+            self.assertIn(words, self.said("said").splitlines()[-1])
+        return self.said("said")
 
 
 class DataCase(Case):
