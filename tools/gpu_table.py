@@ -1,7 +1,7 @@
 """What tools/gpu-check measures, and the table of it: one line an entry, each with the card that it is of."""
 import json
 
-STAGES = ["start", "build", "ops", "equal", "bench-resident", "bench-retention", "oracle", "bench-7b", "sanitize"]
+STAGES = ["start", "build", "ops", "equal", "smoke", "bench-resident", "bench-retention", "oracle", "bench-7b", "sanitize"]
 GIB = 1 << 30
 # (model, micro-batch, sequence, micro-batches)
 RESIDENT = [("gpt2-124m", 16, 1024, 4), ("gpt2-1558m", 4, 1024, 16)]
@@ -77,6 +77,8 @@ class Table:
         for way in ("h2d", "d2h"):
             for key, how in ((way, "alone"), (way + "_both", "with the other way")):
                 line += number(got.get(key) or {}, "bytes_per_second", f"  {way} {{:.1f}} GB/s {how}", 1e-9)
+        for what, value in (got.get("ceilings") or {}).items():
+            line += f"\n    {what}: " + " ".join(f"{v:.4g}" for v in (value if isinstance(value, list) else [value]))
         if "torch_tokens_per_second" in got:
             rate = got["torch_tokens_per_second"]
             line += f"  {rate:.0f} tokens/s{self.mfu(name.replace('torch-', ''), 1024, rate, card)} ({got.get('how')})"

@@ -47,24 +47,53 @@ def build(torch, layers, width, heads, positions, vocab):
     return Model()
 
 
-def ceilings(torch):
-    """What the card does at best, in words: a large product, and a copy within its memory."""
-    def seconds(work, times=10):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        for i in range(times + 3):
-            if i == 3:
-                begin.record()
-            work()
-        end.record()
-        torch.cuda.synchronize()
-        return begin.elapsed_time(end) / 1e3 / times
+def event_seconds(torch, work, times=10):
+    """Of one call, on the card's own clock."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for i in range(times + 3):
+        if i == 3:
+            begin.record()
+        work()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1e3 / times
 
-    n, bytes_copied = 8192, 1 << 31
-    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+
+def attention_seconds(torch, shape, backend):
+    """Forward, and both ways, of one layer of this batch, heads, length and width."""
+    attend = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    dy = torch.randn_like(q)
+    from torch.nn.attention import sdpa_kernel
+    with sdpa_kernel(backend):
+        return [event_seconds(torch, lambda: attend(q, k, v, is_causal=True)),
+                event_seconds(torch, lambda: attend(q, k, v, is_causal=True).backward(dy))]
+
+
+def ceilings(torch):
+    """What the card does at best: products, copies within its memory, and PyTorch's products and attention at our shapes.
+    {name: TFLOP/s, GB/s or seconds}; a product of rows x columns x sum."""
+    from torch.nn.attention import SDPBackend
+    done, bytes_copied = {}, 1 << 31
     x, y = (torch.randint(0, 256, (bytes_copied,), device="cuda", dtype=torch.uint8) for _ in range(2))
-    rate = 2 * n ** 3 / seconds(lambda: a @ b)
-    return (f"product of {n} x {n} x {n} in bf16: {rate / 1e12:.0f} TFLOP/s; copy within the card: "
-            f"{2 * bytes_copied / seconds(lambda: y.copy_(x)) / 1e9:.0f} GB/s, read and written")
+    done["copy GB/s, read and written"] = 2 * bytes_copied / event_seconds(torch, lambda: y.copy_(x)) / 1e9
+    del x, y
+    shapes = [(8192, 8192, 8192)]
+    for rows, width, vocab in ((16384, 768, 50304), (4096, 1600, 50304), (4096, 4096, 50304)):
+        shapes += [(rows, 3 * width, width), (rows, width, width), (rows, 4 * width, width), (rows, width, 4 * width),
+                   (3 * width, width, rows), (4 * width, width, rows), (rows, vocab, width)]
+    for m, n, k in shapes:
+        a, b = (torch.randn(*s, device="cuda", dtype=torch.bfloat16) for s in ((m, k), (n, k)))
+        done[f"product {m}x{n}x{k} TFLOP/s"] = 2 * m * n * k / event_seconds(torch, lambda: a @ b.t()) / 1e12
+    for shape in ((16, 12, 1024, 64), (4, 25, 1024, 64), (2, 32, 2048, 128)):
+        for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)):
+            try:
+                ways = attention_seconds(torch, shape, backend)
+            except RuntimeError as error:  # not for this card
+                print(f"{name}: {error}", file=sys.stderr)
+                continue
+            done[f"attention {'x'.join(map(str, shape))} {name} seconds, forward and both"] = ways
+    return done
 
 
 def attentions(torch, batch, heads, sequence, width):
@@ -113,7 +142,7 @@ def main():
         print("skipped: torch sees no card, or does not know the model")
         return 77
     if a.ceilings:
-        print(ceilings(torch))
+        print(json.dumps({"ceilings": ceilings(torch)}))
         return 0
     torch.set_float32_matmul_precision("high")
     model = build(torch, *SIZES[a.model], a.sequence_len, a.vocab_size).cuda()
