@@ -19,6 +19,7 @@ enum {
     THREADS_MAX = 512,
     THREADS_MIN = 128,
     ALIGN_V = 64,
+    VECTOR = 8, /* 16 bytes of bf16 */
     LOGIT_ROWS_MIN = 128,
     LOGIT_BYTES = 52 << 20,
     D_BYTES = 208 << 20
@@ -267,24 +268,40 @@ static const void *element(const void *x, int64_t i, atom_dtype act)
     return (const unsigned char *)x + i * (int64_t)atom_dtype_bytes(act);
 }
 
+static void multiply(const classifier *c, const krn_matmul *mm)
+{
+    krn_cuda_matmul(c->cx, mm, scratch_of(c, c->r.matmul_at));
+}
+
+/* How many tokens a product takes from token v on: whole vectors first, then what is left. Of 50257
+ * at once cuBLASLt makes 100 TFLOP/s on an H200, of 50256 six times that. */
+static int64_t tokens_from(const classifier *c, int64_t v)
+{
+    int64_t whole = c->V / VECTOR * VECTOR;
+    return v < whole ? whole - v : c->V - v;
+}
+
 /* Logits, losses and d logits of rows first .. first + rows - 1 of the chunk. */
 static void score_rows(const classifier *c, int64_t first, int64_t rows)
 {
+    float *logits = (float *)scratch_of(c, 0);
     krn_matmul mm = {};
     mm.m = rows;
-    mm.n = c->V;
     mm.k = c->C;
     mm.a = element(c->x, first * c->C, c->act);
-    mm.b = c->w;
     mm.b_turned = 1;
-    mm.d = scratch_of(c, 0);
     mm.lda = mm.ldb = c->C;
     mm.ldd = c->r.ld;
     mm.ab = c->act;
     mm.d_dtype = ATOM_F32;
-    krn_cuda_matmul(c->cx, &mm, scratch_of(c, c->r.matmul_at));
+    for (int64_t v = 0; v < c->V; v += mm.n) {
+        mm.n = tokens_from(c, v);
+        mm.b = element(c->w, v * c->C, c->act);
+        mm.d = logits + v;
+        multiply(c, &mm);
+    }
     void *d = scratch_of(c, c->r.d_at + (uint64_t)(first * c->r.ld) * atom_dtype_bytes(c->act));
-    loss_job job = {mm.d,
+    loss_job job = {logits,
                     c->targets + first,
                     c->loss + first,
                     c->backward ? d : nullptr,
@@ -297,31 +314,42 @@ static void score_rows(const classifier *c, int64_t first, int64_t rows)
                         : launch_rows<float, krn_bf16, 8>)(c->cx, &job, rows, false);
 }
 
-/* dx (+)= d w and dw += d' x over the chunk. */
-static void backward_products(const classifier *c, int64_t rows)
+/* dx (+)= d w over the chunk: the few tokens first, so that what is rounded once more is small. */
+static void multiply_dx(const classifier *c, int64_t rows)
 {
     krn_matmul mm = {};
-    mm.a = scratch_of(c, c->r.d_at);
-    mm.lda = c->r.ld;
+    mm.m = rows;
     mm.n = mm.ldb = mm.ldd = c->C;
+    mm.lda = c->r.ld;
     mm.ab = mm.d_dtype = c->act;
-    if (c->dx) {
-        mm.m = rows;
-        mm.k = c->V;
-        mm.b = c->w;
-        mm.d = c->dx;
-        mm.add = c->add;
-        krn_cuda_matmul(c->cx, &mm, scratch_of(c, c->r.matmul_at));
-    }
-    if (c->dw) {
-        mm.m = c->V;
-        mm.k = rows;
-        mm.a_turned = 1;
-        mm.b = c->x;
-        mm.d = c->dw;
-        mm.d_dtype = ATOM_F32;
+    mm.d = c->dx;
+    mm.add = c->add;
+    for (int64_t end = c->V; end > 0; end -= mm.k) {
+        mm.k = end % VECTOR ? end % VECTOR : end;
+        mm.a = element(scratch_of(c, c->r.d_at), end - mm.k, c->act);
+        mm.b = element(c->w, (end - mm.k) * c->C, c->act);
+        multiply(c, &mm);
         mm.add = 1;
-        krn_cuda_matmul(c->cx, &mm, scratch_of(c, c->r.matmul_at));
+    }
+}
+
+/* dw += d' x over the chunk. */
+static void multiply_dw(const classifier *c, int64_t rows)
+{
+    krn_matmul mm = {};
+    mm.k = rows;
+    mm.n = mm.ldb = mm.ldd = c->C;
+    mm.lda = c->r.ld;
+    mm.a_turned = 1;
+    mm.b = c->x;
+    mm.ab = c->act;
+    mm.d_dtype = ATOM_F32;
+    mm.add = 1;
+    for (int64_t v = 0; v < c->V; v += mm.m) {
+        mm.m = tokens_from(c, v);
+        mm.a = element(scratch_of(c, c->r.d_at), v, c->act);
+        mm.d = c->dw + v * c->C;
+        multiply(c, &mm);
     }
 }
 
@@ -332,8 +360,10 @@ static void classify(classifier *c, int64_t N)
         int64_t rows = n + chunk < N ? chunk : N - n;
         for (int64_t first = 0; first < rows; first += c->r.logit_rows)
             score_rows(c, first, first + c->r.logit_rows < rows ? c->r.logit_rows : rows - first);
-        if (c->backward)
-            backward_products(c, rows);
+        if (c->dx)
+            multiply_dx(c, rows);
+        if (c->dw)
+            multiply_dw(c, rows);
         c->x = element(c->x, rows * c->C, c->act);
         c->dx = c->dx ? (void *)element(c->dx, rows * c->C, c->act) : nullptr;
         c->targets += rows;
