@@ -34,7 +34,7 @@ static void compare_tensor(report *r, const op_case *c, bool backward, const pla
     atom_dtype dtype = place_dtype(p->kind, act);
     double limit = op_limit(c->op, p->group, act), away = 0, norm = 0, largest = 0;
     if (limit >= 0 && r->card)
-        limit = op_limit_on_card(c, p->group, act);
+        limit = op_limit_on_card(c, p->group, act, p->use == USE_ADD);
     if (limit < 0) {
         report_fail(r, c, backward, "%s has no row in limits.c", p->name);
         return;

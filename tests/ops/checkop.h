@@ -71,7 +71,7 @@ const char *op_case_name(const op_case *c, char *text, size_t bytes);
 /* limits.c: largest allowed error of a tensor; < 0 where the table has no row (a failure). */
 double op_limit(atom_op op, place_group group, atom_dtype dtype);
 /* The same on a card, where sums over many terms are the matrix library's. */
-double op_limit_on_card(const op_case *c, place_group group, atom_dtype dtype);
+double op_limit_on_card(const op_case *c, place_group group, atom_dtype dtype, bool added);
 
 /* run.c: kernels called between guards. All data is bytes of the table's dtypes. */
 typedef struct tensors {

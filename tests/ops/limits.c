@@ -115,14 +115,18 @@ static int64_t terms_of(const op_case *c, place_group group)
  * fp32: K terms one after the other. Partial sums grow as sqrt(i), each addition rounds by 2^-25 of
  * its sum on average, so the error is 2^-25 sqrt(K / 2) of the result: four times that. bf16, kept in
  * f32: tensor cores cut off what they align. Simulated (16 products at a time, cut to 24 bits):
- * 2.5e-6 at K 2051, 1.1e-5 at K 8192, so 1.3e-9 K: three times that. What is rounded to bf16 needs no
- * more room.
+ * 2.5e-6 at K 2051, 1.1e-5 at K 8192, so 1.3e-9 K: three times that. What is rounded to bf16 once
+ * needs no more room. Where it is added to something, cuBLASLt's kernels for Hopper round the product
+ * to bf16 before they add it, and then the sum (seen on an H200: up to 2.5e-3).
  */
-double op_limit_on_card(const op_case *c, place_group group, atom_dtype dtype)
+double op_limit_on_card(const op_case *c, place_group group, atom_dtype dtype, bool added)
 {
     double usual = op_limit(c->op, group, dtype), K = (double)terms_of(c, group);
     if (dtype == ATOM_F32)
         return fmax(usual, 4 * 0x1p-25 * sqrt(K / 2));
     bool kept = group == GROUP_D_PARAM || (c->op == ATOM_OP_classifier && group == GROUP_OUT);
-    return kept ? fmax(usual, 4e-9 * K) : usual;
+    if (kept)
+        return fmax(usual, 4e-9 * K);
+    added = added || (c->op == ATOM_OP_lora && group == GROUP_OUT); /* to the base's output */
+    return added && K > 0 ? fmax(usual, 4e-3) : usual;
 }
