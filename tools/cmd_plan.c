@@ -302,6 +302,12 @@ cleanup:
     return st;
 }
 
+/* Described devices are cards; a measured one may also be the CPU, which has no memory of its own. */
+static bool is_card(const part_device *device)
+{
+    return !device->unified && (device->modelled || strncmp(device->isa, "sm_", 3) == 0);
+}
+
 /* What a disk costs, and what more memory or a faster disk would buy. */
 static atom_status show_disk(const graph *g, const part_profile *profile, const part_plan *plan,
                              const plan_request *asked)
@@ -381,6 +387,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         ATOM_TRY_CLEAN(part_plan_check_place(v->output));
     ATOM_TRY_CLEAN(describe(v, &g, &profile));
     const plan_request request = {
+        .update_on_device = is_card(&profile->device), /* as 'atom train' would */
         .ortho_on_device = true,
         .devices = (uint32_t)v->devices,
         .device_memory = v->device_memory,

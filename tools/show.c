@@ -164,7 +164,9 @@ static void show_sub_model(const part_plan *plan, const graph *g, uint32_t k)
                  g->nodes[s->last_node - 1].name);
     else
         snprintf(range, sizeof range, "%d .. %d", s->first_node, s->last_node - 1);
-    const char *place = plan->in_place ? "in place" : s->resident ? "stays" : "swapped";
+    const char *place = plan->in_place                          ? "in place"
+                        : s->resident || plan->update_on_device ? "stays"
+                                                                : "swapped";
     cli_print("%4u  %-38s %10s  %-8s  %s\n", k, range, cli_size(s->param_bytes), place,
               keep_text(plan, k));
 }
@@ -223,6 +225,8 @@ static void show_prediction(const part_plan *plan, const graph *g)
               cli_seconds(plan->predicted_compute_seconds),
               100 * plan->predicted_compute_seconds / plan->predicted_step_seconds);
     cli_print("  bound by        %s\n", part_bound_name(plan->bound));
+    if (plan->update_on_device)
+        cli_print("  AdamW           on the device, with all of its state\n");
     if (plan->optimizer == GRAPH_MUON)
         cli_print("  Muon            %s on the %s, whatever the number of micro-batches\n",
                   cli_seconds(plan->muon_seconds), plan->ortho_on_device ? "device" : "host");

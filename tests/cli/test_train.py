@@ -112,6 +112,10 @@ class Contract(TrainCase):
                        "--sequence-len", 512, "--json").json()
         self.assertLessEqual(plan["device_peak_bytes"], 4 << 30)
         self.assertEqual(plan["dtype"], "bf16")
+        self.assertNotIn("updates", plan, "on the host, as what a plan does not say")
+        roomy = ["plan", "--model", "gpt2-774m", "--device-spec", "h100", "--sequence-len", 512]
+        self.assertEqual(self.ok(*roomy, "--json").json()["updates"], "device", "as atom train would on such a card")
+        self.assertIn("AdamW           on the device", self.ok(*roomy).out)
         old = self.ok("plan", "--model", "gpt2-124m", "--device-spec", "gtx-1080-ti", "--sequence-len", 256, "--json").json()
         self.assertEqual(old["dtype"], "fp32", "that card has no bf16")
         self.fails(4, "plan", "--model", "gpt2-774m", "--device-spec", "rtx-4090", "--device-memory", "100MiB",
