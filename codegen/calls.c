@@ -11,6 +11,8 @@
  *     FWD:  goes out              Y                belongs to what goes out   DY (others add to it)
  *     KEEP: backward reads it     KEPT             else                       ACT
  *     else                        ACT
+ *
+ * In a model of one piece a sum has no backward: both its terms have its gradient as theirs.
  */
 #include "codegen/layout.h"
 
@@ -46,6 +48,7 @@ typedef struct builder {
     size_t room;
     scratch act;
     uint64_t *kept_at;    /* per tensor: offset in its base if backward reads it, or NOT_KEPT */
+    int32_t *same;        /* per tensor: whose gradient is its own, too; or NONE */
     uint8_t *needed;      /* per node: the KEEP list runs it */
     const uint8_t *holds; /* of the plan, if this sub-model keeps some; else NULL */
     bool full;            /* the KEEP list also produces Y (activations are kept, not recomputed) */
@@ -161,6 +164,7 @@ static swap_ref value_ref(builder *b, int32_t tensor)
 static swap_ref grad_ref(builder *b, int32_t tensor)
 {
     uint64_t offset = 0;
+    tensor = b->same[tensor] == GRAPH_NONE ? tensor : b->same[tensor];
     if (in_boundary(&b->visit->x, tensor, &offset))
         return (swap_ref){SWAP_BASE_DX, offset};
     int32_t producer = b->g->tensors[tensor].producer;
@@ -364,6 +368,20 @@ static void put_d_inputs(builder *b, swap_call *call, int32_t index)
     }
 }
 
+/* The gradient of a sum stays where it is, as that of its terms. */
+static bool hand_on(builder *b, int32_t index)
+{
+    const graph_node *node = &b->g->nodes[index];
+    int owner = 0;
+    if (b->layout->n > 1 || !graph_hands_on(b->g, index, &owner))
+        return false;
+    live_block *block = scratch_find(&b->act, node->out[0], true);
+    ATOM_ASSERT(block);
+    block->tensor = node->in[owner];
+    b->same[node->in[1 - owner]] = node->in[owner];
+    return true;
+}
+
 static atom_status add_backward(builder *b, int32_t index)
 {
     const graph_node *node = &b->g->nodes[index];
@@ -371,7 +389,7 @@ static atom_status add_backward(builder *b, int32_t index)
     unsigned keeps = graph_node_keeps(b->g, index);
     bool terminal = info->flags & ATOM_OP_TERMINAL;
     swap_call call = begin_call(b, index, 1);
-    if (!graph_node_backward(b->g, index))
+    if (!graph_node_backward(b->g, index) || hand_on(b, index))
         return ATOM_OK;
     for (int i = 0; i < info->ins; i++) {
         if (keeps & (i == 0 ? ATOM_KEEP_IN0 : ATOM_KEEP_IN1))
@@ -465,6 +483,8 @@ static void begin_list(builder *b, swap_list list)
     b->calls = &b->layout->out->program->sub_models[b->k].list[list];
     b->room = 0;
     b->act.n = 0;
+    for (uint32_t t = 0; t < b->g->n_tensors; t++)
+        b->same[t] = GRAPH_NONE;
 }
 
 /* Tensors that cross the whole range: their value or gradient is handed on. */
@@ -580,11 +600,12 @@ atom_status gen_calls_build(gen_layout *layout)
     builder b = {.layout = layout, .g = layout->g};
     swap_program *program = atom_alloc(1, sizeof *program);
     b.kept_at = atom_alloc(layout->g->n_tensors, sizeof *b.kept_at);
+    b.same = atom_alloc(layout->g->n_tensors, sizeof *b.same);
     b.needed = atom_alloc(layout->g->n_nodes, 1);
     layout->out->program = program;
     if (program)
         program->sub_models = atom_alloc(layout->n, sizeof *program->sub_models);
-    if (!program || !program->sub_models || !b.kept_at || !b.needed)
+    if (!program || !program->sub_models || !b.kept_at || !b.same || !b.needed)
         ATOM_TRY_CLEAN(atom_fail_memory("call lists", layout->n * sizeof *program->sub_models));
     program->n_sub_models = layout->n;
     program->graph_hash = graph_hash(layout->g);
@@ -594,6 +615,7 @@ atom_status gen_calls_build(gen_layout *layout)
         ATOM_TRY_CLEAN(build_sub_model(&b, k));
 cleanup:
     atom_free(b.kept_at);
+    atom_free(b.same);
     atom_free(b.needed);
     return st;
 }

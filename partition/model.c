@@ -112,6 +112,11 @@ static void fill_nodes(part_model *m)
         n->bwd_ps = to_ps(c->bwd_seconds);
         m->fwd_gain_ps[i + 1] = m->fwd_gain_ps[i] + smaller(to_ps(c->fwd_gain_seconds), n->fwd_ps);
         m->bwd_gain_ps[i + 1] = m->bwd_gain_ps[i] + smaller(to_ps(c->bwd_gain_seconds), n->bwd_ps);
+        int owner;
+        const bool handed = graph_hands_on(g, (int32_t)i, &owner);
+        m->handed_ps[i + 1] = m->handed_ps[i] + (handed ? n->bwd_ps : 0);
+        m->handed_gain_ps[i + 1] =
+            m->handed_gain_ps[i] + (handed ? m->bwd_gain_ps[i + 1] - m->bwd_gain_ps[i] : 0);
         if (c->workspace_bytes > m->workspace_bytes)
             m->workspace_bytes = c->workspace_bytes;
         for (int p = 0; p < node->n_params; p++)
@@ -366,7 +371,10 @@ atom_status part_model_open(const graph *g, const part_profile *profile, part_mo
     m->marks = atom_alloc(g->n_nodes, sizeof *m->marks);
     m->fwd_gain_ps = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->fwd_gain_ps);
     m->bwd_gain_ps = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->bwd_gain_ps);
-    if (!m->nodes || !m->marks || !m->fwd_gain_ps || !m->bwd_gain_ps)
+    m->handed_ps = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->handed_ps);
+    m->handed_gain_ps = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->handed_gain_ps);
+    if (!m->nodes || !m->marks || !m->fwd_gain_ps || !m->bwd_gain_ps || !m->handed_ps ||
+        !m->handed_gain_ps)
         ATOM_TRY_CLEAN(atom_fail_memory("the partition model", g->n_nodes * sizeof *m->nodes));
     fill_params(m);
     fill_nodes(m);
@@ -463,6 +471,8 @@ void part_model_close(part_model **model)
     atom_free(m->nodes);
     atom_free(m->fwd_gain_ps);
     atom_free(m->bwd_gain_ps);
+    atom_free(m->handed_ps);
+    atom_free(m->handed_gain_ps);
     atom_free(m->marks);
     atom_free(m->boundary_bytes);
     atom_free(m->kept);

@@ -73,6 +73,7 @@ typedef struct part_model {
     /* n_nodes + 1: by how much less all nodes in front of node i take warm. There are so many ranges that
      * they do not say it themselves. */
     int64_t *fwd_gain_ps, *bwd_gain_ps;
+    int64_t *handed_ps, *handed_gain_ps; /* likewise: backward that one piece has none of */
     uint64_t *boundary_bytes;        /* n_nodes + 1: bytes that cross in front of node i */
     uint64_t *peak[PART_RMQ_LEVELS]; /* range maxima of live bytes */
     uint32_t n_levels;

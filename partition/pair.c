@@ -59,21 +59,24 @@ static uint64_t touched_bytes(const part_range *r)
 }
 
 /* Fills in what is computed: all micro-batches, of which the first is cold and the others are warm as far
- * as the shares say. */
+ * as the shares say. handed: sums hand their gradients on, as in a model of one piece. */
 static void compute(const part_model *m, const part_setting *s, const part_range *r,
-                    uint32_t fwd_share, uint32_t bwd_share, part_times *t)
+                    uint32_t fwd_share, uint32_t bwd_share, bool handed, part_times *t)
 {
     const bool repeats = s->keep == PART_RECOMPUTE || s->keep == PART_KEEP_SOME;
     const int64_t C = s->micro_batches, again = repeats ? r->again_ps : 0;
     const int64_t again_gain = repeats ? r->again_gain_ps : 0;
     const int64_t fwd = m->fwd_gain_ps[r->last] - m->fwd_gain_ps[r->first];
-    const int64_t bwd = m->bwd_gain_ps[r->last] - m->bwd_gain_ps[r->first];
+    const int64_t bwd_ps =
+        r->bwd_ps - (handed ? m->handed_ps[r->last] - m->handed_ps[r->first] : 0);
+    const int64_t bwd = m->bwd_gain_ps[r->last] - m->bwd_gain_ps[r->first] -
+                        (handed ? m->handed_gain_ps[r->last] - m->handed_gain_ps[r->first] : 0);
     const int64_t fwd_gain = fwd * fwd_share / PART_WARM_ALL;
     const int64_t bwd_gain = (bwd + again_gain) * bwd_share / PART_WARM_ALL;
     const int64_t turn_gain = (bwd + r->again_gain_ps) * bwd_share / PART_WARM_ALL;
     t->fwd = C * r->fwd_ps - (C - 1) * fwd_gain + r->ortho_ps;
-    t->bwd = C * (r->bwd_ps + again) - (C - 1) * bwd_gain;
-    t->turn = C * (r->bwd_ps + r->again_ps) - (C - 1) * turn_gain + r->ortho_ps;
+    t->bwd = C * (bwd_ps + again) - (C - 1) * bwd_gain;
+    t->turn = C * (bwd_ps + r->again_ps) - (C - 1) * turn_gain + r->ortho_ps;
     if (!graph_trains(m->g))
         t->turn = t->fwd;
 }
@@ -81,7 +84,7 @@ static void compute(const part_model *m, const part_setting *s, const part_range
 part_times part_range_least(const part_model *m, const part_setting *s, const part_range *r)
 {
     part_times t = {0};
-    compute(m, s, r, PART_WARM_ALL, PART_WARM_ALL, &t);
+    compute(m, s, r, PART_WARM_ALL, PART_WARM_ALL, true, &t);
     return t;
 }
 
@@ -110,7 +113,8 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
                  (host ? C * copy_ps(r->y_bytes, d->d2h_bytes_per_second, wait) : 0),
     };
     compute(m, s, r, part_warm_share(d, touched_bytes(r)),
-            part_warm_share(d, touched_bytes(r) + r->grad_bytes), &t);
+            part_warm_share(d, touched_bytes(r) + r->grad_bytes),
+            r->first == 0 && r->last == (int32_t)m->g->n_nodes, &t);
     if (!graph_trains(m->g))
         t.load_both = 0; /* nothing comes back */
     t.bwd_one = t.bwd / C;

@@ -62,6 +62,46 @@ graph_grad graph_grad_mode(const graph *g, int32_t node, int i)
     return g->tensors[n->in[i]].last_use == node ? GRAPH_GRAD_WRITE : GRAPH_GRAD_ADD;
 }
 
+/* Is the tensor read by a node of [first, last)? */
+static bool is_read(const graph *g, int32_t tensor, int32_t first, int32_t last)
+{
+    for (int32_t i = first; i < last; i++) {
+        for (int j = 0; j < atom_op_get(g->nodes[i].op)->ins; j++) {
+            if (g->nodes[i].in[j] == tensor)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Late nodes have a place of their own for the gradient of what they make. */
+static bool begins_here(const graph *g, int32_t node, int input)
+{
+    int32_t producer = g->tensors[g->nodes[node].in[input]].producer;
+    return producer >= 0 && graph_grad_mode(g, node, input) == GRAPH_GRAD_WRITE &&
+           !(atom_op_get(g->nodes[producer].op)->flags & ATOM_OP_LATE);
+}
+
+bool graph_hands_on(const graph *g, int32_t node, int *owner)
+{
+    const graph_node *n = &g->nodes[node];
+    bool sum = n->op == ATOM_OP_add || (n->op == ATOM_OP_dropout_add && n->p == 0);
+    int32_t last = sum ? g->tensors[n->out[0]].last_use : GRAPH_NONE;
+    /* Where its own gradient is another's, that has still to be added to. */
+    if (last >= 0 && graph_hands_on(g, last, owner) && g->nodes[last].in[1 - *owner] == n->out[0])
+        return false;
+    if (!sum || n->in[0] == n->in[1] || !begins_here(g, node, 0) || !begins_here(g, node, 1))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        int32_t own = n->in[i], other = n->in[1 - i], reader = g->tensors[other].producer;
+        *owner = i;
+        if (g->tensors[own].producer < reader && !is_read(g, own, reader, node) &&
+            !is_read(g, other, reader, node))
+            return true;
+    }
+    return false;
+}
+
 static uint64_t hash_dims(uint64_t hash, int rank, const int64_t *dims)
 {
     hash = atom_hash(hash, &rank, sizeof rank);
