@@ -22,9 +22,7 @@ class PoolDisk(test_pool_train.Members):
             self.until("b", "further", lambda s: s["applied"] >= seen["applied"] + 4, [a, b])
             b.kill()
             b.communicate()
-            b = self.start_atom("pool", "join", "-o", "b", "--listen", "127.0.0.1:0", "--json", *ALONE)
-            self.addCleanup(b.communicate)
-            self.addCleanup(b.kill)
+            b = self.start_loud("join", "-o", "b", "--listen", "127.0.0.1:0", "--json", *ALONE)
             seen = self.until("b", "back", lambda s: s["roster"] == 2 and s["is_member"], [a, b])
         counted = seen["members"][0]["brought"]
         seen = self.until("b", "what it does counts", lambda s: s["members"][0]["brought"] > counted, [a, b])
@@ -79,10 +77,7 @@ class PoolMemory(test_pool_train.Members):
     ANCHOR, STORE = "anchor: on disk in", "optimizer state: on disk in"
 
     def member(self, out, *args):
-        process = self.start_atom("pool", "join", *args, "-o", out, "--listen", "127.0.0.1:0", "--json", *ALONE)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
-        return process
+        return self.start_loud("join", *args, "-o", out, "--listen", "127.0.0.1:0", "--json", *ALONE)
 
     def stop(self, process):
         process.terminate()

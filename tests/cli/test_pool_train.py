@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 
 import tool
@@ -46,6 +47,24 @@ class Members(tool.DataCase):
         self.addCleanup(process.kill)
         return process
 
+    def start_loud(self, *args):
+        """What it says of every step goes to a file: a pipe that nobody reads is full after some hundred steps, and then the
+        member stands still until the others go on without it."""
+        said = tempfile.TemporaryFile("w+", dir=self.dir, encoding="utf-8")
+        process = self.start_atom("pool", *args, stderr=said)
+        for undo in said.close, process.stdout.close, process.wait, process.kill:  # the last one first
+            self.addCleanup(undo)
+        process.said = said
+        return process
+
+    def heard(self, process, timeout=None):
+        """Both streams of a process that ends."""
+        out, err = process.communicate(timeout=timeout)
+        if err is None:
+            process.said.seek(0)
+            err = process.said.read()
+        return out, err
+
     def create(self, out, steps=10**6, codec="int8", more=()):
         run = self.write("run.yml", RUN.format(steps=steps, codec=codec))
         process = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", out,
@@ -59,7 +78,7 @@ class Members(tool.DataCase):
 
     def end(self, process, code):
         try:
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = self.heard(process, PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             self.fails_late(process)
@@ -68,7 +87,7 @@ class Members(tool.DataCase):
 
     def fails_late(self, process):
         """What everybody's membership saw last, before this is called a failure."""
-        seen = process.communicate()[1][-2000:]
+        seen = self.heard(process)[1][-2000:]
         for name in sorted(os.listdir(self.dir)):
             if os.path.exists(self.path(name, "pool", "events.jsonl")):
                 seen += f"\n{name}: " + "\n".join(json.dumps(e) for e in self.events(name)[-8:])
@@ -88,7 +107,7 @@ class Members(tool.DataCase):
                 return status
             for process in processes:
                 if process.poll() is not None:
-                    self.fail(f"{what}: a member ended with {process.returncode}\n" + process.communicate()[1])
+                    self.fail(f"{what}: a member ended with {process.returncode}\n" + self.heard(process)[1])
             time.sleep(0.1)
         self.fail(f"{what}: not in time: {json.dumps(status, indent=1)}")
 
