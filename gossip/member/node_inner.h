@@ -58,6 +58,7 @@ struct gsp_node {
     gsp_pace pace;
     gsp_pulls pulls;
     gsp_freezing freezing;
+    bool untold; /* my contribution is whole but not all on disk, and nobody has heard of it */
     gsp_inputs inputs;
     gsp_blame blame;
     gsp_recent held;

@@ -20,15 +20,22 @@ uint64_t gsp_node_cpu_ns(void)
 
 /* ---- my contribution ---- */
 
+/* It is kept before anybody hears of it: a member that is killed and comes back shows what it promised. */
 static atom_status freeze_some(gsp_node *n)
 {
     gsp_freezing *f = &n->freezing;
-    bool done;
-    ATOM_TRY(gsp_freezing_some(f, n->agree.certified + 1, &n->agree.rates, &done));
+    bool done = false, more = false;
+    if (f->on)
+        ATOM_TRY(gsp_freezing_some(f, n->agree.certified + 1, &n->agree.rates, &done));
+    n->untold = f->done && (done || n->untold);
+    if (n->untold)
+        ATOM_TRY(gsp_own_inputs_some(&n->kept, f, &more));
+    if (!n->untold || more)
+        return ATOM_OK;
+    n->untold = false;
     gsp_event event = {
         .kind = GSP_ON_FROZEN, .version = f->version, .contribution = f->contribution};
-    if (done)
-        gsp_node_step(n, &event);
+    gsp_node_step(n, &event);
     return ATOM_OK;
 }
 
@@ -187,7 +194,7 @@ bool gsp_node_work(gsp_node *n)
         st = apply_some(n);
     else if (n->n_reduce)
         st = reduce_next(n);
-    else if (n->freezing.on)
+    else if (n->freezing.on || n->untold)
         st = freeze_some(n);
     else if (!gsp_apply_early(&n->apply, &n->agree, &n->held))
         return false;
@@ -202,17 +209,13 @@ bool gsp_node_work(gsp_node *n)
 bool gsp_node_audit(gsp_node *n)
 {
     const gsp_claim *claim = &n->cases.open.claim;
-    bool idle = !n->apply.on && !n->n_reduce && !gsp_freezing_is_busy(&n->freezing), more = false;
+    bool freezes = gsp_freezing_is_busy(&n->freezing) || n->untold;
+    bool idle = !n->apply.on && !n->n_reduce && !freezes;
     gsp_event event;
-    if (idle) {
-        atom_status st = gsp_own_inputs_some(&n->kept, &n->freezing, &more);
-        if (st != ATOM_OK)
-            gsp_node_die(n, st);
-    }
     while (n->dead == ATOM_OK && gsp_questions_work(&n->questions, &event))
         gsp_node_step(n, &event);
     if (n->dead != ATOM_OK || !gsp_audit_cases_work(&n->cases, idle, &event))
-        return more;
+        return false;
     if (event.kind == GSP_ON_AUDITED) {
         if (event.verdict == GSP_VERDICT_LIE) {
             gsp_exhibit exhibit[GSP_MEMBERS_MAX];
@@ -222,7 +225,7 @@ bool gsp_node_audit(gsp_node *n)
         gsp_audit_cases_end(&n->cases, event.verdict);
     }
     gsp_node_step(n, &event);
-    return more || n->cases.open.on;
+    return n->cases.open.on;
 }
 
 /* ---- a state of others ---- */

@@ -38,40 +38,29 @@ void gsp_own_inputs_close(gsp_own_inputs *k)
     *k = (gsp_own_inputs){0};
 }
 
-/* What is to be written: the contribution in progress once it is whole, else the newest kept one. */
-static bool newest(const gsp_freezing *f, uint64_t *version, gsp_hash *root)
-{
-    bool whole = f->done && f->x;
-    *version = whole ? f->version : f->kept.version;
-    *root = whole ? f->contribution.root : f->kept.root;
-    return *version != 0 && !gsp_hash_none(root);
-}
-
 atom_status gsp_own_inputs_some(gsp_own_inputs *k, const gsp_freezing *f, bool *more)
 {
-    uint64_t version;
-    gsp_hash root;
+    uint64_t version = f->version;
+    const gsp_hash *root = &f->contribution.root;
     *more = false;
-    if (!k->files || !newest(f, &version, &root))
+    if (!k->files || !f->done || !f->x)
         return ATOM_OK;
-    if (version != k->version || !gsp_hash_equal(&root, &k->root)) {
+    if (version != k->version || !gsp_hash_equal(root, &k->root)) {
         k->version = version;
-        k->root = root;
+        k->root = *root;
         k->next = 0;
     }
-    for (uint32_t n = 0; n < WRITE_PARTS && k->next < k->terms->n_parts; n++, k->next++) {
-        gsp_exhibit e;
-        if (!gsp_freezing_exhibit(f, version, &root, k->next, &e))
-            return ATOM_OK;
-        ATOM_TRY(gsp_results_put(k->files, version, k->next, &root, e.data, e.bytes));
-    }
+    for (uint32_t n = 0; n < WRITE_PARTS && k->next < k->terms->n_parts; n++, k->next++)
+        ATOM_TRY(gsp_results_put(k->files, version, k->next, root,
+                                 gsp_freezing_part(f, version, root, k->next),
+                                 gsp_terms_bytes(k->terms, version, k->next)));
     *more = k->next < k->terms->n_parts;
+    if (*more)
+        return ATOM_OK;
     gsp_own_inputs_tree *t = &k->tree[version % GSP_REPLAY_MAX];
-    if (!*more && (t->version != version || !gsp_hash_equal(&t->root, &root))) {
-        t->version = version;
-        t->root = root;
-        memcpy(t->leaf, version == f->kept.version ? f->kept.leaf : f->leaf, sizeof t->leaf);
-    }
+    t->version = version;
+    t->root = *root;
+    memcpy(t->leaf, f->leaf, sizeof t->leaf);
     return ATOM_OK;
 }
 

@@ -4,8 +4,9 @@
  * withholding it, so a restart must not lose them. Files as in results.h, in a directory of their
  * own, the newest GSP_REPLAY_MAX versions; entries are named by the contribution's root.
  *
- * A contribution is written in slices while rounds go on, and is not synced: the disk is asked to
- * begin at once, and what a power cut loses is forgiven (agree_withheld.c).
+ * A contribution is written before anybody is told of it, in slices between two looks at the network, so
+ * a member that is killed finds it again. It is not synced: the disk is asked to begin at once, and what
+ * the last seconds before a power cut lose counts like any other that is not shown.
  *
  * Disk: GSP_REPLAY_MAX encoded fragments. Memory: one part, and the hashes of all that are there.
  * After a restart those are made again when somebody asks, at most once in two seconds.
@@ -40,7 +41,7 @@ ATOM_MUST atom_status gsp_own_inputs_open(gsp_own_inputs *kept, const gsp_terms 
                                           const char *directory);
 void gsp_own_inputs_close(gsp_own_inputs *kept);
 
-/* Writes some of the newest contribution. *more: not all of it is written. */
+/* Writes some of the contribution in progress, which is whole. *more: not all of it is written. */
 ATOM_MUST atom_status gsp_own_inputs_some(gsp_own_inputs *kept, const gsp_freezing *mine,
                                           bool *more);
 /* A part that is here, with its proof, valid until the next call. False: it is not. */

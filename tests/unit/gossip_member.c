@@ -1,8 +1,10 @@
 /*
  * Members for real: cells of four average floats over the simulated transport and through gates on
  * loopback, in every codec; all end with the same bits, and those are the sum that reduce.h
- * promises; one that dies in the middle of a round does not stop the others.
+ * promises; one that dies in the middle of a round does not stop the others; and whoever may be killed
+ * can show what it promised. What is wrapped says the linker (tests/CMakeLists.txt).
  */
+#include "gossip/member/node_inner.h"
 #include "gossip/member/node_look.h"
 #include "gossip/sum/reduce.h"
 #include "tests/lib/gossip_cell.h"
@@ -144,6 +146,54 @@ static void one_dies_and_the_others_go_on(void **unused)
     one_dies(false);
 }
 
+/* ---- what a member can show that is killed ---- */
+
+__typeof__(gsp_agree_step) __real_gsp_agree_step, __wrap_gsp_agree_step;
+static atomic_bool watched;
+static atomic_uint promised, lost;
+
+/* Whether a member that begins anew in this directory has all parts of it. */
+static bool shows_all(const gsp_node *n, uint64_t version, const gsp_hash *root)
+{
+    gsp_own_inputs *kept = atom_alloc(1, sizeof *kept);
+    gsp_exhibit e;
+    bool all = gsp_own_inputs_open(kept, &n->terms, n->directory) == ATOM_OK;
+    for (uint32_t p = 0; all && p < n->terms.n_parts; p++)
+        all = gsp_own_inputs_exhibit(kept, version, root, p, &e);
+    gsp_own_inputs_close(kept);
+    atom_free(kept);
+    return all;
+}
+
+/* From this event on others may hear of it. */
+void __wrap_gsp_agree_step(gsp_agree *agree, const gsp_event *event, gsp_sink *sink, void *context)
+{
+    const gsp_node *n = context;
+    if (watched && event->kind == GSP_ON_FROZEN && !gsp_hash_none(&event->contribution.root)) {
+        promised++;
+        lost += !shows_all(n, event->version, &event->contribution.root);
+    }
+    __real_gsp_agree_step(agree, event, sink, context);
+}
+
+static void whoever_is_killed_can_show_what_it_promised(void **unused)
+{
+    (void)unused;
+    watched = true;
+    for (gsp_codec codec = 0; codec < GSP_CODEC_N; codec++) {
+        promised = lost = 0;
+        cell_make(&c, 3, codec, 60000, 14, 2);
+        test_must(gsp_sim_hub_open(&c.hub));
+        assert_true(cell_go(&c));
+        for (unsigned i = 0; i < c.n; i++)
+            assert_false(c.member[i].failed);
+        assert_true(promised >= 2);
+        assert_int_equal(lost, 0);
+        cell_close(&c);
+    }
+    watched = false;
+}
+
 /* ---- a member that pulls backwards, a hundred times as hard ---- */
 
 enum { LIARS_AT = 5, LEANS = 2 };
@@ -203,6 +253,7 @@ int main(void)
         cmocka_unit_test(four_average_through_gates),
         cmocka_unit_test(parts_travel_in_pieces),
         cmocka_unit_test(one_dies_and_the_others_go_on),
+        cmocka_unit_test(whoever_is_killed_can_show_what_it_promised),
         cmocka_unit_test(who_pulls_back_is_muted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
