@@ -73,31 +73,40 @@ static bool read_part(gsp_own_inputs *k, uint64_t version, const gsp_hash *root,
            gsp_results_read(k->files, part, root, k->shown) == ATOM_OK;
 }
 
-/* The hashes of all parts, which prove each; NULL: not to be had, or not now: it takes a while, and
- * nobody who asks may take up my time. */
-static const gsp_own_inputs_tree *tree_of(gsp_own_inputs *k, uint64_t version, const gsp_hash *root)
+/* The hashes of all parts from the disk; false: not all of it is there. */
+static bool make_tree(gsp_own_inputs *k, uint64_t version, const gsp_hash *root,
+                      gsp_own_inputs_tree *t)
 {
-    static const uint64_t PAUSE_NS = 2000000000u;
-    gsp_own_inputs_tree *t = &k->tree[version % GSP_REPLAY_MAX];
     gsp_hash made;
-    uint64_t now = atom_clock_ns();
-    if (t->version == version && gsp_hash_equal(&t->root, root))
-        return t;
-    if (k->made_ns && now - k->made_ns < PAUSE_NS)
-        return NULL;
-    k->made_ns = now;
     t->version = 0;
     for (uint32_t p = 0; p < k->terms->n_parts; p++) {
         if (!read_part(k, version, root, p))
-            return NULL;
+            return false;
         gsp_merkle_leaf(p, k->shown, gsp_terms_bytes(k->terms, version, p), &t->leaf[p]);
     }
     gsp_merkle_root(t->leaf, k->terms->n_parts, &made);
     if (!gsp_hash_equal(&made, root))
-        return NULL;
+        return false;
     t->version = version;
     t->root = *root;
-    return t;
+    return true;
+}
+
+/* The hashes of all parts, which prove each; NULL: not to be had, or not now. Making them takes a while, and
+ * nobody who asks may take up much of my time; but whoever asks for several versions soon has them. */
+static const gsp_own_inputs_tree *tree_of(gsp_own_inputs *k, uint64_t version, const gsp_hash *root)
+{
+    static const uint64_t REST_TIMES = 8, REST_MOST_NS = 2000000000u;
+    gsp_own_inputs_tree *t = &k->tree[version % GSP_REPLAY_MAX];
+    uint64_t began = atom_clock_ns();
+    if (t->version == version && gsp_hash_equal(&t->root, root))
+        return t;
+    if (began < k->rests_until_ns)
+        return NULL;
+    bool made = make_tree(k, version, root, t);
+    uint64_t now = atom_clock_ns(), rest = REST_TIMES * (now - began);
+    k->rests_until_ns = now + (rest < REST_MOST_NS ? rest : REST_MOST_NS);
+    return made ? t : NULL;
 }
 
 bool gsp_own_inputs_exhibit(gsp_own_inputs *k, uint64_t version, const gsp_hash *root,

@@ -9,7 +9,8 @@
  * the last seconds before a power cut lose counts like any other that is not shown.
  *
  * Disk: GSP_REPLAY_MAX encoded fragments. Memory: one part, and the hashes of all that are there.
- * After a restart those are made again when somebody asks, at most once in two seconds.
+ * After a restart those are made again when somebody asks, and then not for a while: eight times as long
+ * as it took, at most two seconds.
  * Thread: the member's. Errors: those of the disk; ATOM_E_RESOURCE.
  */
 #ifndef GOSSIP_MEMBER_OWN_INPUTS_H
@@ -32,7 +33,7 @@ typedef struct gsp_own_inputs {
     gsp_hash root;
     uint32_t next; /* part to write */
     uint8_t *shown;
-    uint64_t made_ns;                         /* when a tree was made from the disk last */
+    uint64_t rests_until_ns;                  /* until then no tree is made from the disk */
     gsp_own_inputs_tree tree[GSP_REPLAY_MAX]; /* by version % */
 } gsp_own_inputs;
 

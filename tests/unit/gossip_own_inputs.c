@@ -2,6 +2,7 @@
  * What a member brought is on disk for those who check, also after a restart, and no older than it
  * must be; and how long others had to give what they brought.
  */
+#include "atom/base/clock.h"
 #include "gossip/agree/agree.h"
 #include "gossip/member/own_inputs.h"
 #include "gossip/member/patience.h"
@@ -73,7 +74,7 @@ static void a_restart_keeps_what_i_brought(void **state)
     }
     for (int again = 0; again < 2; again++) {
         for (uint64_t v = 0; v < 12; v++) { /* those that others may still ask for, and no others */
-            kept.made_ns = 0;               /* time passes */
+            kept.rests_until_ns = 0;        /* time passes */
             assert_int_equal(shows(&kept, &f[v], (uint32_t)(v % PARTS)), v + GSP_REPLAY_MAX >= 12);
         }
         gsp_hash other = f[11].contribution.root;
@@ -91,6 +92,53 @@ static void a_restart_keeps_what_i_brought(void **state)
     test_must(gsp_own_inputs_some(&kept, &half, &more));
     assert_true(more);
     assert_false(shows(&kept, &half, 0));
+    gsp_own_inputs_close(&kept);
+    scratch_close(&place);
+}
+
+/* ---- how often somebody who asks costs time ---- */
+
+__typeof__(atom_clock_ns) __real_atom_clock_ns, __wrap_atom_clock_ns;
+static uint64_t look_ns, clock_ns; /* 0: real; how much passes from one look to the next */
+
+uint64_t __wrap_atom_clock_ns(void)
+{
+    return look_ns ? (clock_ns += look_ns) : __real_atom_clock_ns();
+}
+
+/* How long whoever asks for four versions after a restart, one after the other, waits for the last one. */
+static uint64_t waits_for_four(gsp_own_inputs *kept, const gsp_freezing *f)
+{
+    uint64_t began = clock_ns;
+    kept->rests_until_ns = 0;
+    memset(kept->tree, 0, sizeof kept->tree);
+    for (uint32_t v = 0; v < 4; v++)
+        for (uint32_t n = 0; !shows(kept, &f[v], 0); n++)
+            assert_true(n < 5000);
+    return clock_ns - began;
+}
+
+static void four_versions_are_soon_there_after_a_restart(void **state)
+{
+    (void)state;
+    static float x[4][FLOATS];
+    static gsp_freezing f[4];
+    static gsp_own_inputs kept;
+    const uint64_t ms = 1000000;
+    scratch place;
+    scratch_open(&place);
+    test_must(gsp_own_inputs_open(&kept, &TERMS, scratch_path(&place, "")));
+    for (uint64_t v = 0; v < 4; v++) {
+        freeze(&f[v], x[v], v + 1);
+        write_all(&kept, &f[v]);
+    }
+    look_ns = ms; /* that is how long it takes to make one */
+    uint64_t waits = waits_for_four(&kept, f);
+    assert_in_range(waits, 3 * 8 * ms, 50 * ms);
+    look_ns = 1000 * ms;
+    waits = waits_for_four(&kept, f);
+    assert_in_range(waits, 3 * 2000 * ms, 16000 * ms);
+    look_ns = 0;
     gsp_own_inputs_close(&kept);
     scratch_close(&place);
 }
@@ -170,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_question_is_for_all_that_fit),
         cmocka_unit_test(a_restart_keeps_what_i_brought),
+        cmocka_unit_test(four_versions_are_soon_there_after_a_restart),
         cmocka_unit_test(time_without_a_link_is_nobodys_fault),
         cmocka_unit_test(a_piece_is_an_answer),
     };
