@@ -124,21 +124,36 @@ static bool lacks(const gsp_audit_case *c, uint32_t i)
     return included(c, i) && (!c->input[i] || !c->input[i]->whole);
 }
 
+/* Whoever made contribution i; NULL: it has no link. */
+static gsp_friend *maker_of(gsp_audit_cases *cs, const gsp_audit_case *c, uint32_t i)
+{
+    const gsp_named *named = gsp_withheld_find(cs->friends->agree, c->claim.version);
+    const gsp_member *maker = named ? gsp_withheld_maker(named, i) : NULL;
+    return maker ? gsp_friends_find(cs->friends, &maker->key) : NULL;
+}
+
 /* Whom to ask for contribution i: the accuser has all of them, or the member that made it. What that
  * one has not given in time may be had from anybody: others ask for it. */
 static gsp_friend *holder_of(gsp_audit_cases *cs, const gsp_audit_case *c, uint32_t i)
 {
     const gsp_roster *roster = gsp_agree_roster(cs->friends->agree);
-    const gsp_named *named = gsp_withheld_find(cs->friends->agree, c->claim.version);
-    const gsp_member *maker = named ? gsp_withheld_maker(named, i) : NULL;
     gsp_friend *to = NULL;
     if (c->late && c->turn % 2 && roster->n)
         to = gsp_friends_find(cs->friends, &roster->member[(c->turn / 2 + i) % roster->n].key);
-    if (!to && maker && (!c->accused || c->turn % 2 == 0))
-        to = gsp_friends_find(cs->friends, &maker->key);
+    if (!to && (!c->accused || c->turn % 2 == 0))
+        to = maker_of(cs, c, i);
     if (!to && c->accused)
         to = gsp_friends_find(cs->friends, &c->accuser);
     return to;
+}
+
+/* Asks `to` for contribution i. Its maker's time begins when it is asked itself. */
+static void pull_one(gsp_audit_cases *cs, gsp_audit_case *c, uint32_t i, gsp_friend *to)
+{
+    if (to && to == maker_of(cs, c, i))
+        gsp_patience_asked(&c->patience, i);
+    gsp_questions_pull(cs->friends, to, c->claim.version, c->claim.number,
+                       &c->claim.contributor[i].root);
 }
 
 static void pull_missing(gsp_audit_cases *cs, gsp_audit_case *c)
@@ -147,8 +162,16 @@ static void pull_missing(gsp_audit_cases *cs, gsp_audit_case *c)
     c->turn++;
     for (uint32_t i = 0; i < c->claim.n_contributors; i++)
         if (lacks(c, i))
-            gsp_questions_pull(cs->friends, holder_of(cs, c, i), c->claim.version, c->claim.number,
-                               &c->claim.contributor[i].root);
+            pull_one(cs, c, i, holder_of(cs, c, i));
+}
+
+/* Makers that have a new link, over which nobody has asked them yet. */
+static void pull_unasked(gsp_audit_cases *cs, gsp_audit_case *c)
+{
+    uint32_t unasked = c->accused ? 0 : gsp_patience_unasked(&c->patience);
+    for (uint32_t i = 0; i < c->claim.n_contributors; i++)
+        if (lacks(c, i) && (unasked >> i & 1))
+            pull_one(cs, c, i, maker_of(cs, c, i));
 }
 
 /* ---- verdicts ---- */
@@ -222,8 +245,10 @@ bool gsp_audit_cases_work(gsp_audit_cases *cs, bool idle, gsp_event *event)
         event->withheld &= gsp_patience_late(&c->patience, LATE_TIMES / 2 * c->within_ns);
         return true;
     }
-    if (c->asked_ns && now - c->asked_ns <= ASK_NS)
+    if (c->asked_ns && now - c->asked_ns <= ASK_NS) {
+        pull_unasked(cs, c);
         return false;
+    }
     pull_missing(cs, c);
     event->kind = GSP_ON_INPUTS;
     c->late = event->withheld;

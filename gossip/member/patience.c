@@ -11,10 +11,21 @@ void gsp_patience_look(gsp_patience *p, uint32_t linked, uint64_t now)
     uint64_t passed = p->looked_ns && now > p->looked_ns ? now - p->looked_ns : 0;
     passed = passed < GAP_NS ? passed : GAP_NS;
     for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
-        if (p->linked & linked & 1u << i)
+        if (p->linked & linked & p->asked & 1u << i)
             p->had_ns[i] += passed;
     p->linked = linked;
+    p->asked &= linked;
     p->looked_ns = now;
+}
+
+uint32_t gsp_patience_unasked(const gsp_patience *p)
+{
+    return p->linked & ~p->asked;
+}
+
+void gsp_patience_asked(gsp_patience *p, uint32_t i)
+{
+    p->asked |= p->linked & 1u << i;
 }
 
 bool gsp_patience_piece(gsp_patience *p, uint32_t i, uint32_t sequence)

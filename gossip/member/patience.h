@@ -1,7 +1,7 @@
 /*
- * How long members had a link while something of theirs was awaited, since they last gave some of it.
+ * How long members had a link over which they were asked for something, since they last gave some of it.
  * Time without a link does not count, so whoever is away is not late, and whoever breaks its links
- * gains no time by that.
+ * gains no time by that. Over a new link nobody was asked yet: what is on its way when a link ends is lost.
  *
  * Pure: the clock is an argument. Thread: any. Errors: none.
  */
@@ -13,16 +13,20 @@
 typedef struct gsp_patience {
     uint64_t looked_ns; /* 0: not yet */
     uint32_t linked;    /* bits: at the last look */
+    uint32_t asked;     /* bits: over the link that they have */
     uint64_t had_ns[GSP_MEMBERS_MAX];
     uint64_t gave[GSP_MEMBERS_MAX]; /* bits: pieces that came from it */
 } gsp_patience;
 
 /* Which of them have a link now. To be told several times a second. */
 void gsp_patience_look(gsp_patience *patience, uint32_t linked, uint64_t now_ns);
+/* Those that have a link and were not asked over it: to be asked at once. */
+uint32_t gsp_patience_unasked(const gsp_patience *patience);
+void gsp_patience_asked(gsp_patience *patience, uint32_t i);
 /* A piece came from member i itself: it answers, so its time begins anew. The same piece again is no
  * news, so nobody gains time without an end. True: it was news. */
 bool gsp_patience_piece(gsp_patience *patience, uint32_t i, uint32_t sequence);
-/* Those that have had a link for so long in all since they last gave a piece, and have one now. */
+/* Those that were asked for so long in all since they last gave a piece, and have a link now. */
 uint32_t gsp_patience_late(const gsp_patience *patience, uint64_t within_ns);
 
 #endif

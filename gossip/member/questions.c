@@ -142,13 +142,16 @@ static bool look(gsp_questions *qs, gsp_question *q, const gsp_named *named, gsp
     uint32_t here = 0;
     bool ask = q->asked_ns == 0 || now - q->asked_ns > ASK_NS;
     gsp_patience_look(&q->patience, gsp_questions_linked(qs->friends, named), now);
+    uint32_t asks = q->wanted & (ask ? UINT32_MAX : gsp_patience_unasked(&q->patience));
     for (uint32_t i = 0; i < named->n_contributors; i++) {
         const gsp_member *who = gsp_withheld_maker(named, i);
-        if (q->input[i] && q->input[i]->whole)
+        if (q->input[i] && q->input[i]->whole) {
             here |= 1u << i;
-        else if (ask && who && (q->wanted >> i & 1))
+        } else if (who && (asks >> i & 1)) {
             gsp_questions_pull(qs->friends, gsp_friends_find(qs->friends, &who->key), q->version,
                                q->part, &named->contributor[i].root);
+            gsp_patience_asked(&q->patience, i);
+        }
     }
     uint32_t late = q->wanted & ~here & gsp_patience_late(&q->patience, q->within_ns);
     if (ask)

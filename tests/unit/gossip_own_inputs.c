@@ -1,9 +1,11 @@
 /*
  * What a member brought is on disk for those who check, also after a restart, and no older than it
- * must be; and how long others had to give what they brought.
+ * must be; how long others had to give what they brought; and that they are asked when they come back.
  */
 #include "atom/base/clock.h"
+#include "atom/base/mem.h"
 #include "gossip/agree/agree.h"
+#include "gossip/member/audit_cases.h"
 #include "gossip/member/own_inputs.h"
 #include "gossip/member/patience.h"
 #include "gossip/member/questions.h"
@@ -143,21 +145,54 @@ static void four_versions_are_soon_there_after_a_restart(void **state)
     scratch_close(&place);
 }
 
+/* Whoever looks asks those that were not asked yet. */
+static void look(gsp_patience *p, uint32_t linked, uint64_t now)
+{
+    gsp_patience_look(p, linked, now);
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        if (gsp_patience_unasked(p) >> i & 1)
+            gsp_patience_asked(p, i);
+    assert_int_equal(gsp_patience_unasked(p), 0);
+}
+
+static void time_before_a_question_is_nobodys_fault(void **state)
+{
+    (void)state;
+    const uint64_t second = 1000000000u;
+    gsp_patience p = {0};
+    uint64_t now = 5 * second;
+    gsp_patience_asked(&p, 0); /* it has no link: that is lost */
+    for (uint32_t k = 0; k < 4; k++)
+        gsp_patience_look(&p, 3, now += second);
+    assert_int_equal(gsp_patience_unasked(&p), 3);
+    assert_int_equal(gsp_patience_late(&p, 1), 0);
+    gsp_patience_asked(&p, 0);
+    assert_int_equal(gsp_patience_unasked(&p), 2);
+    gsp_patience_look(&p, 3, now += second);
+    assert_int_equal(gsp_patience_late(&p, second), 1);
+    gsp_patience_look(&p, 2, now += second);
+    gsp_patience_look(&p, 3, now += second);
+    gsp_patience_look(&p, 3, now += second); /* nobody has asked it since it is back */
+    assert_int_equal(gsp_patience_unasked(&p), 3);
+    assert_int_equal(gsp_patience_late(&p, second), 1); /* the time before counts as ever */
+    assert_int_equal(gsp_patience_late(&p, second + 1), 0);
+}
+
 static void time_without_a_link_is_nobodys_fault(void **state)
 {
     (void)state;
     const uint64_t second = 1000000000u;
     gsp_patience p = {0};
     uint64_t now = 5 * second;
-    gsp_patience_look(&p, 3, now);
+    look(&p, 3, now);
     for (uint32_t k = 0; k < 4; k++)
-        gsp_patience_look(&p, k % 2 ? 3 : 1, now += second);
+        look(&p, k % 2 ? 3 : 1, now += second);
     assert_int_equal(gsp_patience_late(&p, 4 * second), 1); /* the other one came and went */
-    gsp_patience_look(&p, 3, now += second);
+    look(&p, 3, now += second);
     assert_int_equal(gsp_patience_late(&p, second), 3);
-    gsp_patience_look(&p, 2, now += second); /* who is away now is not late now */
+    look(&p, 2, now += second); /* who is away now is not late now */
     assert_int_equal(gsp_patience_late(&p, second), 2);
-    gsp_patience_look(&p, 3, now += 3600 * second); /* this member slept */
+    look(&p, 3, now += 3600 * second); /* this member slept */
     assert_int_equal(gsp_patience_late(&p, 10 * second), 0);
 }
 
@@ -168,15 +203,15 @@ static void a_piece_is_an_answer(void **state)
     const uint64_t second = 1000000000u;
     gsp_patience p = {0};
     uint64_t now = 5 * second;
-    gsp_patience_look(&p, 3, now);
+    look(&p, 3, now);
     for (uint32_t k = 0; k < 20; k++) {
-        gsp_patience_look(&p, 3, now += second);
+        look(&p, 3, now += second);
         if (k % 3 == 2)
             assert_true(gsp_patience_piece(&p, 1, k / 3));
         assert_int_equal(gsp_patience_late(&p, 4 * second), k >= 3 ? 1 : 0);
     }
     for (uint32_t k = 0; k < 3; k++) {
-        gsp_patience_look(&p, 3, now += second);
+        look(&p, 3, now += second);
         assert_false(gsp_patience_piece(&p, 1, k)); /* it gave that one before */
     }
     assert_int_equal(gsp_patience_late(&p, 4 * second), 3);
@@ -188,6 +223,133 @@ static void a_piece_is_an_answer(void **state)
     m.from.key.byte[0] = 7;
     assert_true(gsp_questions_answered(&p, &named, 1, &m));
     assert_int_equal(gsp_patience_late(&p, 4 * second), 1);
+}
+
+/* ---- whom those ask who lack something ---- */
+
+__typeof__(gsp_friends_find) __wrap_gsp_friends_find;
+__typeof__(gsp_friends_draft) __wrap_gsp_friends_draft;
+__typeof__(gsp_friends_tell) __wrap_gsp_friends_tell;
+__typeof__(gsp_withheld_find) __wrap_gsp_withheld_find;
+
+/* Member i made contribution i. */
+static struct {
+    gsp_named named;
+    gsp_friend friend[2];
+    bool linked[2];
+    uint32_t n_asked[2];
+} others;
+
+gsp_friend *__wrap_gsp_friends_find(gsp_friends *friends, const gsp_key *key)
+{
+    (void)friends;
+    return others.linked[key->byte[0]] ? &others.friend[key->byte[0]] : NULL;
+}
+
+gsp_message *__wrap_gsp_friends_draft(gsp_friends *friends, gsp_message_kind kind)
+{
+    static gsp_message message;
+    (void)friends;
+    message.kind = kind;
+    return &message;
+}
+
+size_t __wrap_gsp_friends_tell(gsp_friends *friends, gsp_friend *to, const gsp_message *message)
+{
+    (void)friends;
+    others.n_asked[to - others.friend] += message->kind == GSP_PULL;
+    return 1;
+}
+
+const gsp_named *__wrap_gsp_withheld_find(const gsp_agree *agree, uint64_t version)
+{
+    (void)agree;
+    return version == others.named.version ? &others.named : NULL;
+}
+
+static void open_others(void)
+{
+    memset(&others, 0, sizeof others);
+    others.named.version = 7;
+    others.named.n_contributors = others.named.roster.n = 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        others.named.contributor[i].member = (uint8_t)i;
+        others.named.contributor[i].root.byte[0] = (uint8_t)(i + 1);
+        others.named.roster.member[i].key.byte[0] = others.friend[i].key.byte[0] = (uint8_t)i;
+    }
+}
+
+static gsp_friends friends;
+static gsp_questions lacked;
+static gsp_audit_cases cases;
+
+/* A look at what is lacked, `ms` after the last one: who is late. */
+static uint32_t look_at_question(uint64_t ms)
+{
+    gsp_event event = {0};
+    clock_ns += ms * 1000000;
+    return gsp_questions_work(&lacked, &event) ? event.withheld : 0;
+}
+
+static uint32_t look_at_case(uint64_t ms)
+{
+    gsp_event event = {0};
+    clock_ns += ms * 1000000;
+    return gsp_audit_cases_work(&cases, true, &event) ? event.withheld : 0;
+}
+
+/* One is there all the time. The other one's process ended just before, and it is back soon: it is asked then,
+ * before anybody calls it late. */
+static void comes_back(uint32_t (*look_at)(uint64_t ms))
+{
+    others.linked[0] = true;
+    assert_int_equal(look_at(100), 0);
+    assert_int_equal(others.n_asked[0], 1);
+    assert_int_equal(look_at(300), 0);
+    others.linked[1] = true;
+    assert_int_equal(look_at(100), 0);
+    assert_int_equal(others.n_asked[1], 1);
+    assert_int_equal(look_at(100), 0);
+    assert_int_equal(others.n_asked[0] + others.n_asked[1], 2); /* once */
+    others.linked[1] = false;
+    assert_int_equal(look_at(100), 0);
+    others.linked[1] = true;
+    assert_int_equal(look_at(100), 0);
+    assert_int_equal(others.n_asked[1], 2);
+    uint32_t late = 0;
+    for (uint32_t k = 0; k < 40; k++)
+        late |= look_at(100);
+    assert_int_equal(late, 3); /* who is asked and gives nothing is late, as ever */
+}
+
+static void whoever_comes_back_is_asked_at_once(void **state)
+{
+    (void)state;
+    static const gsp_key nobody;
+    static gsp_agree agree;
+    static gsp_freezing mine;
+    static gsp_own_inputs none;
+    const uint64_t within = 200000000;
+    gsp_claim *claim = atom_alloc(1, sizeof *claim);
+    look_ns = 1;
+    friends.agree = &agree;
+    open_others();
+    gsp_questions_open(&lacked, &TERMS, &friends);
+    gsp_questions_begin(&lacked,
+                        &(gsp_action){.version = 7, .included = 3, .within_ns = 2 * within});
+    comes_back(look_at_question);
+    gsp_questions_close(&lacked);
+    open_others();
+    gsp_audit_cases_open(&cases, &TERMS, &mine, &none, &lacked, &friends, NULL);
+    claim->version = 7;
+    claim->n_contributors = 2;
+    claim->part.included = 3;
+    memcpy(claim->contributor, others.named.contributor, sizeof claim->contributor);
+    gsp_audit_cases_begin(&cases, claim, &nobody, within);
+    comes_back(look_at_case);
+    gsp_audit_cases_close(&cases);
+    look_ns = 0;
+    atom_free(claim);
 }
 
 static uint32_t asked_for(uint64_t floats, uint32_t included)
@@ -220,6 +382,8 @@ int main(void)
         cmocka_unit_test(a_restart_keeps_what_i_brought),
         cmocka_unit_test(four_versions_are_soon_there_after_a_restart),
         cmocka_unit_test(time_without_a_link_is_nobodys_fault),
+        cmocka_unit_test(time_before_a_question_is_nobodys_fault),
+        cmocka_unit_test(whoever_comes_back_is_asked_at_once),
         cmocka_unit_test(a_piece_is_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
