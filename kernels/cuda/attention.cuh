@@ -48,6 +48,7 @@ static inline attend_job attend_job_of(krn_ctx *cx, const krn_args *args)
 {
     const int64_t *dim = args->dim;
     ATOM_ASSERT(dim[1] < INT32_MAX / 2 && dim[3] <= ATTEND_WIDEST);
+    ATOM_ASSERT((dim[2] + 2 * krn_kv_heads(dim, 2, 4)) * dim[3] < INT32_MAX / 256);
     attend_job job = {};
     job.qkv = args->buf[0];
     job.T = (int)dim[1];
@@ -84,6 +85,42 @@ static __device__ __forceinline__ int64_t attend_at(const attend_job &job, int64
 static __device__ __forceinline__ int64_t attend_y_at(const attend_job &job, int64_t b, int head)
 {
     return b * job.T * attend_y_stride(job) + (int64_t)head * job.D;
+}
+
+/* ---- which block does what ---- */
+
+/* Bytes of keys and values, or of queries and dy, that stay in the second cache of a large card
+ * while the blocks of one section read them again and again. */
+enum { ATTEND_SECTION_BYTES = 16 << 20 };
+
+/* Lines (heads of samples) that form a section. Sections are of about the same size. */
+static inline int attend_section(const attend_job &job, int64_t lines)
+{
+    int64_t line_bytes = (int64_t)job.T * job.D * 2 * (int64_t)sizeof(uint16_t);
+    int64_t most = ATTEND_SECTION_BYTES / line_bytes > 1 ? ATTEND_SECTION_BYTES / line_bytes : 1;
+    int64_t sections = (lines + most - 1) / most;
+    return (int)((lines + sections - 1) / sections);
+}
+
+/*
+ * The line of a block, and which of the line's tiles it has. Within a section, the first tiles of
+ * all lines come first, then the second ones. Callers number the tiles from the one with the most
+ * work down, so that the blocks that start last are short, and multiprocessors end together.
+ */
+struct attend_turn {
+    int64_t line;
+    int tile;
+};
+
+static __device__ __forceinline__ attend_turn attend_turn_of(unsigned section, unsigned lines,
+                                                             unsigned tiles)
+{
+    unsigned first = blockIdx.x / (section * tiles) * section, rest = blockIdx.x - first * tiles;
+    unsigned here = lines - first < section ? lines - first : section;
+    attend_turn turn;
+    turn.line = first + rest % here;
+    turn.tile = (int)(rest / here);
+    return turn;
 }
 
 /* ---- which keys a query sees ---- */
@@ -189,18 +226,18 @@ static __device__ __forceinline__ void attend_load(krn_bf16 *tile, const krn_bf1
         }
         return;
     }
+    const krn_bf16 *line = from + (row0 * (int)stride + chunk0 * 8);
 #pragma unroll
     for (int r = 0; r < ROWS; r += AT_ONCE) {
         int row = r + row0;
         if (ROWS % AT_ONCE != 0 && row >= ROWS)
             break;
-        const krn_bf16 *line = from + row * stride;
 #pragma unroll
         for (int c = 0; c < tiles::CHUNKS; c += LANES) {
             bool real = row < there && (c + chunk0) * 8 < D;
-            krn_copy16_async(tile + tiles::at(row, c + chunk0),
-                             real ? line + (c + chunk0) * 8 : from, real);
+            krn_copy16_async(tile + tiles::at(row, c + chunk0), real ? line + c * 8 : from, real);
         }
+        line += AT_ONCE * stride;
     }
 }
 
@@ -254,11 +291,13 @@ struct attend_mask {
 
 static __device__ __forceinline__ attend_mask attend_mask_of(const attend_job &job)
 {
-    attend_mask m;
+    attend_mask m = {};
+    if (!job.drop.on)
+        return m;
     m.step = *job.step;
     m.node = job.drop.node;
     m.threshold = job.drop.threshold;
-    m.on = job.drop.on && m.step.train;
+    m.on = m.step.train;
     return m;
 }
 

@@ -24,16 +24,20 @@
  * Tiles: 16 ROW_TILES rows per warp; COLUMNS at once, of which STEP are in registers. Where sums of
  * W elements do not fit into a warp's registers, SPLIT warps have the same rows and share W. HOLD:
  * the rows stay in registers as left operands, so only the columns are read from shared memory.
+ * EXTRA: kernels that know dropout and capped scores; the others have neither the code nor the
+ * registers for them.
  */
-template <int W, bool KEYS> struct bwd_shape {
+template <int W, bool KEYS, bool EXTRA> struct bwd_shape {
     enum {
         ROW_TILES = W <= 64 ? 2 : 1,
         SPLIT = W > 128 && KEYS ? 2 : 1,
         COLUMNS = W <= 64 ? 32 : 16,
         STEP = W <= 64 && !KEYS ? 32 : 16,
-        HOLD = !KEYS && W > 64 && W <= 128,
+        HOLD = EXTRA ? !KEYS && W > 64 && W <= 128 : W <= 128,
         ROWS = ATTEND_WARPS * 16 * ROW_TILES / SPLIT,
         SUMS = W / SPLIT, /* elements of a row of sums that one warp has */
+        M = ROW_TILES,
+        N = STEP / 8,
         TILE = attend_tile<W>::STRIDE * COLUMNS,
         BYTES = attend_tile<W>::bytes(2 * ROWS + 4 * COLUMNS) + (KEYS ? 4 * COLUMNS * 4 : 0)
     };
@@ -45,12 +49,11 @@ struct bwd_side {
     int64_t one_stride, two_stride;
 };
 
-template <int W, bool KEYS> struct bwd_state {
-    enum { M = bwd_shape<W, KEYS>::ROW_TILES, N = bwd_shape<W, KEYS>::STEP / 8 };
-    enum { SUMS = bwd_shape<W, KEYS>::SUMS };
-    float one[M][SUMS / 8][4];                          /* dq, or dk */
-    float two[KEYS ? M : 1][SUMS / 8][4];               /* dv */
-    float lse[KEYS ? 1 : M][2], delta[KEYS ? 1 : M][2]; /* of rows g and g + 8 */
+template <typename S, bool KEYS> struct bwd_state {
+    float one[S::M][S::SUMS / 8][4];            /* dq, or dk */
+    float two[KEYS ? S::M : 1][S::SUMS / 8][4]; /* dv */
+    /* Of rows g and g + 8: -lse in powers of two, and -delta. */
+    float under[KEYS ? 1 : S::M][2], less[KEYS ? 1 : S::M][2];
 };
 
 /* Where a head's queries or keys begin. */
@@ -67,28 +70,28 @@ static __device__ __forceinline__ bwd_side keys_of(const attend_job &job, int64_
                     attend_stride(job)};
 }
 
-/* lse in powers of two; queries that do not exist get P = 0. */
-static __device__ __forceinline__ float lse2_at(const attend_job &job, int64_t line, int t)
+/* Minus lse in powers of two; queries that do not exist get P = 0. */
+static __device__ __forceinline__ float under_at(const attend_job &job, int64_t line, int t)
 {
-    return t < job.T ? job.lse[line * job.T + t] * ATTEND_LOG2E : INFINITY;
+    return t < job.T ? job.lse[line * job.T + t] * -ATTEND_LOG2E : -INFINITY;
 }
-static __device__ __forceinline__ float delta_at(const attend_job &job, int64_t line, int t)
+/* Minus delta. */
+static __device__ __forceinline__ float less_at(const attend_job &job, int64_t line, int t)
 {
-    return t < job.T ? job.delta[line * job.T + t] : 0.0f;
+    return t < job.T ? -job.delta[line * job.T + t] : 0.0f;
 }
 
 /* The rows of a warp as left operands: read once (HOLD), or where they are needed. */
-template <int W, bool KEYS> struct bwd_left {
-    enum { M = bwd_state<W, KEYS>::M, HOLD = bwd_shape<W, KEYS>::HOLD };
+template <int W, typename S> struct bwd_left {
     const krn_bf16 *tile;
     int row;
-    uint32_t held[HOLD ? M : 1][HOLD ? W / 16 : 1][4];
+    uint32_t held[S::HOLD ? S::M : 1][S::HOLD ? W / 16 : 1][4];
 
     __device__ __forceinline__ void hold(void)
     {
-        if constexpr (HOLD) {
+        if constexpr (S::HOLD) {
 #pragma unroll
-            for (int m = 0; m < M; m++) {
+            for (int m = 0; m < S::M; m++) {
 #pragma unroll
                 for (int step = 0; step < W / 16; step++)
                     attend_left<W>(held[m][step], tile, row + 16 * m, step);
@@ -97,7 +100,7 @@ template <int W, bool KEYS> struct bwd_left {
     }
     __device__ __forceinline__ void get(uint32_t a[4], int m, int step) const
     {
-        if constexpr (HOLD) {
+        if constexpr (S::HOLD) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 a[i] = held[m][step][i];
@@ -106,31 +109,23 @@ template <int W, bool KEYS> struct bwd_left {
     }
 };
 
-/* x = rows of `left` times columns of `right`, over W elements. */
-template <int W, bool KEYS>
-static __device__ __forceinline__ void bwd_product(float x[][bwd_state<W, KEYS>::N][4],
-                                                   const bwd_left<W, KEYS> &left,
+/* x += rows of `left` times columns of `right`, over W elements. */
+template <int W, typename S>
+static __device__ __forceinline__ void bwd_product(float x[][S::N][4], const bwd_left<W, S> &left,
                                                    const krn_bf16 *right, int column)
 {
-    constexpr int M = bwd_state<W, KEYS>::M, N = bwd_state<W, KEYS>::N;
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-#pragma unroll
-        for (int n = 0; n < N; n++)
-            x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = 0.0f;
-    }
 #pragma unroll
     for (int step = 0; step < W / 16; step++) {
-        uint32_t a[M][4];
+        uint32_t a[S::M][4];
 #pragma unroll
-        for (int m = 0; m < M; m++)
+        for (int m = 0; m < S::M; m++)
             left.get(a[m], m, step);
 #pragma unroll
-        for (int n = 0; n < N; n += 2) {
+        for (int n = 0; n < S::N; n += 2) {
             uint32_t b[4];
             attend_right<W>(b, right, column + 8 * n, step);
 #pragma unroll
-            for (int m = 0; m < M; m++) {
+            for (int m = 0; m < S::M; m++) {
                 krn_mma(x[m][n], a[m], b);
                 krn_mma(x[m][n + 1], a[m], b + 2);
             }
@@ -139,24 +134,23 @@ static __device__ __forceinline__ void bwd_product(float x[][bwd_state<W, KEYS>:
 }
 
 /* sums += x times the rows column .. of `right`; first: of the elements that this warp sums. */
-template <int W, bool KEYS>
-static __device__ __forceinline__ void bwd_sum(float sums[][bwd_state<W, KEYS>::SUMS / 8][4],
-                                               const float x[][bwd_state<W, KEYS>::N][4],
-                                               const krn_bf16 *right, int column, int first)
+template <int W, typename S>
+static __device__ __forceinline__ void bwd_sum(float sums[][S::SUMS / 8][4],
+                                               const float x[][S::N][4], const krn_bf16 *right,
+                                               int column, int first)
 {
-    constexpr int M = bwd_state<W, KEYS>::M, N = bwd_state<W, KEYS>::N;
 #pragma unroll
-    for (int n = 0; n < N; n += 2) {
-        uint32_t a[M][4];
+    for (int n = 0; n < S::N; n += 2) {
+        uint32_t a[S::M][4];
 #pragma unroll
-        for (int m = 0; m < M; m++)
+        for (int m = 0; m < S::M; m++)
             attend_round(a[m], x[m][n], x[m][n + 1]);
 #pragma unroll
-        for (int step = 0; step < bwd_state<W, KEYS>::SUMS / 16; step++) {
+        for (int step = 0; step < S::SUMS / 16; step++) {
             uint32_t b[4];
             attend_right_rows<W>(b, right, column + 8 * n, first / 16 + step);
 #pragma unroll
-            for (int m = 0; m < M; m++) {
+            for (int m = 0; m < S::M; m++) {
                 krn_mma(sums[m][2 * step], a[m], b);
                 krn_mma(sums[m][2 * step + 1], a[m], b + 2);
             }
@@ -166,74 +160,150 @@ static __device__ __forceinline__ void bwd_sum(float sums[][bwd_state<W, KEYS>::
 
 /* What a warp needs to know of the columns it meets. */
 struct bwd_place {
-    int row, column;          /* numbers of the warp's first row, of the step's first column */
-    uint64_t line;            /* dropout: element of query 0, key 0 of the head */
-    const float *lse, *delta; /* KEYS: of the step's columns, in shared memory */
-    float scale2, kept;       /* kept: 1/(1-p) */
-    float cap_in, cap_out;    /* the job's */
+    int row, column;           /* numbers of the warp's first row, of the step's first column */
+    uint64_t line;             /* dropout: element of query 0, key 0 of the head */
+    const float *under, *less; /* KEYS: of the step's columns, in shared memory */
+    float scale2, kept;        /* kept: 1/(1-p) */
+    float cap_in, cap_out;     /* the job's */
+    bool apart;                /* there are windows or documents */
 };
 
-/* Scores become P with the mask, dP becomes dS. */
-template <int W, bool KEYS, bool DROP>
-static __device__ __forceinline__ void
-bwd_slopes(float p[][bwd_state<W, KEYS>::N][4], float d[][bwd_state<W, KEYS>::N][4],
-           const bwd_state<W, KEYS> &s, const attend_mask &mask, const attend_span &span,
-           const bwd_place &at)
+/* Where the sums of the scores and of dP begin: the first at nothing, the second at -delta, which
+ * saves a subtraction per element; with dropout dP is scaled first, so there it begins at nothing. */
+template <typename S, bool KEYS, bool EXTRA>
+static __device__ __forceinline__ void bwd_begin(float p[][S::N][4], float d[][S::N][4],
+                                                 const bwd_state<S, KEYS> &s, const bwd_place &at)
 {
-    constexpr int M = bwd_state<W, KEYS>::M, N = bwd_state<W, KEYS>::N;
-    int g = krn_lane() / 4, t = krn_lane() % 4;
-    /* Some key of the step lies behind some query. */
-    bool edge = KEYS ? at.row + 16 * M - 1 > at.column : at.column + 8 * N - 1 > at.row;
-    /* Some key of the step lies before what some query sees. */
-    bool early = KEYS ? at.row < attend_first(span, at.column + 8 * N - 1)
-                      : at.column < attend_first(span, at.row + 16 * M - 1);
+    int t = krn_lane() % 4;
 #pragma unroll
-    for (int n = 0; n < N; n++) {
-        float2 lse = {}, delta = {};
-        if constexpr (KEYS) {
-            lse = *(const float2 *)(at.lse + 8 * n + 2 * t);
-            delta = *(const float2 *)(at.delta + 8 * n + 2 * t);
-        }
+    for (int n = 0; n < S::N; n++) {
+        float2 less = {};
+        if constexpr (KEYS && !EXTRA)
+            less = *(const float2 *)(at.less + 8 * n + 2 * t);
 #pragma unroll
-        for (int m = 0; m < M; m++) {
-            uint32_t keeps = 15;
-            if (DROP && mask.on)
-                keeps =
-                    attend_keeps_4<KEYS>(mask, at.line, span.T, at.row + 16 * m, at.column + 8 * n);
+        for (int m = 0; m < S::M; m++) {
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                float under = KEYS ? (e % 2 ? lse.y : lse.x) : s.lse[KEYS ? 0 : m][e / 2];
-                float mean = KEYS ? (e % 2 ? delta.y : delta.x) : s.delta[KEYS ? 0 : m][e / 2];
-                float bend = 1.0f;
+                p[m][n][e] = 0.0f;
+                d[m][n][e] = EXTRA  ? 0.0f
+                             : KEYS ? (e % 2 ? less.y : less.x)
+                                    : s.less[KEYS ? 0 : m][e / 2];
+            }
+        }
+    }
+}
+
+/* Scores of keys that a query does not see become -inf, and P so 0. */
+template <typename S, bool KEYS>
+static __device__ __forceinline__ void bwd_hide(float p[][S::N][4], const attend_span &span,
+                                                const bwd_place &at)
+{
+    int g = krn_lane() / 4, t = krn_lane() % 4;
+    /* Some key of the step lies behind some query. */
+    bool edge = KEYS ? at.row + 16 * S::M - 1 > at.column : at.column + 8 * S::N - 1 > at.row;
+    /* Some key of the step lies before what some query sees. */
+    bool early = at.apart && (KEYS ? at.row < attend_first(span, at.column + 8 * S::N - 1)
+                                   : at.column < attend_first(span, at.row + 16 * S::M - 1));
+    if (!edge && !early)
+        return;
+#pragma unroll
+    for (int n = 0; n < S::N; n++) {
+#pragma unroll
+        for (int m = 0; m < S::M; m++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int r = at.row + 16 * m + g + e / 2 * 8, c = at.column + 8 * n + 2 * t + e % 2;
+                if (KEYS ? r > c : c > r)
+                    p[m][n][e] = -INFINITY;
+            }
+        }
+    }
+    if (!early)
+        return;
+#pragma unroll
+    for (int n = 0; n < S::N; n++) {
+#pragma unroll
+        for (int m = 0; m < S::M; m++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int r = at.row + 16 * m + g + e / 2 * 8, c = at.column + 8 * n + 2 * t + e % 2;
+                if (KEYS ? r < attend_first(span, c) : c < attend_first(span, r))
+                    p[m][n][e] = -INFINITY;
+            }
+        }
+    }
+}
+
+/* Capped scores (bend: the slope of the cap). */
+template <typename S>
+static __device__ __forceinline__ void bwd_cap(float p[][S::N][4], float bend[][S::N][4],
+                                               const bwd_place &at)
+{
+#pragma unroll
+    for (int n = 0; n < S::N; n++) {
+#pragma unroll
+        for (int m = 0; m < S::M; m++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                bend[m][n][e] = 1.0f;
                 if (at.cap_in != 0.0f) {
                     float t = tanhf(p[m][n][e] * at.cap_in);
                     p[m][n][e] = at.cap_out * t;
-                    bend = krn_fma(-t, t, 1.0f);
+                    bend[m][n][e] = krn_fma(-t, t, 1.0f);
                 }
-                float one = krn_exp2_fast(krn_fma(p[m][n][e], at.scale2, -under));
-                int r = at.row + 16 * m + g + e / 2 * 8, c = at.column + 8 * n + 2 * t + e % 2;
-                if (edge && (KEYS ? r > c : c > r))
-                    one = 0.0f;
-                if (early && (KEYS ? r < attend_first(span, c) : c < attend_first(span, r)))
-                    one = 0.0f;
-                bool keep = !DROP || (keeps >> e & 1);
-                float slope = DROP ? (keep ? d[m][n][e] * at.kept : 0.0f) : d[m][n][e];
-                p[m][n][e] = keep ? one : 0.0f;
-                d[m][n][e] = one * (slope - mean) * bend;
+            }
+        }
+    }
+}
+
+/* Scores become P with the mask, dP becomes dS; without EXTRA delta has been subtracted already. */
+template <typename S, bool KEYS, bool EXTRA>
+static __device__ __forceinline__ void
+bwd_slopes(float p[][S::N][4], float d[][S::N][4], const float bend[][S::N][4],
+           const bwd_state<S, KEYS> &s, const attend_mask &mask, int T, const bwd_place &at)
+{
+    int t = krn_lane() % 4;
+#pragma unroll
+    for (int n = 0; n < S::N; n++) {
+        float2 under = {}, less = {};
+        if constexpr (KEYS) {
+            under = *(const float2 *)(at.under + 8 * n + 2 * t);
+            if constexpr (EXTRA)
+                less = *(const float2 *)(at.less + 8 * n + 2 * t);
+        }
+#pragma unroll
+        for (int m = 0; m < S::M; m++) {
+            uint32_t keeps = 15;
+            if (EXTRA && mask.on)
+                keeps = attend_keeps_4<KEYS>(mask, at.line, T, at.row + 16 * m, at.column + 8 * n);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float lower = KEYS ? (e % 2 ? under.y : under.x) : s.under[KEYS ? 0 : m][e / 2];
+                float one = krn_exp2_fast(krn_fma(p[m][n][e], at.scale2, lower));
+                if constexpr (EXTRA) {
+                    float minus = KEYS ? (e % 2 ? less.y : less.x) : s.less[KEYS ? 0 : m][e / 2];
+                    bool keep = keeps >> e & 1;
+                    float slope = keep ? d[m][n][e] * at.kept : 0.0f;
+                    p[m][n][e] = keep ? one : 0.0f;
+                    d[m][n][e] = one * (slope + minus) * bend[m][n][e];
+                } else {
+                    p[m][n][e] = one;
+                    d[m][n][e] = one * d[m][n][e];
+                }
             }
         }
     }
 }
 
 /* Rounds and stores, or adds and rounds, the warp's sums. line: row 0 in memory. */
-template <int W, bool KEYS>
-static __device__ __forceinline__ void
-bwd_store(const attend_job &job, krn_bf16 *line, int row, int first,
-          const float sums[][bwd_state<W, KEYS>::SUMS / 8][4], float factor)
+template <typename S>
+static __device__ __forceinline__ void bwd_store(const attend_job &job, krn_bf16 *line, int row,
+                                                 int first, const float sums[][S::SUMS / 8][4],
+                                                 float factor)
 {
     int g = krn_lane() / 4, t = krn_lane() % 4;
 #pragma unroll
-    for (int m = 0; m < bwd_state<W, KEYS>::M; m++) {
+    for (int m = 0; m < S::M; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int at = row + 16 * m + g + 8 * half;
@@ -241,7 +311,7 @@ bwd_store(const attend_job &job, krn_bf16 *line, int row, int first,
                 continue;
             krn_bf16 *to = line + at * attend_stride(job);
 #pragma unroll
-            for (int n = 0; n < bwd_state<W, KEYS>::SUMS / 8; n++) {
+            for (int n = 0; n < S::SUMS / 8; n++) {
                 int d = first + 8 * n + 2 * t;
                 float x = sums[m][n][2 * half] * factor, y = sums[m][n][2 * half + 1] * factor;
                 if (d >= job.D)
@@ -263,22 +333,22 @@ bwd_store(const attend_job &job, krn_bf16 *line, int row, int first,
     }
 }
 
-template <int W, bool KEYS, bool DROP>
-__global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
+template <int W, bool KEYS, bool EXTRA>
+__global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job, unsigned section)
 {
-    typedef bwd_shape<W, KEYS> shape;
-    constexpr int M = shape::ROW_TILES, C = shape::COLUMNS;
+    typedef bwd_shape<W, KEYS, EXTRA> shape;
+    constexpr int M = shape::M, C = shape::COLUMNS;
     KRN_SHARED_DYNAMIC(shared);
     krn_bf16 *left = (krn_bf16 *)shared, *left2 = left + shape::ROWS * attend_tile<W>::STRIDE;
     krn_bf16 *right = left2 + shape::ROWS * attend_tile<W>::STRIDE; /* [2][one, two] */
-    float *stats = (float *)(right + 4 * shape::TILE);              /* KEYS: [2][lse, delta][C] */
+    float *stats = (float *)(right + 4 * shape::TILE);              /* KEYS: [2][under, less][C] */
 
-    int blocks = (job.T + shape::ROWS - 1) / shape::ROWS,
-        index = (int)(blockIdx.x % (unsigned)blocks);
+    int blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
     int heads = KEYS ? job.K : job.H, group = job.H / job.K;
-    int64_t line = blockIdx.x / (unsigned)blocks, b = line / heads;
-    int head = (int)(line % heads); /* of keys (KEYS), or of queries */
-    int first = (KEYS ? index : blocks - 1 - index) * shape::ROWS; /* most columns first */
+    attend_turn turn = attend_turn_of(section, gridDim.x / (unsigned)blocks, (unsigned)blocks);
+    int64_t line = turn.line, b = line / heads;
+    int head = (int)(line - b * heads); /* of keys (KEYS), or of queries */
+    int first = (KEYS ? turn.tile : blocks - 1 - turn.tile) * shape::ROWS; /* most columns first */
     int warp = krn_warp();
     int row = first + warp / shape::SPLIT * 16 * M, sums_at = warp % shape::SPLIT * shape::SUMS;
 
@@ -287,6 +357,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
                                 job.T - first, job.D, job.packed);
     attend_load<W, shape::ROWS>(left2, rows.two + first * rows.two_stride, rows.two_stride,
                                 job.T - first, job.D, job.packed);
+    krn_copy_commit();
 
     /* Columns: KEYS: of each head of the group the queries from `first` on that see one of the
      * rows; else the keys that the first row sees .. the diagonal. */
@@ -294,33 +365,34 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
     int last = (first + shape::ROWS > job.T ? job.T : first + shape::ROWS) - 1;
     int from = (KEYS ? first : attend_first(span, first)) / C * C;
     int end = KEYS ? attend_end(span, last, last) : last + 1;
-    int per_head = (end - from + C - 1) / C, tiles = KEYS ? per_head * group : per_head;
-    auto load = [&](int n) {
-        int query_head = KEYS ? head * group + n / per_head : head;
-        int c = from + n % per_head * C;
-        bwd_side columns = KEYS ? queries_of(job, b, query_head) : keys_of(job, b, head / group);
-        krn_bf16 *to = right + n % 2 * 2 * shape::TILE;
-        attend_load<W, C>(to, columns.one + c * columns.one_stride, columns.one_stride, job.T - c,
-                          job.D, job.packed);
-        attend_load<W, C>(to + shape::TILE, columns.two + c * columns.two_stride,
-                          columns.two_stride, job.T - c, job.D, job.packed);
-        krn_copy_commit();
-    };
+    int query_head = KEYS ? head * group : head, query_heads = KEYS ? group : 1;
+    bwd_side columns = KEYS ? queries_of(job, b, query_head) : keys_of(job, b, head / group);
+    auto load =
+        [&](int i, int c,
+            int buffer) { /* i: which head of the group */
+                          krn_bf16 *to = right + buffer * 2 * shape::TILE;
+                          attend_load<W, C>(to, columns.one + (c * columns.one_stride + i * job.D),
+                                            columns.one_stride, job.T - c, job.D, job.packed);
+                          attend_load<W, C>(to + shape::TILE,
+                                            columns.two + (c * columns.two_stride + i * job.D),
+                                            columns.two_stride, job.T - c, job.D, job.packed);
+                          krn_copy_commit();
+        };
     float stat = 0.0f; /* KEYS: one number of the next tile per thread */
-    auto load_stat = [&](int n) {
-        int64_t query_line = b * job.H + head * group + n / per_head;
-        int i = (int)threadIdx.x % C, c = from + n % per_head * C + i;
+    auto load_stat = [&](int i, int c) {
+        int64_t query_line = b * job.H + query_head + i;
+        int t = c + (int)threadIdx.x % C;
         if ((int)threadIdx.x < 2 * C)
             stat =
-                (int)threadIdx.x < C ? lse2_at(job, query_line, c) : delta_at(job, query_line, c);
+                (int)threadIdx.x < C ? under_at(job, query_line, t) : less_at(job, query_line, t);
     };
-    auto store_stat = [&](int n) {
+    auto store_stat = [&](int buffer) {
         if ((int)threadIdx.x < 2 * C)
-            stats[n % 2 * 2 * C + (int)threadIdx.x] = stat;
+            stats[buffer * 2 * C + (int)threadIdx.x] = stat;
     };
 
-    load(0);
-    bwd_state<W, KEYS> s;
+    load(0, from, 0);
+    bwd_state<shape, KEYS> s;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -336,88 +408,110 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 int t = row + 16 * m + krn_lane() / 4 + 8 * half;
-                s.lse[m][half] = lse2_at(job, line, t);
-                s.delta[m][half] = delta_at(job, line, t);
+                s.under[m][half] = under_at(job, line, t);
+                s.less[m][half] = less_at(job, line, t);
             }
         }
     }
     if constexpr (KEYS) {
-        load_stat(0);
+        load_stat(0, from);
         store_stat(0);
     }
     attend_mask mask = {};
-    if constexpr (DROP)
+    if constexpr (EXTRA)
         mask = attend_mask_of(job);
     bwd_place at;
     at.row = row;
     at.scale2 = job.scale * ATTEND_LOG2E;
     at.cap_in = job.cap_in;
     at.cap_out = job.cap_out;
-    at.kept = DROP && mask.on ? job.drop.scale : 1.0f;
+    at.kept = EXTRA && mask.on ? job.drop.scale : 1.0f;
+    at.apart = span.starts || span.window;
 
-    bwd_left<W, KEYS> mine, mine2;
+    bwd_left<W, shape> mine, mine2;
     mine.tile = left;
     mine2.tile = left2;
     mine.row = mine2.row = row - first;
-    for (int n = 0; n < tiles; n++) {
+    krn_copy_wait<1>();
+    krn_sync();
+    mine.hold();
+    mine2.hold();
+    int tiles = (end - from + C - 1) / C * query_heads, buffer = 0;
+    int i = 0, c = from; /* of the tile that is worked on: head of the group, first column */
+    int next_i = 0, next_c = from;
+#pragma unroll 1
+    for (; tiles > 0; tiles--) {
         krn_copy_wait<0>();
-        krn_sync(); /* tile n is there; nobody reads tile n - 1 any more */
-        if (n + 1 < tiles) {
-            load(n + 1);
+        krn_sync(); /* the tile is there; nobody reads the one before any more */
+        next_c += C;
+        if (next_c >= end) {
+            next_c = from;
+            next_i++;
+        }
+        if (tiles > 1) {
+            load(next_i, next_c, buffer ^ 1);
             if constexpr (KEYS)
-                load_stat(n + 1);
+                load_stat(next_i, next_c);
         }
-        if (n == 0) {
-            mine.hold();
-            mine2.hold();
-        }
-        const krn_bf16 *one = right + n % 2 * 2 * shape::TILE, *two = one + shape::TILE;
-        int64_t query_line = KEYS ? b * job.H + head * group + n / per_head : line;
-        at.line = (uint64_t)query_line * (uint64_t)job.T * (uint64_t)job.T;
+        const krn_bf16 *one = right + buffer * 2 * shape::TILE, *two = one + shape::TILE;
+        at.line = (uint64_t)(b * job.H + query_head + i) * (uint64_t)job.T * (uint64_t)job.T;
 #pragma unroll 1
         for (int step = 0; step < C; step += shape::STEP) {
-            at.column = from + n % per_head * C + step;
-            at.lse = stats + n % 2 * 2 * C + step;
-            at.delta = at.lse + C;
+            at.column = c + step;
+            at.under = stats + buffer * 2 * C + step;
+            at.less = at.under + C;
             /* Some query of the step sees some key of the warp. */
-            if (row >= job.T || (KEYS ? at.column + shape::STEP <= row ||
-                                            attend_first(span, at.column) >= row + 16 * M
-                                      : at.column >= row + 16 * M ||
-                                            at.column + shape::STEP <= attend_first(span, row)))
+            if (row >= job.T || (KEYS ? at.column + shape::STEP <= row : at.column >= row + 16 * M))
                 continue;
-            float p[M][shape::STEP / 8][4], d[M][shape::STEP / 8][4];
-            bwd_product<W, KEYS>(p, mine, one, step);
-            bwd_product<W, KEYS>(d, mine2, two, step);
-            bwd_slopes<W, KEYS, DROP>(p, d, s, mask, span, at);
+            if (at.apart && (KEYS ? attend_first(span, at.column) >= row + 16 * M
+                                  : at.column + shape::STEP <= attend_first(span, row)))
+                continue;
+            float p[M][shape::N][4], d[M][shape::N][4], bend[EXTRA ? M : 1][shape::N][4];
+            bwd_begin<shape, KEYS, EXTRA>(p, d, s, at);
+            bwd_product<W, shape>(p, mine, one, step);
+            bwd_product<W, shape>(d, mine2, two, step);
+            if constexpr (EXTRA)
+                bwd_cap<shape>(p, bend, at);
+            bwd_hide<shape, KEYS>(p, span, at);
+            bwd_slopes<shape, KEYS, EXTRA>(p, d, bend, s, mask, job.T, at);
             if constexpr (KEYS)
-                bwd_sum<W, KEYS>(s.two, p, two, step, sums_at);
-            bwd_sum<W, KEYS>(s.one, d, one, step, sums_at);
+                bwd_sum<W, shape>(s.two, p, two, step, sums_at);
+            bwd_sum<W, shape>(s.one, d, one, step, sums_at);
         }
+        buffer ^= 1;
+        i = next_i;
+        c = next_c;
         if constexpr (KEYS) {
-            if (n + 1 < tiles)
-                store_stat(n + 1);
+            if (tiles > 1)
+                store_stat(buffer);
         }
     }
     krn_bf16 *out = (krn_bf16 *)job.out;
-    bwd_store<W, KEYS>(job, out + attend_at(job, b, KEYS ? 1 : 0, head), row, sums_at, s.one,
-                       job.scale);
+    bwd_store<shape>(job, out + attend_at(job, b, KEYS ? 1 : 0, head), row, sums_at, s.one,
+                     job.scale);
     if constexpr (KEYS)
-        bwd_store<W, KEYS>(job, out + attend_at(job, b, 2, head), row, sums_at, s.two, at.kept);
+        bwd_store<shape>(job, out + attend_at(job, b, 2, head), row, sums_at, s.two, at.kept);
 }
 
-template <int W, bool KEYS> static void run_side(krn_ctx *cx, const attend_job &job, int64_t B)
+template <int W, bool KEYS, bool EXTRA>
+static void run_kernel(krn_ctx *cx, const attend_job &job, int64_t B)
 {
-    typedef bwd_shape<W, KEYS> shape;
+    typedef bwd_shape<W, KEYS, EXTRA> shape;
     static_assert((int)shape::BYTES <= (int)ATTEND_BYTES_MAX, "too much shared memory");
-    int64_t blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
-    krn_launch(cx, job.drop.on ? attend_bwd<W, KEYS, true> : attend_bwd<W, KEYS, false>,
-               krn_grid(B * (KEYS ? job.K : job.H) * blocks), ATTEND_THREADS, shape::BYTES, job);
+    int64_t blocks = (job.T + shape::ROWS - 1) / shape::ROWS, lines = B * (KEYS ? job.K : job.H);
+    krn_launch(cx, attend_bwd<W, KEYS, EXTRA>, krn_grid(lines * blocks), ATTEND_THREADS,
+               shape::BYTES, job, (unsigned)attend_section(job, lines));
 }
 
 template <int W> static void run_bwd(krn_ctx *cx, const attend_job &job, int64_t B)
 {
-    run_side<W, true>(cx, job, B);
-    run_side<W, false>(cx, job, B);
+    if (job.drop.on || job.cap_in != 0.0f) {
+        run_kernel<W, true, true>(cx, job, B);
+        run_kernel<W, false, true>(cx, job, B);
+    } else {
+        run_kernel<W, true, false>(cx, job, B);
+        run_kernel<W, false, false>(cx, job, B);
+    }
 }
 
 void attend_bwd_bf16(krn_ctx *cx, const attend_job &job, int64_t B)
