@@ -21,32 +21,62 @@
  */
 #include "kernels/cuda/attention.cuh"
 
-/* Tiles of the forward pass: 16 ROW_TILES rows per warp, KEYS keys at once. */
-template <int W, bool DROP> struct fwd_shape {
+/*
+ * Tiles of the forward pass: 16 ROW_TILES rows per warp, KEYS keys at once. HOLD: the queries stay
+ * in registers. BUFFERS 2: the next keys and values arrive while a block works on these, and it
+ * meets one barrier per tile; with 1 they arrive in turn. EXTRA: kernels that know dropout and
+ * capped scores; the others have neither the code nor the registers for them.
+ */
+template <int W, bool EXTRA> struct fwd_shape {
     enum {
         ROW_TILES = W <= 128 ? 2 : 1,
-        KEYS = W <= 64 && !DROP ? 64
-               : W <= 80        ? 48
-               : W <= 128       ? 32
-                                : 16,
+        KEYS = W <= 64 && !EXTRA ? 64
+               : W <= 80         ? 48
+               : W <= 128        ? 32
+                                 : 16,
+        HOLD = W <= 64 && !EXTRA,
+        BUFFERS = W <= 64 ? 2 : 1,
         ROWS = ATTEND_WARPS * 16 * ROW_TILES,
-        BYTES = attend_tile<W>::bytes(ROWS + 2 * KEYS)
+        TILE = attend_tile<W>::STRIDE * KEYS,
+        BYTES = attend_tile<W>::bytes(ROWS + 2 * BUFFERS * KEYS)
     };
 };
 
 /* One warp's rows on their way through the keys. */
-template <int W, bool DROP> struct fwd_state {
-    enum { M = fwd_shape<W, DROP>::ROW_TILES, N = fwd_shape<W, DROP>::KEYS / 8 };
+template <int W, bool EXTRA> struct fwd_state {
+    typedef fwd_shape<W, EXTRA> shape;
+    enum { M = shape::ROW_TILES, N = shape::KEYS / 8 };
+    uint32_t held[shape::HOLD ? M : 1][shape::HOLD ? W / 16 : 1][4]; /* queries */
     float out[M][W / 8][4];
     float score[M][N][4];
-    float top[M][2], sum[M][2]; /* of rows g and g + 8; sum: this lane's share */
+    /* Of rows g and g + 8: what the exponents are relative to, and this lane's share of the sum. */
+    float top[M][2], sum[M][2];
 };
 
-template <int W, bool DROP>
-static __device__ __forceinline__ void fwd_scores(fwd_state<W, DROP> &s, const krn_bf16 *q,
+template <int W, bool EXTRA>
+static __device__ __forceinline__ void fwd_begin(fwd_state<W, EXTRA> &s, const krn_bf16 *q, int row)
+{
+#pragma unroll
+    for (int m = 0; m < fwd_state<W, EXTRA>::M; m++) {
+        s.top[m][0] = s.top[m][1] = -INFINITY;
+        s.sum[m][0] = s.sum[m][1] = 0.0f;
+#pragma unroll
+        for (int n = 0; n < W / 8; n++)
+            s.out[m][n][0] = s.out[m][n][1] = s.out[m][n][2] = s.out[m][n][3] = 0.0f;
+        if constexpr (fwd_shape<W, EXTRA>::HOLD) {
+#pragma unroll
+            for (int step = 0; step < W / 16; step++)
+                attend_left<W>(s.held[m][step], q, row + 16 * m, step);
+        }
+    }
+}
+
+template <int W, bool EXTRA>
+static __device__ __forceinline__ void fwd_scores(fwd_state<W, EXTRA> &s, const krn_bf16 *q,
                                                   const krn_bf16 *k, int row)
 {
-    constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
+    constexpr int M = fwd_state<W, EXTRA>::M, N = fwd_state<W, EXTRA>::N;
+    constexpr bool HOLD = fwd_shape<W, EXTRA>::HOLD;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -57,28 +87,31 @@ static __device__ __forceinline__ void fwd_scores(fwd_state<W, DROP> &s, const k
     for (int step = 0; step < W / 16; step++) {
         uint32_t a[M][4];
 #pragma unroll
-        for (int m = 0; m < M; m++)
-            attend_left<W>(a[m], q, row + 16 * m, step);
+        for (int m = 0; m < M; m++) {
+            if constexpr (!HOLD)
+                attend_left<W>(a[m], q, row + 16 * m, step);
+        }
 #pragma unroll
         for (int n = 0; n < N; n += 2) {
             uint32_t b[4];
             attend_right<W>(b, k, 8 * n, step);
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                krn_mma(s.score[m][n], a[m], b);
-                krn_mma(s.score[m][n + 1], a[m], b + 2);
+                const uint32_t *left = HOLD ? s.held[HOLD ? m : 0][HOLD ? step : 0] : a[m];
+                krn_mma(s.score[m][n], left, b);
+                krn_mma(s.score[m][n + 1], left, b + 2);
             }
         }
     }
 }
 
-template <int W, bool DROP>
-static __device__ __forceinline__ void fwd_cap(fwd_state<W, DROP> &s, const attend_job &job)
+template <int W, bool EXTRA>
+static __device__ __forceinline__ void fwd_cap(fwd_state<W, EXTRA> &s, const attend_job &job)
 {
 #pragma unroll
-    for (int m = 0; m < fwd_state<W, DROP>::M; m++) {
+    for (int m = 0; m < fwd_state<W, EXTRA>::M; m++) {
 #pragma unroll
-        for (int n = 0; n < fwd_state<W, DROP>::N; n++) {
+        for (int n = 0; n < fwd_state<W, EXTRA>::N; n++) {
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 s.score[m][n][e] = job.cap_out * tanhf(s.score[m][n][e] * job.cap_in);
@@ -89,11 +122,11 @@ static __device__ __forceinline__ void fwd_cap(fwd_state<W, DROP> &s, const atte
 /* Scores of keys that a query does not see: behind it, or (early) before its window or document,
  * which is looked up again where it is needed: no registers for it in the loop. row, key: first of
  * the warp's queries, first of the tile's keys. */
-template <int W, bool DROP>
-static __device__ __forceinline__ void fwd_hide(fwd_state<W, DROP> &s, const attend_job &job,
+template <int W, bool EXTRA>
+static __device__ __forceinline__ void fwd_hide(fwd_state<W, EXTRA> &s, const attend_job &job,
                                                 int64_t line, int row, int key, bool early)
 {
-    constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
+    constexpr int M = fwd_state<W, EXTRA>::M, N = fwd_state<W, EXTRA>::N;
     int g = krn_lane() / 4, t = krn_lane() % 4;
     if (!early && key + 8 * N - 1 <= row)
         return;
@@ -118,26 +151,35 @@ static __device__ __forceinline__ void fwd_hide(fwd_state<W, DROP> &s, const att
     }
 }
 
-/* Scores become probabilities relative to the row's largest so far; what was summed before shrinks
- * with it. A row that has seen no key yet stays at nothing. */
-template <int W, bool DROP>
-static __device__ __forceinline__ void fwd_softmax(fwd_state<W, DROP> &s, float scale2)
+/* Exponents relative to a row's old top may grow to this many powers of two before the row gets a
+ * new one: most tiles then leave what was summed before as it is. */
+#define FWD_SLACK 8.0f
+
+/* Scores become probabilities relative to the row's top, which is at most FWD_SLACK below its
+ * largest score so far; where the top moves, what was summed before shrinks. A row that has seen no
+ * key yet stays at nothing. */
+template <int W, bool EXTRA>
+static __device__ __forceinline__ void fwd_softmax(fwd_state<W, EXTRA> &s, float scale2)
 {
-    constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
+    constexpr int M = fwd_state<W, EXTRA>::M, N = fwd_state<W, EXTRA>::N;
+    float shrink[M][2];
+    bool moved = false;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float top = s.top[m][half];
+            float top = s.score[m][0][2 * half], old = s.top[m][half];
 #pragma unroll
             for (int n = 0; n < N; n++)
                 top = fmaxf(top, fmaxf(s.score[m][n][2 * half], s.score[m][n][2 * half + 1]));
             top = fmaxf(top, krn_shuffle_xor(top, 1));
             top = fmaxf(top, krn_shuffle_xor(top, 2));
-            float base = top == -INFINITY ? 0.0f : top;
-            float shrink = krn_exp2_fast((s.top[m][half] - base) * scale2), sum = 0.0f;
+            bool moves = top > old && (top - old) * scale2 > FWD_SLACK;
+            moved |= moves;
+            top = moves ? top : old;
+            float base = top == -INFINITY ? 0.0f : top, under = -base * scale2, sum = 0.0f;
+            shrink[m][half] = moves ? krn_exp2_fast((old - base) * scale2) : 1.0f;
             s.top[m][half] = top;
-            float under = -base * scale2;
 #pragma unroll
             for (int n = 0; n < N; n++) {
 #pragma unroll
@@ -146,24 +188,30 @@ static __device__ __forceinline__ void fwd_softmax(fwd_state<W, DROP> &s, float 
                     sum += s.score[m][n][e];
                 }
             }
-            s.sum[m][half] = krn_fma(s.sum[m][half], shrink, sum);
+            s.sum[m][half] = krn_fma(s.sum[m][half], shrink[m][half], sum);
+        }
+    }
+    if (!krn_ballot(moved))
+        return;
 #pragma unroll
-            for (int n = 0; n < W / 8; n++) {
-                s.out[m][n][2 * half] *= shrink;
-                s.out[m][n][2 * half + 1] *= shrink;
-            }
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int n = 0; n < W / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s.out[m][n][e] *= shrink[m][e / 2];
         }
     }
 }
 
-template <int W, bool DROP>
-static __device__ __forceinline__ void fwd_drop(fwd_state<W, DROP> &s, const attend_mask &mask,
+template <int W, bool EXTRA>
+static __device__ __forceinline__ void fwd_drop(fwd_state<W, EXTRA> &s, const attend_mask &mask,
                                                 uint64_t line, int T, int row, int key)
 {
 #pragma unroll
-    for (int m = 0; m < fwd_state<W, DROP>::M; m++) {
+    for (int m = 0; m < fwd_state<W, EXTRA>::M; m++) {
 #pragma unroll
-        for (int n = 0; n < fwd_state<W, DROP>::N; n++) {
+        for (int n = 0; n < fwd_state<W, EXTRA>::N; n++) {
             uint32_t keeps = attend_keeps_4<false>(mask, line, T, row + 16 * m, key + 8 * n);
 #pragma unroll
             for (int e = 0; e < 4; e++)
@@ -172,10 +220,10 @@ static __device__ __forceinline__ void fwd_drop(fwd_state<W, DROP> &s, const att
     }
 }
 
-template <int W, bool DROP>
-static __device__ __forceinline__ void fwd_values(fwd_state<W, DROP> &s, const krn_bf16 *v)
+template <int W, bool EXTRA>
+static __device__ __forceinline__ void fwd_values(fwd_state<W, EXTRA> &s, const krn_bf16 *v)
 {
-    constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
+    constexpr int M = fwd_state<W, EXTRA>::M, N = fwd_state<W, EXTRA>::N;
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
         uint32_t a[M][4];
@@ -196,14 +244,14 @@ static __device__ __forceinline__ void fwd_values(fwd_state<W, DROP> &s, const k
 }
 
 /* y and lse of the warp's rows. line: the row of y of query 0; stats: of lse. */
-template <int W, bool DROP>
-static __device__ __forceinline__ void fwd_store(const fwd_state<W, DROP> &s, const attend_job &job,
-                                                 krn_bf16 *line, float *stats, int row,
-                                                 float factor)
+template <int W, bool EXTRA>
+static __device__ __forceinline__ void fwd_store(const fwd_state<W, EXTRA> &s,
+                                                 const attend_job &job, krn_bf16 *line,
+                                                 float *stats, int row, float factor)
 {
     int g = krn_lane() / 4, t = krn_lane() % 4;
 #pragma unroll
-    for (int m = 0; m < fwd_state<W, DROP>::M; m++) {
+    for (int m = 0; m < fwd_state<W, EXTRA>::M; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float sum = s.sum[m][half];
@@ -234,18 +282,21 @@ static __device__ __forceinline__ void fwd_store(const fwd_state<W, DROP> &s, co
     }
 }
 
-/* Grid: blocks of queries of every head of every sample, those with the most keys first. */
-template <int W, bool DROP>
-__global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
+/* Grid: blocks of queries of every head of every sample (attend_turn). */
+template <int W, bool EXTRA>
+__global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job, unsigned section)
 {
-    typedef fwd_shape<W, DROP> shape;
+    typedef fwd_shape<W, EXTRA> shape;
+    constexpr int KEYS = shape::KEYS, TILE = shape::TILE;
+    constexpr bool TWO = shape::BUFFERS == 2;
     KRN_SHARED_DYNAMIC(shared);
     krn_bf16 *q = (krn_bf16 *)shared, *k = q + shape::ROWS * attend_tile<W>::STRIDE,
-             *v = k + shape::KEYS * attend_tile<W>::STRIDE;
+             *v = k + shape::BUFFERS * TILE;
     int blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
-    int first = (blocks - 1 - (int)(blockIdx.x % (unsigned)blocks)) * shape::ROWS;
-    int64_t line = blockIdx.x / (unsigned)blocks, b = line / job.H;
-    int head = (int)(line % job.H), shared_head = head / (job.H / job.K);
+    attend_turn turn = attend_turn_of(section, gridDim.x / (unsigned)blocks, (unsigned)blocks);
+    int first = (blocks - 1 - turn.tile) * shape::ROWS; /* most keys first */
+    int64_t line = turn.line, b = line / job.H;
+    int head = (int)(line - b * job.H), shared_head = head / (job.H / job.K);
     int64_t stride = attend_stride(job);
     const krn_bf16 *in = (const krn_bf16 *)job.qkv;
     const krn_bf16 *keys = in + attend_at(job, b, 1, shared_head);
@@ -255,55 +306,66 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
 
     attend_load<W, shape::ROWS>(q, in + attend_at(job, b, 0, head) + first * stride, stride,
                                 job.T - first, job.D, job.packed);
+    krn_copy_commit();
     attend_span span = attend_span_of(job, b);
-    int from = attend_first(span, first) / shape::KEYS * shape::KEYS;
+    int from = attend_first(span, first) / KEYS * KEYS;
     int seen = attend_first(span, row); /* by the warp's first query, and by its last */
     int late = attend_first(span, row + 16 * shape::ROW_TILES - 1);
-    attend_load<W, shape::KEYS>(k, keys + from * stride, stride, job.T - from, job.D, job.packed);
+    auto load = [&](krn_bf16 *tile, const krn_bf16 *side, int key) {
+        attend_load<W, KEYS>(tile, side + key * stride, stride, job.T - key, job.D, job.packed);
+    };
+    load(k, keys, from);
+    if (TWO)
+        load(v, values, from);
     krn_copy_commit();
     attend_mask mask = {};
-    if constexpr (DROP)
+    if constexpr (EXTRA)
         mask = attend_mask_of(job);
-    fwd_state<W, DROP> s;
-#pragma unroll
-    for (int m = 0; m < shape::ROW_TILES; m++) {
-        s.top[m][0] = s.top[m][1] = -INFINITY;
-        s.sum[m][0] = s.sum[m][1] = 0.0f;
-#pragma unroll
-        for (int n = 0; n < W / 8; n++)
-            s.out[m][n][0] = s.out[m][n][1] = s.out[m][n][2] = s.out[m][n][3] = 0.0f;
-    }
+    fwd_state<W, EXTRA> s;
+    krn_copy_wait<1>();
+    krn_sync();
+    fwd_begin<W, EXTRA>(s, q, row - first);
     float scale2 = job.scale * ATTEND_LOG2E;
-    for (int key = from; key < end; key += shape::KEYS) {
-        bool near = row < job.T && key < row + 16 * shape::ROW_TILES && key + shape::KEYS > seen;
-        int next = key + shape::KEYS;
+    int buffer = 0;
+#pragma unroll 1
+    for (int key = from; key < end; key += KEYS) {
+        bool near = row < job.T && key < row + 16 * shape::ROW_TILES && key + KEYS > seen;
+        int next = key + KEYS;
+        const krn_bf16 *k_here = k + buffer * TILE, *v_here = v + buffer * TILE;
         krn_copy_wait<0>();
-        krn_sync(); /* K is there; nobody reads the last V any more */
-        attend_load<W, shape::KEYS>(v, values + key * stride, stride, job.T - key, job.D,
-                                    job.packed);
+        krn_sync(); /* K (TWO: and V) is there; nobody reads the last V any more */
+        if (TWO) {
+            buffer ^= 1;
+            if (next < end) {
+                load(k + buffer * TILE, keys, next);
+                load(v + buffer * TILE, values, next);
+            }
+        } else
+            load(v, values, key);
         krn_copy_commit();
         if (near) {
-            fwd_scores<W, DROP>(s, q, k, row - first);
-            if (job.cap_in != 0.0f)
-                fwd_cap<W, DROP>(s, job);
-            fwd_hide<W, DROP>(s, job, line, row, key, key < late);
-            fwd_softmax<W, DROP>(s, scale2);
-            if (DROP && mask.on)
-                fwd_drop<W, DROP>(s, mask, (uint64_t)line * (uint64_t)job.T * (uint64_t)job.T,
-                                  job.T, row, key);
+            fwd_scores<W, EXTRA>(s, q, k_here, row - first);
+            if (EXTRA && job.cap_in != 0.0f)
+                fwd_cap<W, EXTRA>(s, job);
+            fwd_hide<W, EXTRA>(s, job, line, row, key, key < late);
+            fwd_softmax<W, EXTRA>(s, scale2);
+            if (EXTRA && mask.on)
+                fwd_drop<W, EXTRA>(s, mask, (uint64_t)line * (uint64_t)job.T * (uint64_t)job.T,
+                                   job.T, row, key);
         }
-        krn_copy_wait<0>();
-        krn_sync(); /* V is there; nobody reads K any more */
-        if (next < end)
-            attend_load<W, shape::KEYS>(k, keys + next * stride, stride, job.T - next, job.D,
-                                        job.packed);
-        krn_copy_commit();
+        if (!TWO) {
+            krn_copy_wait<0>();
+            krn_sync(); /* V is there; nobody reads K any more */
+            if (next < end)
+                load(k, keys, next);
+            krn_copy_commit();
+        }
         if (near)
-            fwd_values<W, DROP>(s, v);
+            fwd_values<W, EXTRA>(s, v_here);
     }
     if (row < job.T)
-        fwd_store<W, DROP>(s, job, (krn_bf16 *)job.out + attend_y_at(job, b, head),
-                           job.lse + line * job.T, row, DROP && mask.on ? job.drop.scale : 1.0f);
+        fwd_store<W, EXTRA>(s, job, (krn_bf16 *)job.out + attend_y_at(job, b, head),
+                            job.lse + line * job.T, row, EXTRA && mask.on ? job.drop.scale : 1.0f);
 }
 
 /* delta[b,h,t] = dy y, 8 lanes per row. Rows lie in the order b, t, h. */
@@ -340,22 +402,22 @@ __global__ void __launch_bounds__(DELTA_THREADS)
     }
 }
 
-template <int W, bool DROP> static void run_fwd(krn_ctx *cx, const attend_job &job, int64_t B)
+template <int W, bool EXTRA> static void run_fwd(krn_ctx *cx, const attend_job &job, int64_t B)
 {
-    typedef fwd_shape<W, DROP> shape;
+    typedef fwd_shape<W, EXTRA> shape;
     static_assert((int)shape::BYTES <= (int)ATTEND_BYTES_MAX, "too much shared memory");
     int64_t blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
-    krn_launch(cx, attend_fwd<W, DROP>, krn_grid(B * job.H * blocks), ATTEND_THREADS, shape::BYTES,
-               job);
+    krn_launch(cx, attend_fwd<W, EXTRA>, krn_grid(B * job.H * blocks), ATTEND_THREADS, shape::BYTES,
+               job, (unsigned)attend_section(job, B * job.H));
 }
 
-template <bool DROP> static void run_widths(krn_ctx *cx, const attend_job &job, int64_t B)
+template <bool EXTRA> static void run_widths(krn_ctx *cx, const attend_job &job, int64_t B)
 {
-    (job.D <= 64    ? run_fwd<64, DROP>
-     : job.D <= 80  ? run_fwd<80, DROP>
-     : job.D <= 96  ? run_fwd<96, DROP>
-     : job.D <= 128 ? run_fwd<128, DROP>
-                    : run_fwd<256, DROP>)(cx, job, B);
+    (job.D <= 64    ? run_fwd<64, EXTRA>
+     : job.D <= 80  ? run_fwd<80, EXTRA>
+     : job.D <= 96  ? run_fwd<96, EXTRA>
+     : job.D <= 128 ? run_fwd<128, EXTRA>
+                    : run_fwd<256, EXTRA>)(cx, job, B);
 }
 
 void krn_cuda_attention_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
@@ -368,7 +430,7 @@ void krn_cuda_attention_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
         attend_fwd_f32(cx, job, B);
         return;
     }
-    (job.drop.on ? run_widths<true> : run_widths<false>)(cx, job, B);
+    (job.drop.on || job.cap_in != 0.0f ? run_widths<true> : run_widths<false>)(cx, job, B);
 }
 
 uint64_t krn_cuda_attention_workspace(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)
