@@ -31,15 +31,18 @@ template <int W, bool KEYS, bool EXTRA> struct bwd_shape {
     enum {
         ROW_TILES = W <= 64 ? 2 : 1,
         SPLIT = W > 128 && KEYS ? 2 : 1,
-        COLUMNS = W <= 64 ? 32 : 16,
-        STEP = W <= 64 && !KEYS ? 32 : 16,
         HOLD = EXTRA ? !KEYS && W > 64 && W <= 128 : W <= 128,
+        COLUMNS = (W <= 64 ? 32 : 16) * (HOLD ? 2 : 1),
+        STEP = !KEYS && (W <= 64 || (HOLD && !EXTRA)) ? 32 : 16,
         ROWS = ATTEND_WARPS * 16 * ROW_TILES / SPLIT,
         SUMS = W / SPLIT, /* elements of a row of sums that one warp has */
         M = ROW_TILES,
         N = STEP / 8,
         TILE = attend_tile<W>::STRIDE * COLUMNS,
-        BYTES = attend_tile<W>::bytes(2 * ROWS + 4 * COLUMNS) + (KEYS ? 4 * COLUMNS * 4 : 0)
+        BUFFERS =
+            HOLD ? 1 : 2, /* of columns beside the rows; held rows leave the second their place */
+        BYTES =
+            attend_tile<W>::bytes(2 * ROWS + 2 * BUFFERS * COLUMNS) + (KEYS ? 4 * COLUMNS * 4 : 0)
     };
 };
 
@@ -340,8 +343,10 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job, 
     constexpr int M = shape::M, C = shape::COLUMNS;
     KRN_SHARED_DYNAMIC(shared);
     krn_bf16 *left = (krn_bf16 *)shared, *left2 = left + shape::ROWS * attend_tile<W>::STRIDE;
-    krn_bf16 *right = left2 + shape::ROWS * attend_tile<W>::STRIDE; /* [2][one, two] */
-    float *stats = (float *)(right + 4 * shape::TILE);              /* KEYS: [2][under, less][C] */
+    krn_bf16 *right = left2 + shape::ROWS * attend_tile<W>::STRIDE; /* [one, two] */
+    krn_bf16 *second = shape::HOLD ? left : right + 2 * shape::TILE;
+    /* KEYS: [2][under, less][C] */
+    float *stats = (float *)(right + shape::BUFFERS * 2 * shape::TILE);
 
     int blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
     int heads = KEYS ? job.K : job.H, group = job.H / job.K;
@@ -370,7 +375,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job, 
     auto load =
         [&](int i, int c,
             int buffer) { /* i: which head of the group */
-                          krn_bf16 *to = right + buffer * 2 * shape::TILE;
+                          krn_bf16 *to = buffer ? second : right;
                           attend_load<W, C>(to, columns.one + (c * columns.one_stride + i * job.D),
                                             columns.one_stride, job.T - c, job.D, job.packed);
                           attend_load<W, C>(to + shape::TILE,
@@ -442,7 +447,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job, 
 #pragma unroll 1
     for (; tiles > 0; tiles--) {
         krn_copy_wait<0>();
-        krn_sync(); /* the tile is there; nobody reads the one before any more */
+        krn_sync(); /* the tile is there; nobody reads the one before (or the rows) any more */
         next_c += C;
         if (next_c >= end) {
             next_c = from;
@@ -453,7 +458,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job, 
             if constexpr (KEYS)
                 load_stat(next_i, next_c);
         }
-        const krn_bf16 *one = right + buffer * 2 * shape::TILE, *two = one + shape::TILE;
+        const krn_bf16 *one = buffer ? second : right, *two = one + shape::TILE;
         at.line = (uint64_t)(b * job.H + query_head + i) * (uint64_t)job.T * (uint64_t)job.T;
 #pragma unroll 1
         for (int step = 0; step < C; step += shape::STEP) {
@@ -498,6 +503,10 @@ static void run_kernel(krn_ctx *cx, const attend_job &job, int64_t B)
 {
     typedef bwd_shape<W, KEYS, EXTRA> shape;
     static_assert((int)shape::BYTES <= (int)ATTEND_BYTES_MAX, "too much shared memory");
+    static_assert((int)shape::COLUMNS <= (int)shape::ROWS,
+                  "the second buffer is larger than the rows");
+    static_assert(2 * (int)shape::COLUMNS <= (int)ATTEND_THREADS,
+                  "a thread has one number of a tile");
     int64_t blocks = (job.T + shape::ROWS - 1) / shape::ROWS, lines = B * (KEYS ? job.K : job.H);
     krn_launch(cx, attend_bwd<W, KEYS, EXTRA>, krn_grid(lines * blocks), ATTEND_THREADS,
                shape::BYTES, job, (unsigned)attend_section(job, lines));
