@@ -2,20 +2,20 @@
  * Owns causal attention's forward pass in bf16, and the entries of the op. One idea: a block keeps
  * a tile of queries and walks over the keys up to the diagonal; a warp has whole rows of the
  * scores in the registers of its products, so the online softmax needs two shuffles, and the
- * probabilities turn into the next product's left operand without leaving the registers. K and V
- * are copied in turn: V's tile arrives while the scores are made, the next K's while they meet V.
- * The walk begins at the first key that the block's first query sees (window, document); what it
- * skips is neither copied nor multiplied. Refuses heads wider than 256.
+ * probabilities turn into the next product's left operand without leaving the registers. The next
+ * K and V are copied while these two are worked on (W up to 64), or in turn: V's tile arrives while
+ * the scores are made, the next K's while they meet V. The walk begins at the first key that the
+ * block's first query sees (window, document); what it skips is neither copied nor multiplied.
+ * Refuses heads wider than 256.
  *
- * Predicted, never measured. 128 threads and up to 255 registers: two blocks per multiprocessor, 8
- * warps; shared memory leaves room for two everywhere (32 KiB at W 64, 48 KiB at W 128; sm_86,
- * sm_89 and sm_120 have 100). W 64, one warp, 32 queries x 64 keys: 128 products, 40 matrix loads
- * (4 clocks of the multiprocessor each, four warps at a time: 640), 64 exponentials per lane (8
- * clocks of a quarter each: 512). An H100 needs 4 clocks per product with its own instructions,
- * about 6.4 with these: 820, so the three overlap badly: 30-40 % of its peak in whole tiles, 25-35
- * % at T 1024, where one eighth of the tiles' work is behind the diagonal. sm_89 needs 32 clocks
- * per product: 4096, all else hides: 75-85 % of peak, 65-75 % at T 1024. With dropout the random
- * numbers (20 instructions per element) cost more than the products.
+ * 128 threads and up to 255 registers: two blocks per multiprocessor, 8 warps; shared memory leaves
+ * room for two everywhere (48 KiB at W 64 and at W 128; sm_86, sm_89 and sm_120 have 100). W 64,
+ * one warp, 32 queries x 64 keys away from the diagonal: about 740 instructions, of which 128 are
+ * products (6.4 clocks of a Hopper multiprocessor's quarter each: 820), 32 matrix loads (4 clocks
+ * of the multiprocessor each, four warps at a time: 512) and 64 exponentials per lane (8 clocks of
+ * a quarter each: 512). With dropout the random numbers (20 instructions per element) cost more
+ * than the products. An H200 measured 168 TFLOP/s at 16 x 12 heads, T 1024, with an earlier walk
+ * of two barriers per tile and a test of the cap per tile; this one has not been measured.
  *
  * Source: FlashAttention-2 (Dao 2023), algorithm 1 and section 3.3.
  */

@@ -90,14 +90,17 @@ static __device__ __forceinline__ int64_t attend_y_at(const attend_job &job, int
 /* ---- which block does what ---- */
 
 /* Bytes of keys and values, or of queries and dy, that stay in the second cache of a large card
- * while the blocks of one section read them again and again. */
-enum { ATTEND_SECTION_BYTES = 16 << 20 };
+ * while the blocks of one section read them again and again. The tests of the shim set it to less,
+ * so that small cases have several sections. */
+#ifndef KRN_SECTION_BYTES
+#define KRN_SECTION_BYTES (16 << 20)
+#endif
 
 /* Lines (heads of samples) that form a section. Sections are of about the same size. */
 static inline int attend_section(const attend_job &job, int64_t lines)
 {
     int64_t line_bytes = (int64_t)job.T * job.D * 2 * (int64_t)sizeof(uint16_t);
-    int64_t most = ATTEND_SECTION_BYTES / line_bytes > 1 ? ATTEND_SECTION_BYTES / line_bytes : 1;
+    int64_t most = KRN_SECTION_BYTES / line_bytes > 1 ? KRN_SECTION_BYTES / line_bytes : 1;
     int64_t sections = (lines + most - 1) / most;
     return (int)((lines + sections - 1) / sections);
 }

@@ -10,11 +10,13 @@
  *   P = exp(q k scale - lse)   dP = dy v    dS = P (mask dP - delta)    delta = dy y
  *   dq = scale dS k            dk = scale dS' q                         dv = (P mask)' dy
  *
- * Predicted, never measured (clocks as in attention.cu). Two blocks of 4 warps per multiprocessor
- * for W up to 128, 49 KiB of shared memory at W 64. W 64, one warp: dk and dv of 32 keys x 16
- * queries: 64 products (410 clocks of an H100's quarter), 32 matrix loads (512): bound by shared
- * memory; dq of 32 queries x 32 keys: 96 products (610), 40 loads (640). Counted as 5 products:
- * 25-30 % of an H100's peak, 50-55 % of sm_89's, where the two products too many are the cost.
+ * Two blocks of 4 warps per multiprocessor for W up to 128, 50 KiB of shared memory at W 64. W 64,
+ * one warp, away from the diagonal: dk and dv of 32 keys x 16 queries are about 240 instructions,
+ * of which 64 are products (410 clocks of a Hopper multiprocessor's quarter) and 16 matrix loads
+ * (256); dq of 32 queries x 32 keys about 400, 96 of them products (614) and 24 loads (384). So the
+ * products bound both, and the two products too many of seven are the next largest cost. An H200
+ * measured 100 TFLOP/s (counted as 5 products, 16 x 12 heads, T 1024) with an earlier loop that
+ * issued three times as many instructions; this one has not been measured.
  *
  * Sources: FlashAttention-2 (Dao 2023), algorithm 2; delta: FlashAttention (Dao et al. 2022), 3.1.
  */
