@@ -63,6 +63,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_attention, {1, 130, 4, 64, 2}},
     {ATOM_OP_attention, {1, 129, 2, 128, 1}},
     {ATOM_OP_attention, {1, 132, 2, 64, 1}}, /* dropout draws four at once */
+    {ATOM_OP_attention, {1, 130, 3, 8}},     /* the shim: sections of two heads and of one */
     {ATOM_OP_attention, {2, 36, 1, 200}},
     {ATOM_OP_attention, {1, 37, 2, 90}},
     {ATOM_OP_attention, {1, 9, 1, 4, 1, 1}}, /* windows */
