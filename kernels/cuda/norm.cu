@@ -1,15 +1,15 @@
 /*
  * Owns layernorm and its backward. One idea: a block takes a row, each thread keeps its packs of
  * the row in registers (up to PACKS of 16 bytes), so memory is read once; mean first, then the
- * variance about it. Backward goes through a fixed share of rows per block, keeps the sums of dw
- * and db of its columns in registers over all of them and leaves one part per block (finish.cuh).
- * Rows that are too wide or not made of whole packs go element by element, same structure. Refuses
- * atomics.
+ * variance about it. Backward gives each block a fixed share of rows, which its teams read ahead
+ * (teams.cuh); the sums of dw and db stay in registers over all of them, and a block leaves one part
+ * of them (finish.cuh). Rows that are too wide or not made of whole packs go element by element,
+ * same structure. Refuses atomics.
  */
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/finish.cuh"
+#include "kernels/cuda/teams.cuh"
 
-enum { THREADS_MAX = KRN_ROW_THREADS_MAX, PARTS_MAX = 512 };
+enum { THREADS_MAX = KRN_ROW_THREADS_MAX };
 
 /* The packs of a row, W elements each: thread i has packs i, i + threads, ... b: NULL adds nothing. */
 template <typename A, int W, int PACKS>
@@ -101,6 +101,8 @@ struct norm_d {
     void *dx;     /* or NULL */
     float *parts; /* [blocks][2C]: dw, then db */
     int64_t N, C, rows;
+    float share; /* 1 / C */
+    int team, teams, stages;
 };
 
 /* A row's statistics, and the means of d and d z over it. */
@@ -108,94 +110,139 @@ struct norm_row {
     float mean, rstd, mean_d, mean_dz;
 };
 
-/* dx of one pack: rstd (d - mean(d) - z mean(d z)), d = dy w, z = (x - mean) rstd. */
-template <typename A, int W, bool ADD>
-static __device__ __forceinline__ void norm_dx(A *to, const A *w, uint4 x, uint4 dy, norm_row row)
+/* One pack's share of dw, db and of the sums of d and d z: d = dy w, z = (x - mean) rstd. */
+template <typename A, int W>
+static __device__ __forceinline__ void norm_gather(float sums[2 * W], float sum[2], uint4 w,
+                                                   uint4 x, uint4 dy, const norm_row *row)
 {
-    float v[W], d[W], scale[W], old[W];
-    krn_unpack(x, w, v);
-    krn_unpack(dy, w, d);
-    krn_load_pack(w, scale);
-    if constexpr (ADD)
-        krn_load_pack(to, old);
+    float v[W], d[W], scale[W];
+    krn_unpack(x, (const A *)nullptr, v);
+    krn_unpack(dy, (const A *)nullptr, d);
+    krn_unpack(w, (const A *)nullptr, scale);
 #pragma unroll
     for (int i = 0; i < W; i++) {
-        float z = (v[i] - row.mean) * row.rstd;
-        float inner = krn_fma(-z, row.mean_dz, krn_fma(d[i], scale[i], -row.mean_d));
-        d[i] = ADD ? krn_fma(row.rstd, inner, old[i]) : row.rstd * inner;
+        float z = (v[i] - row->mean) * row->rstd, scaled = d[i] * scale[i];
+        sums[i] = krn_fma(d[i], z, sums[i]);
+        sums[W + i] += d[i];
+        sum[0] += scaled;
+        sum[1] = krn_fma(scaled, z, sum[1]);
+    }
+}
+
+/* dx of one pack: rstd (d - mean(d) - z mean(d z)). */
+template <typename A, int W, bool ADD>
+static __device__ __forceinline__ void norm_dx(A *to, uint4 w, uint4 x, uint4 dy, uint4 before,
+                                               const norm_row *row)
+{
+    float v[W], d[W], scale[W], old[W];
+    krn_unpack(x, to, v);
+    krn_unpack(dy, to, d);
+    krn_unpack(w, to, scale);
+    if constexpr (ADD)
+        krn_unpack(before, to, old);
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        float z = (v[i] - row->mean) * row->rstd;
+        float inner = krn_fma(-z, row->mean_dz, krn_fma(d[i], scale[i], -row->mean_d));
+        d[i] = ADD ? krn_fma(row->rstd, inner, old[i]) : row->rstd * inner;
     }
     krn_store_pack(to, d);
 }
 
-/* x and dy wait in registers as they came, between the reductions and dx. */
-template <typename A, int W, int PACKS, bool ADD>
-__global__ void __launch_bounds__(THREADS_MAX) norm_bwd(norm_d job)
+/* The weights of pack p. Many packs leave no registers to keep them. */
+template <typename A, int W, int PACKS>
+static __device__ __forceinline__ uint4 weights_of(const A *w, const uint4 kept[PACKS], int p,
+                                                   int step)
 {
-    KRN_SHARED(float, scratch, 128);
-    int packs = (int)(job.C / W), threads = (int)blockDim.x;
-    const A *x = (const A *)job.x, *dy = (const A *)job.dy, *w = (const A *)job.w;
-    A *dx = (A *)job.dx;
-    float dw[PACKS][W], db[PACKS][W];
+    return PACKS < 4 ? kept[p] : krn_load16(w + p * step);
+}
+
+/* The rows of this thread's team, from row n of the block's on; sums[p]: W of dw, W of db. x, dy, dx
+ * and w point to this thread's first pack, mean and rstd to the block's first row. */
+template <typename A, int W, int PACKS, bool ADD>
+static __device__ __forceinline__ void norm_rows(const norm_d *job, krn_ahead *ahead,
+                                                 float *scratch, int n, float sums[PACKS][2 * W])
+{
+    constexpr bool EARLY = ADD && PACKS < 4; /* dx is read ahead as well */
+    constexpr int TENSORS = EARLY ? 3 : 2;
+    int64_t first = (int64_t)blockIdx.x * job->rows, offset = first * job->C + ahead->column;
+    const A *w = (const A *)job->w + ahead->column;
+    A *dx = job->dx ? (A *)job->dx + offset : nullptr;
+    const A *from[3] = {(const A *)job->x + offset, (const A *)job->dy + offset, dx};
+    const float *means = job->mean + first, *rstds = job->rstd + first;
+    uint4 kept[PACKS];
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
-#pragma unroll
-        for (int i = 0; i < W; i++)
-            dw[p][i] = db[p][i] = 0.0f;
+        if (PACKS < 4 && ahead->column + p * ahead->step < ahead->C)
+            kept[p] = krn_load16(w + p * ahead->step);
     }
-    int64_t first = (int64_t)blockIdx.x * job.rows;
-    int64_t end = first + job.rows < job.N ? first + job.rows : job.N;
-    for (int64_t n = first; n < end; n++) {
-        float mean = job.mean[n], rstd = job.rstd[n], sum = 0.0f, sum_z = 0.0f;
-        uint4 xs[PACKS], dys[PACKS];
-#pragma unroll
-        for (int p = 0; p < PACKS; p++) {
-            int at = p * threads + (int)threadIdx.x;
-            if (at < packs) {
-                xs[p] = krn_load16(x + n * job.C + (int64_t)at * W);
-                dys[p] = krn_load16(dy + n * job.C + (int64_t)at * W);
-            }
+    krn_ahead_begin<A, TENSORS, PACKS>(ahead, from, n);
+    float mean = n < ahead->end ? means[n] : 0.0f, rstd = n < ahead->end ? rstds[n] : 0.0f;
+    int turn = 0;
+    for (int base = 0; base < ahead->end; base += ahead->teams, n += ahead->teams, turn ^= 1) {
+        uint4 got[TENSORS][PACKS];
+        norm_row row = {mean, rstd, 0.0f, 0.0f};
+        if (n + ahead->teams < ahead->end) {
+            mean = means[n + ahead->teams];
+            rstd = rstds[n + ahead->teams];
         }
+        krn_ahead_take<A, TENSORS, PACKS>(ahead, got, from, n);
+        float sum[2] = {0.0f, 0.0f};
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            int at = p * threads + (int)threadIdx.x;
-            if (at < packs) {
-                float v[W], d[W], scale[W];
-                krn_unpack(xs[p], x, v);
-                krn_unpack(dys[p], x, d);
-                krn_load_pack(w + (int64_t)at * W, scale);
-#pragma unroll
-                for (int i = 0; i < W; i++) {
-                    float z = (v[i] - mean) * rstd;
-                    dw[p][i] = krn_fma(d[i], z, dw[p][i]);
-                    db[p][i] += d[i];
-                    sum = krn_fma(d[i], scale[i], sum);
-                    sum_z = krn_fma(d[i] * scale[i], z, sum_z);
-                }
-            }
+            if (krn_ahead_there(ahead, n, p))
+                norm_gather<A, W>(sums[p], sum, weights_of<A, W, PACKS>(w, kept, p, ahead->step),
+                                  got[0][p], got[1][p], &row);
         }
         if (!dx)
             continue;
-        float *turn = scratch + (n & 1) * 64;
-        float mean_d = krn_block_sum(sum, turn) / (float)job.C;
-        float mean_dz = krn_block_sum(sum_z, turn + 32) / (float)job.C;
+        krn_team_sums<2>(sum, scratch, turn, job->team);
+        row.mean_d = sum[0] * job->share;
+        row.mean_dz = sum[1] * job->share;
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            int64_t at = (int64_t)(p * threads + (int)threadIdx.x) * W;
-            if (at < job.C)
-                norm_dx<A, W, ADD>(dx + n * job.C + at, w + at, xs[p], dys[p],
-                                   norm_row{mean, rstd, mean_d, mean_dz});
+            A *to = dx + (n * ahead->C + p * ahead->step);
+            if (krn_ahead_there(ahead, n, p))
+                norm_dx<A, W, ADD>(to, weights_of<A, W, PACKS>(w, kept, p, ahead->step), got[0][p],
+                                   got[1][p], ADD && !EARLY ? krn_load16(to) : got[TENSORS - 1][p],
+                                   &row);
         }
     }
-    float *part = job.parts + (int64_t)blockIdx.x * 2 * job.C;
+}
+
+template <typename A, int W, int PACKS, bool ADD>
+__global__ void __launch_bounds__(THREADS_MAX, PACKS == 1 ? 2 : 1) norm_bwd(norm_d job)
+{
+    KRN_SHARED_DYNAMIC(space);
+    int64_t left = job.N - (int64_t)blockIdx.x * job.rows;
+    int team = (int)threadIdx.x / job.team, column = (int)threadIdx.x % job.team * W;
+    krn_ahead ahead = {};
+    ahead.slots = space + KRN_TEAM_SCRATCH_BYTES + threadIdx.x * 16;
+    ahead.C = (int)job.C;
+    ahead.end = (int)(job.rows < left ? job.rows : left);
+    ahead.column = column;
+    ahead.step = job.team * W;
+    ahead.teams = job.teams;
+    ahead.stages = job.stages;
+    float sums[PACKS][2 * W];
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
-        int at = p * threads + (int)threadIdx.x;
-        if (at < packs) {
 #pragma unroll
-            for (int i = 0; i < W; i++) {
-                part[(int64_t)at * W + i] = dw[p][i];
-                part[job.C + (int64_t)at * W + i] = db[p][i];
-            }
+        for (int i = 0; i < 2 * W; i++)
+            sums[p][i] = 0.0f;
+    }
+    norm_rows<A, W, PACKS, ADD>(&job, &ahead, (float *)space, team, sums);
+    if constexpr (PACKS == 1)
+        krn_team_fold<2 * W>(sums[0], (float *)(space + KRN_TEAM_SCRATCH_BYTES), job.team,
+                             job.teams);
+    if (team != 0)
+        return;
+    float *part = job.parts + (int64_t)blockIdx.x * 2 * job.C + column;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        if (column + p * ahead.step < job.C) {
+            krn_store_w<float, W>(part + p * ahead.step, sums[p]);
+            krn_store_w<float, W>(part + job.C + p * ahead.step, sums[p] + W);
         }
     }
 }
@@ -252,14 +299,16 @@ template <typename A> static void run_fwd(krn_ctx *cx, const krn_args *args)
 
 uint64_t krn_cuda_layernorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
 {
-    return backward ? (uint64_t)(krn_parts(dim[0], PARTS_MAX) * 2 * dim[1]) * sizeof(float) : 0;
+    return backward ? (uint64_t)(krn_parts(dim[0], KRN_TEAM_PARTS_MAX) * 2 * dim[1]) * sizeof(float)
+                    : 0;
 }
 
 template <typename A, bool ADD> static void run_bwd(krn_ctx *cx, const krn_args *args)
 {
     constexpr int W = krn_pack<A>::N;
     void *const *buf = args->buf;
-    int64_t N = args->dim[0], C = args->dim[1];
+    int64_t N = args->dim[0], C = args->dim[1], parts = krn_parts(N, KRN_TEAM_PARTS_MAX);
+    krn_teams s = krn_teams_of(C, W, ADD ? 3 : 2, 2);
     norm_d job = {buf[0],
                   buf[1],
                   buf[6],
@@ -269,17 +318,19 @@ template <typename A, bool ADD> static void run_bwd(krn_ctx *cx, const krn_args 
                   (float *)cx->workspace,
                   N,
                   C,
-                  krn_rows_per_part(N, PARTS_MAX)};
-    krn_row s = krn_row_of(C, W);
+                  krn_rows_per_part(N, KRN_TEAM_PARTS_MAX),
+                  1.0f / (float)C,
+                  s.team,
+                  s.n,
+                  s.stages};
     krn_launch(cx,
                s.packs == 0   ? norm_bwd_any<A, ADD>
                : s.packs == 1 ? norm_bwd<A, W, 1, ADD>
                : s.packs == 2 ? norm_bwd<A, W, 2, ADD>
                               : norm_bwd<A, W, 4, ADD>,
-               krn_grid(krn_parts(N, PARTS_MAX)), s.threads, 0, job);
+               krn_grid(parts), s.threads, s.shared_bytes, job);
     if (buf[8] || buf[9])
-        krn_finish(cx, (float *)buf[8], (float *)buf[9], job.parts, krn_parts(N, PARTS_MAX), 2 * C,
-                   C);
+        krn_finish(cx, (float *)buf[8], (float *)buf[9], job.parts, parts, 2 * C, C);
 }
 
 void krn_cuda_layernorm_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
@@ -289,7 +340,7 @@ void krn_cuda_layernorm_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
 
 void krn_cuda_layernorm_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
 {
-    if (args->flags & KRN_ADD_D_IN0)
+    if (args->buf[7] && (args->flags & KRN_ADD_D_IN0))
         (act == ATOM_F32 ? run_bwd<float, true> : run_bwd<krn_bf16, true>)(cx, args);
     else
         (act == ATOM_F32 ? run_bwd<float, false> : run_bwd<krn_bf16, false>)(cx, args);
