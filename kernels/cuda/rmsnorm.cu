@@ -1,14 +1,14 @@
 /*
  * Owns rmsnorm and headnorm and their backward. One idea: two layouts of the same rows. Wide rows
  * (rmsnorm) take a block each, as layernorm's do (norm.cu): packs of 16 bytes wait in registers
- * between the sum and its use. Heads take a group of lanes, a pack per lane, and a block goes
- * through the heads of a token; v passes. In backward a block goes through a fixed share of tokens,
- * keeps the sums of its columns of dw in registers and leaves one part (finish.cuh). What is not
- * made of whole packs, or too wide, goes element by element, a block per row of either op. Refuses
- * atomics.
+ * between the sum and its use; their backward reads rows ahead (teams.cuh). Heads take a group of
+ * lanes, a pack per lane, and a block goes through the heads of a token; v passes. In backward a
+ * block goes through a fixed share of tokens, keeps the sums of its columns of dw in registers and
+ * leaves one part (finish.cuh). What is not made of whole packs, or too wide, goes element by
+ * element, a block per row of either op. Refuses atomics.
  */
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/finish.cuh"
+#include "kernels/cuda/teams.cuh"
 
 enum { THREADS_MAX = KRN_ROW_THREADS_MAX, HEAD_THREADS = 256, PARTS_MAX = 512 };
 
@@ -22,7 +22,9 @@ struct rms_job {
     int64_t N, C, rows;
     int q_heads, heads, all; /* with wq; normed; of a token */
     int weights;
-    int lanes; /* of a head: 1, 2, 4, .. 32 */
+    int lanes;               /* of a head: 1, 2, 4, .. 32 */
+    int team, teams, stages; /* rmsnorm's backward: teams.cuh */
+    float share;             /* 1 / C */
     float eps, lift;
 };
 
@@ -70,13 +72,13 @@ __global__ void __launch_bounds__(THREADS_MAX) row_fwd(rms_job job)
 
 /* One pack's share of dw and of the sum of d z; d = dy w, z = x rstd. */
 template <typename A, int W>
-static __device__ __forceinline__ float gather(float dw[W], uint4 xs, uint4 dys, const A *w,
+static __device__ __forceinline__ float gather(float dw[W], uint4 xs, uint4 dys, uint4 ws,
                                                float lift, float rstd, float sum)
 {
     float v[W], d[W], scale[W];
-    krn_unpack(xs, w, v);
-    krn_unpack(dys, w, d);
-    krn_load_pack(w, scale);
+    krn_unpack(xs, (const A *)nullptr, v);
+    krn_unpack(dys, (const A *)nullptr, d);
+    krn_unpack(ws, (const A *)nullptr, scale);
 #pragma unroll
     for (int i = 0; i < W; i++) {
         float z = v[i] * rstd;
@@ -86,17 +88,17 @@ static __device__ __forceinline__ float gather(float dw[W], uint4 xs, uint4 dys,
     return sum;
 }
 
-/* dx = rstd (d - z mean(d z)) of one pack. */
+/* dx = rstd (d - z mean(d z)) of one pack; before: what dx was. */
 template <typename A, int W, bool ADD>
-static __device__ __forceinline__ void put_dx(A *to, uint4 xs, uint4 dys, const A *w, float lift,
-                                              float rstd, float mean)
+static __device__ __forceinline__ void put_dx(A *to, uint4 xs, uint4 dys, uint4 ws, uint4 before,
+                                              float lift, float rstd, float mean)
 {
     float v[W], d[W], scale[W], old[W];
-    krn_unpack(xs, w, v);
-    krn_unpack(dys, w, d);
-    krn_load_pack(w, scale);
+    krn_unpack(xs, to, v);
+    krn_unpack(dys, to, d);
+    krn_unpack(ws, to, scale);
     if constexpr (ADD)
-        krn_load_pack(to, old);
+        krn_unpack(before, to, old);
 #pragma unroll
     for (int i = 0; i < W; i++) {
         float inner = krn_fma(-(v[i] * rstd), mean, d[i] * (scale[i] + lift));
@@ -105,12 +107,67 @@ static __device__ __forceinline__ void put_dx(A *to, uint4 xs, uint4 dys, const 
     krn_store_pack(to, d);
 }
 
+/* The rows of this thread's team, from row n of the block's on. Pointers as in norm.cu. */
 template <typename A, int W, int PACKS, bool ADD>
-__global__ void __launch_bounds__(THREADS_MAX) row_bwd(rms_job job)
+static __device__ __forceinline__ void team_rows(const rms_job *job, krn_ahead *ahead,
+                                                 float *scratch, int n, float dw[PACKS][W])
 {
-    KRN_SHARED(float, scratch, 64);
-    int packs = (int)(job.C / W), threads = (int)blockDim.x;
-    const A *x = (const A *)job.x, *dy = (const A *)job.dy, *w = (const A *)job.w;
+    constexpr bool EARLY = ADD && PACKS < 4; /* dx is read ahead as well */
+    constexpr int TENSORS = EARLY ? 3 : 2;
+    int64_t first = (int64_t)blockIdx.x * job->rows, offset = first * job->C + ahead->column;
+    const A *w = (const A *)job->w + ahead->column;
+    A *dx = job->dx ? (A *)job->dx + offset : nullptr;
+    const A *from[3] = {(const A *)job->x + offset, (const A *)job->dy + offset, dx};
+    const float *rstds = job->rstd + first;
+    uint4 ws[PACKS];
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        if (ahead->column + p * ahead->step < ahead->C)
+            ws[p] = krn_load16(w + p * ahead->step);
+    }
+    krn_ahead_begin<A, TENSORS, PACKS>(ahead, from, n);
+    float next = n < ahead->end ? rstds[n] : 0.0f;
+    int turn = 0;
+    for (int base = 0; base < ahead->end; base += ahead->teams, n += ahead->teams, turn ^= 1) {
+        uint4 got[TENSORS][PACKS];
+        float rstd = next, sum[1] = {0.0f};
+        if (n + ahead->teams < ahead->end)
+            next = rstds[n + ahead->teams];
+        krn_ahead_take<A, TENSORS, PACKS>(ahead, got, from, n);
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            if (krn_ahead_there(ahead, n, p))
+                sum[0] = gather<A, W>(dw[p], got[0][p], got[1][p], ws[p], job->lift, rstd, sum[0]);
+        }
+        if (!dx)
+            continue;
+        krn_team_sums<1>(sum, scratch, turn, job->team);
+        float mean = sum[0] * job->share;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            A *to = dx + (n * ahead->C + p * ahead->step);
+            if (krn_ahead_there(ahead, n, p))
+                put_dx<A, W, ADD>(to, got[0][p], got[1][p], ws[p],
+                                  ADD && !EARLY ? krn_load16(to) : got[TENSORS - 1][p], job->lift,
+                                  rstd, mean);
+        }
+    }
+}
+
+template <typename A, int W, int PACKS, bool ADD>
+__global__ void __launch_bounds__(THREADS_MAX, PACKS == 1 ? 2 : 1) row_bwd(rms_job job)
+{
+    KRN_SHARED_DYNAMIC(space);
+    int64_t left = job.N - (int64_t)blockIdx.x * job.rows;
+    int team = (int)threadIdx.x / job.team;
+    krn_ahead ahead = {};
+    ahead.slots = space + KRN_TEAM_SCRATCH_BYTES + threadIdx.x * 16;
+    ahead.C = (int)job.C;
+    ahead.end = (int)(job.rows < left ? job.rows : left);
+    ahead.column = (int)threadIdx.x % job.team * W;
+    ahead.step = job.team * W;
+    ahead.teams = job.teams;
+    ahead.stages = job.stages;
     float dw[PACKS][W];
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
@@ -118,45 +175,16 @@ __global__ void __launch_bounds__(THREADS_MAX) row_bwd(rms_job job)
         for (int i = 0; i < W; i++)
             dw[p][i] = 0.0f;
     }
-    int64_t first = (int64_t)blockIdx.x * job.rows;
-    int64_t end = first + job.rows < job.N ? first + job.rows : job.N;
-    for (int64_t n = first; n < end; n++) {
-        float rstd = job.rstd[n], sum = 0.0f;
-        uint4 xs[PACKS], dys[PACKS];
-#pragma unroll
-        for (int p = 0; p < PACKS; p++) {
-            int at = p * threads + (int)threadIdx.x;
-            if (at < packs) {
-                xs[p] = krn_load16(x + n * job.C + (int64_t)at * W);
-                dys[p] = krn_load16(dy + n * job.C + (int64_t)at * W);
-            }
-        }
-#pragma unroll
-        for (int p = 0; p < PACKS; p++) {
-            int at = p * threads + (int)threadIdx.x;
-            if (at < packs)
-                sum = gather<A, W>(dw[p], xs[p], dys[p], w + (int64_t)at * W, job.lift, rstd, sum);
-        }
-        if (!job.dx)
-            continue;
-        float mean = krn_block_sum(sum, scratch + (n & 1) * 32) / (float)job.C;
-#pragma unroll
-        for (int p = 0; p < PACKS; p++) {
-            int at = p * threads + (int)threadIdx.x;
-            if (at < packs)
-                put_dx<A, W, ADD>((A *)job.dx + n * job.C + (int64_t)at * W, xs[p], dys[p],
-                                  w + (int64_t)at * W, job.lift, rstd, mean);
-        }
-    }
-    float *part = job.parts + (int64_t)blockIdx.x * job.C;
+    team_rows<A, W, PACKS, ADD>(&job, &ahead, (float *)space, team, dw);
+    if constexpr (PACKS == 1)
+        krn_team_fold<W>(dw[0], (float *)(space + KRN_TEAM_SCRATCH_BYTES), job.team, job.teams);
+    if (team != 0)
+        return;
+    float *part = job.parts + (int64_t)blockIdx.x * job.C + ahead.column;
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
-        int at = p * threads + (int)threadIdx.x;
-        if (at < packs) {
-#pragma unroll
-            for (int i = 0; i < W; i++)
-                part[(int64_t)at * W + i] = dw[p][i];
-        }
+        if (ahead.column + p * ahead.step < ahead.C)
+            krn_store_w<float, W>(part + p * ahead.step, dw[p]);
     }
 }
 
@@ -261,19 +289,21 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_bwd(rms_job job)
             int64_t place = (n * job.all + head) * D + at;
             const A *w = (const A *)(key ? job.wk : job.w) + at;
             float rstd = 0.0f, sum = 0.0f;
-            uint4 xs, dys;
+            uint4 xs, dys, ws;
             if (mine) {
                 rstd = job.rstd[n * job.heads + head];
                 xs = krn_load16((const A *)job.x + place);
                 dys = krn_load16((const A *)job.dy + place);
-                sum = key ? gather<A, W>(dw[1], xs, dys, w, job.lift, rstd, sum)
-                          : gather<A, W>(dw[0], xs, dys, w, job.lift, rstd, sum);
+                ws = krn_load16(w);
+                sum = key ? gather<A, W>(dw[1], xs, dys, ws, job.lift, rstd, sum)
+                          : gather<A, W>(dw[0], xs, dys, ws, job.lift, rstd, sum);
             }
             if (!job.dx)
                 continue;
             float mean = group_sum(sum, job.lanes) / (float)D;
             if (mine)
-                put_dx<A, W, ADD>((A *)job.dx + place, xs, dys, w, job.lift, rstd, mean);
+                put_dx<A, W, ADD>((A *)job.dx + place, xs, dys, ws,
+                                  ADD ? krn_load16((A *)job.dx + place) : xs, job.lift, rstd, mean);
             else if (head < heads && at < D)
                 pass_pack<A, W, ADD>((A *)job.dx + place, (const A *)job.dy + place);
         }
@@ -349,7 +379,8 @@ template <typename A, bool ADD> __global__ void __launch_bounds__(THREADS_MAX) a
 
 uint64_t krn_cuda_rmsnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
 {
-    return backward ? (uint64_t)(krn_parts(dim[0], PARTS_MAX) * dim[1]) * sizeof(float) : 0;
+    return backward ? (uint64_t)(krn_parts(dim[0], KRN_TEAM_PARTS_MAX) * dim[1]) * sizeof(float)
+                    : 0;
 }
 
 uint64_t krn_cuda_headnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
@@ -370,7 +401,6 @@ static rms_job rmsnorm_job(krn_ctx *cx, const krn_args *args, bool backward)
     job.parts = (float *)cx->workspace;
     job.N = args->dim[0];
     job.C = args->dim[1];
-    job.rows = krn_rows_per_part(job.N, PARTS_MAX);
     job.q_heads = job.heads = job.all = job.weights = 1;
     job.eps = args->eps;
     job.lift = args->lift;
@@ -439,16 +469,21 @@ template <typename A, bool ADD> static void run_row_bwd(krn_ctx *cx, const krn_a
 {
     constexpr int W = krn_pack<A>::N;
     rms_job job = rmsnorm_job(cx, args, true);
-    krn_row s = krn_row_of(job.C, W);
+    krn_teams s = krn_teams_of(job.C, W, ADD ? 3 : 2, 1);
+    int64_t parts = krn_parts(job.N, KRN_TEAM_PARTS_MAX);
+    job.rows = krn_rows_per_part(job.N, KRN_TEAM_PARTS_MAX);
+    job.share = 1.0f / (float)job.C;
+    job.team = s.team;
+    job.teams = s.n;
+    job.stages = s.stages;
     krn_launch(cx,
                s.packs == 0   ? any_bwd<A, ADD>
                : s.packs == 1 ? row_bwd<A, W, 1, ADD>
                : s.packs == 2 ? row_bwd<A, W, 2, ADD>
                               : row_bwd<A, W, 4, ADD>,
-               krn_grid(krn_parts(job.N, PARTS_MAX)), s.threads, 0, job);
+               krn_grid(parts), s.threads, s.shared_bytes, job);
     if (args->buf[6])
-        krn_finish(cx, (float *)args->buf[6], nullptr, job.parts, krn_parts(job.N, PARTS_MAX),
-                   job.C, 0);
+        krn_finish(cx, (float *)args->buf[6], nullptr, job.parts, parts, job.C, 0);
 }
 
 template <typename A> static void run_head_fwd(krn_ctx *cx, const krn_args *args)
@@ -484,7 +519,7 @@ void krn_cuda_rmsnorm_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
 
 void krn_cuda_rmsnorm_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
 {
-    if (args->flags & KRN_ADD_D_IN0)
+    if (args->buf[5] && (args->flags & KRN_ADD_D_IN0))
         (act == ATOM_F32 ? run_row_bwd<float, true> : run_row_bwd<krn_bf16, true>)(cx, args);
     else
         (act == ATOM_F32 ? run_row_bwd<float, false> : run_row_bwd<krn_bf16, false>)(cx, args);
