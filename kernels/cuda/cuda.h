@@ -26,6 +26,7 @@ extern "C" {
 #undef OP
 
 /* Scratch bytes per file: a pure function of direction, dims and dtype. Ops without one need 0. */
+uint64_t krn_cuda_embed_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
 uint64_t krn_cuda_layernorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
 uint64_t krn_cuda_rmsnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
 uint64_t krn_cuda_headnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);

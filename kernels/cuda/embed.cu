@@ -1,16 +1,24 @@
 /*
- * Owns the embedding. Forward: one pack per thread; without wpe, no positions. Backward of wte: a
- * block owns a range of tokens and a tile of columns; it goes through the positions in segments,
- * each warp collects its share of the positions whose token is in the range, in ascending order,
- * and then a warp per token adds its rows in that order. So every row has one writer and one order,
- * without atomics and without a sort. Backward of wpe: a thread per place and pack goes through the
- * rows of that place in ascending order; with documents apart (krn_step.starts) it leaps from one
- * document's row to the next one's. Token ids are in range: the data reader refuses others.
+ * Owns the embedding. Forward: one pack per thread; without wpe, no positions. Backward of wte sorts
+ * the positions by token, then by position: a block per range of tokens finds those of its range,
+ * and their place behind all lower tokens by counting. Then a warp per chunk of sorted positions and
+ * tile of columns adds their rows in that order, so a token that is everywhere is many warps' work.
+ * The sum of a token that began in an earlier chunk waits as the chunk's head; a last kernel adds
+ * the heads in order. So every row has one writer at a time and one order, without atomics. Backward
+ * of wpe: a thread per place and pack goes through the rows of that place in ascending order; with
+ * documents apart (krn_step.starts) it leaps from one document's row to the next one's. Token ids
+ * are in range: the data reader refuses others.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/prim.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / 32, SHARE = 512, SEGMENT = WARPS * SHARE, RANGES = 512 };
+extern "C" {
+#include "atom/base/mem.h"
+}
+
+enum { THREADS = 256, SORT_THREADS = 512, WARPS = SORT_THREADS / 32, RANGES = 512 };
+enum { CHUNK = 32, BATCH = 4, ADD_THREADS = 128 };
+enum : uint32_t { NOWHERE = 0xffffffffu };
 
 template <typename A, int W>
 __global__ void __launch_bounds__(THREADS)
@@ -33,78 +41,226 @@ __global__ void __launch_bounds__(THREADS)
     krn_store_w<A, W>(x + n * C + c, word);
 }
 
-/* Adds the rows of one token, in the order of the lists, to its row of dwte. One warp. */
-template <typename A, int W>
-static __device__ __forceinline__ void add_rows(float *to, const A *dx, int64_t C, bool mine,
-                                                uint32_t token, const uint32_t *list_token,
-                                                const uint32_t *list_place, const int *list_n)
+/* What backward of wte keeps in the workspace: the tokens and their positions, by range and then by
+ * position, a word being the token's number in its range; the same by token; the chunks' heads. */
+struct embed_order {
+    uint32_t *word, *place;                /* [N] */
+    uint32_t *sorted_token, *sorted_place; /* [N] */
+    float *heads;                          /* [chunks][C] */
+};
+
+/* This lane's tokens from begin to end that are less than `first`, and those in the range. */
+static __device__ __forceinline__ void count_share(const int32_t *tokens, int begin, int end,
+                                                   uint32_t first, uint32_t words, int *below,
+                                                   int *inside)
 {
-    float sum[W];
-    bool any = false;
-#pragma unroll
-    for (int i = 0; i < W; i++)
-        sum[i] = 0.0f;
-    for (int warp = 0; warp < WARPS; warp++) {
-        for (int at = 0; at < list_n[warp]; at += 32) {
-            int e = at + krn_lane();
-            bool hit = e < list_n[warp] && list_token[warp * SHARE + e] == token;
-            uint32_t hits = krn_ballot(hit);
-            any = any || hits;
-#pragma unroll 4
-            for (; hits; hits &= hits - 1) {
-                int which = krn_popcount((hits & (0u - hits)) - 1u);
-                float v[W];
-                if (!mine)
-                    continue;
-                krn_load_w<A, W>(dx + (int64_t)list_place[warp * SHARE + at + which] * C, v);
-#pragma unroll
-                for (int i = 0; i < W; i++)
-                    sum[i] += v[i];
-            }
-        }
+    *below = *inside = 0;
+#pragma unroll 8
+    for (int n = begin + krn_lane(); n < end; n += 32) {
+        uint32_t token = (uint32_t)tokens[n];
+        *below += token < first;
+        *inside += token - first < words;
     }
-    if (!any || !mine)
-        return;
+}
+static __device__ __forceinline__ int sum_lanes(int x)
+{
 #pragma unroll
-    for (int i = 0; i < W; i++)
-        to[i] += sum[i];
+    for (int away = 16; away; away >>= 1)
+        x += krn_shuffle_xor(x, away);
+    return x;
 }
 
-template <typename A, int W>
-__global__ void __launch_bounds__(THREADS)
-    embed_d_tokens(float *dwte, const int32_t *tokens, const A *dx, int64_t N, int64_t C, int64_t V,
-                   int64_t range)
+/* Lists the positions of the range's words, in ascending order, from `at` on. */
+static __device__ __forceinline__ void list_share(embed_order order, const int32_t *tokens,
+                                                  int begin, int end, uint32_t first,
+                                                  uint32_t words, int at)
 {
-    KRN_SHARED(uint32_t, list_token, SEGMENT);
-    KRN_SHARED(uint32_t, list_place, SEGMENT);
-    KRN_SHARED(int, list_n, WARPS);
+#pragma unroll 4
+    for (int base = begin; base < end; base += 32) {
+        int n = base + krn_lane();
+        uint32_t word = n < end ? (uint32_t)tokens[n] - first : words;
+        uint32_t hits = krn_ballot(word < words);
+        if (word < words) {
+            int to = at + krn_popcount(hits & ((1u << krn_lane()) - 1u));
+            order.word[to] = word;
+            order.place[to] = (uint32_t)n;
+        }
+        at += krn_popcount(hits);
+    }
+}
+
+/* Sorts entries begin .. end - 1 of one word to their places. One warp. */
+static __device__ __forceinline__ void sort_word(embed_order order, int begin, int end,
+                                                 uint32_t word, uint32_t first)
+{
+    int at = begin;
+    bool any = false;
+#pragma unroll 4
+    for (int base = begin; base < end; base += 32) {
+        int e = base + krn_lane();
+        uint32_t other = e < end ? order.word[e] : 0xffffffffu;
+        at += krn_popcount(krn_ballot(other < word));
+        any = krn_ballot(other == word) || any;
+    }
+    if (!any)
+        return;
+#pragma unroll 4
+    for (int base = begin; base < end; base += 32) {
+        int e = base + krn_lane();
+        bool hit = e < end && order.word[e] == word;
+        uint32_t hits = krn_ballot(hit);
+        if (hit) {
+            int to = at + krn_popcount(hits & ((1u << krn_lane()) - 1u));
+            order.sorted_token[to] = first + word;
+            order.sorted_place[to] = order.place[e];
+        }
+        at += krn_popcount(hits);
+    }
+}
+
+/* Block r sorts the positions of the words of range r, behind those of all ranges before. */
+__global__ void __launch_bounds__(SORT_THREADS, 2)
+    embed_sort(embed_order order, const int32_t *tokens, int64_t N, int64_t V, int64_t range)
+{
+    KRN_SHARED(int, below, WARPS);
+    KRN_SHARED(int, inside, WARPS);
     int64_t first = (int64_t)blockIdx.x * range;
     uint32_t words = (uint32_t)(first + range < V ? range : V - first);
-    int64_t column = ((int64_t)blockIdx.y * 32 + krn_lane()) * W;
-    bool mine = column < C;
-    int warp = krn_warp();
-    for (int64_t segment = 0; segment < N; segment += SEGMENT) {
-        int count = 0;
-        for (int i = 0; i < SHARE; i += 32) {
-            int64_t n = segment + warp * SHARE + i + krn_lane();
-            uint32_t token = n < N ? (uint32_t)((int64_t)tokens[n] - first) : 0xffffffffu;
-            bool hit = token < words;
-            uint32_t hits = krn_ballot(hit);
-            if (hit) {
-                int at = warp * SHARE + count + krn_popcount(hits & ((1u << krn_lane()) - 1u));
-                list_token[at] = token;
-                list_place[at] = (uint32_t)n;
-            }
-            count += krn_popcount(hits);
-        }
-        if (krn_lane() == 0)
-            list_n[warp] = count;
-        krn_sync();
-        for (uint32_t token = (uint32_t)warp; token < words; token += WARPS)
-            add_rows<A, W>(dwte + (first + token) * C + column, dx + column, C, mine, token,
-                           list_token, list_place, list_n);
-        krn_sync();
+    int share = (int)((N + WARPS - 1) / WARPS), from = krn_warp() * share;
+    int to = from + share < (int)N ? from + share : (int)N;
+    int less, mine;
+    count_share(tokens, from, to, (uint32_t)first, words, &less, &mine);
+    less = sum_lanes(less);
+    mine = sum_lanes(mine);
+    if (krn_lane() == 0) {
+        below[krn_warp()] = less;
+        inside[krn_warp()] = mine;
     }
+    krn_sync();
+    int begin = 0, at = 0, all = 0;
+    for (int warp = 0; warp < WARPS; warp++) {
+        begin += below[warp];
+        at += warp < krn_warp() ? inside[warp] : 0;
+        all += inside[warp];
+    }
+    if (inside[krn_warp()] > 0)
+        list_share(order, tokens, from, to, (uint32_t)first, words, begin + at);
+    krn_sync();
+    for (uint32_t word = (uint32_t)krn_warp(); all > 0 && word < words; word += WARPS)
+        sort_word(order, begin, begin + all, word, (uint32_t)first);
+}
+
+/* Entries k .. k + BATCH - 1 of a chunk, whose lanes have them: all loads, then the sums. A sum ends
+ * where another word begins, and goes to dwte; the chunk's first one to its head, if the word began
+ * in an earlier chunk. */
+template <typename A, int W>
+static __device__ __forceinline__ void add_batch(float sum[W], float *dwte, float *head,
+                                                 const A *dx, int64_t C, int k, uint32_t ends,
+                                                 uint32_t word, uint32_t place, bool mine)
+{
+    float v[BATCH][W], old[BATCH][W];
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        uint32_t which = krn_shuffle(word, k + i), row = krn_shuffle(place, k + i);
+        bool last = (ends >> (k + i) & 1u) && !(head && !(ends & ((1u << (k + i)) - 1u)));
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            v[i][j] = old[i][j] = 0.0f;
+        if (mine && row != NOWHERE)
+            krn_load_w<A, W>(dx + (int64_t)row * C, v[i]);
+        if (mine && row != NOWHERE && last)
+            krn_load_w<float, W>(dwte + (int64_t)which * C, old[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        uint32_t which = krn_shuffle(word, k + i), row = krn_shuffle(place, k + i);
+        bool end = ends >> (k + i) & 1u, first = !(ends & ((1u << (k + i)) - 1u));
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            sum[j] += v[i][j];
+        if (!end)
+            continue;
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            old[i][j] += sum[j];
+        if (mine && row != NOWHERE)
+            krn_store_w<float, W>(head && first ? head : dwte + (int64_t)which * C, old[i]);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            sum[j] = 0.0f;
+    }
+}
+
+/* A warp adds a chunk of the sorted positions, for a tile of columns. */
+template <typename A, int W>
+__global__ void __launch_bounds__(ADD_THREADS)
+    embed_add(float *dwte, embed_order order, const A *dx, int64_t N, int64_t C)
+{
+    int64_t chunk = (int64_t)blockIdx.x * (ADD_THREADS / 32) + krn_warp(), at = chunk * CHUNK;
+    int64_t column = ((int64_t)blockIdx.y * 32 + krn_lane()) * W;
+    if (at >= N)
+        return;
+    int64_t e = at + krn_lane();
+    bool there = e < N;
+    uint32_t word = there ? order.sorted_token[e] : NOWHERE;
+    uint32_t place = there ? order.sorted_place[e] : NOWHERE;
+    uint32_t next = krn_shuffle(word, krn_lane() + 1);
+    uint32_t ends = krn_ballot(krn_lane() == 31 || next != word);
+    bool head = at > 0 && order.sorted_token[at - 1] == krn_shuffle(word, 0);
+    float sum[W];
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        sum[j] = 0.0f;
+    for (int k = 0; k < CHUNK && at + k < N; k += BATCH)
+        add_batch<A, W>(sum, dwte + column, head ? order.heads + chunk * C + column : nullptr,
+                        dx + column, C, k, ends, word, place, column < C);
+}
+
+/* Adds the heads of a word to its row, in ascending order: the warp of the first one. */
+template <int W>
+__global__ void __launch_bounds__(ADD_THREADS)
+    embed_add_heads(float *dwte, embed_order order, int64_t N, int64_t C)
+{
+    int64_t chunk = (int64_t)blockIdx.x * (ADD_THREADS / 32) + krn_warp() + 1;
+    int64_t column = ((int64_t)blockIdx.y * 32 + krn_lane()) * W;
+    int64_t chunks = (N + CHUNK - 1) / CHUNK;
+    if (chunk >= chunks)
+        return;
+    uint32_t word = order.sorted_token[chunk * CHUNK];
+    if (order.sorted_token[chunk * CHUNK - 1] != word)
+        return;
+    if (chunk > 1 && order.sorted_token[(chunk - 1) * CHUNK - 1] == word)
+        return; /* an earlier chunk has a head of it */
+    float sum[W];
+    bool mine = column < C;
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        sum[j] = 0.0f;
+    for (bool more = true; more; chunk += 32) {
+        int64_t other = chunk + krn_lane();
+        bool same = other < chunks && order.sorted_token[other * CHUNK] == word;
+        uint32_t others = ~krn_ballot(same);
+        int n = others ? krn_popcount((others & (0u - others)) - 1u) : 32;
+#pragma unroll 8
+        for (int i = 0; i < n; i++) {
+            float v[W];
+            if (!mine)
+                continue;
+            krn_load_w<float, W>(order.heads + (chunk + i) * C + column, v);
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                sum[j] += v[j];
+        }
+        more = n == 32;
+    }
+    if (!mine)
+        return;
+    float old[W];
+    krn_load_w<float, W>(dwte + (int64_t)word * C + column, old);
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        old[j] += sum[j];
+    krn_store_w<float, W>(dwte + (int64_t)word * C + column, old);
 }
 
 template <typename A, int W>
@@ -171,15 +327,49 @@ template <typename A, int W> static void run_fwd(krn_ctx *cx, const krn_args *ar
                (const int32_t *)buf[0], (const A *)buf[1], (const A *)buf[2], N, T, C, cx->step);
 }
 
+static int64_t chunks_of(int64_t N)
+{
+    return (N + CHUNK - 1) / CHUNK;
+}
+
+uint64_t krn_cuda_embed_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    int64_t N = dim[0] * dim[1], C = dim[2];
+    if (!backward)
+        return 0;
+    return 4 * atom_align((uint64_t)N * sizeof(uint32_t)) +
+           (uint64_t)(chunks_of(N) * C) * sizeof(float);
+}
+
+static embed_order order_in(void *workspace, int64_t N)
+{
+    char *at = (char *)workspace;
+    uint64_t bytes = atom_align((uint64_t)N * sizeof(uint32_t));
+    return {(uint32_t *)at, (uint32_t *)(at + bytes), (uint32_t *)(at + 2 * bytes),
+            (uint32_t *)(at + 3 * bytes), (float *)(at + 4 * bytes)};
+}
+
+template <typename A, int W>
+static void run_d_tokens(krn_ctx *cx, const krn_args *args, float *dwte)
+{
+    const int32_t *tokens = (const int32_t *)args->buf[0];
+    int64_t N = args->dim[0] * args->dim[1], C = args->dim[2], V = args->dim[3];
+    int64_t range = (V + RANGES - 1) / RANGES, tile = 32 * W, warps = ADD_THREADS / 32;
+    embed_order order = order_in(cx->workspace, N);
+    krn_launch(cx, embed_sort, krn_grid((V + range - 1) / range), SORT_THREADS, 0, order, tokens, N,
+               V, range);
+    dim3 grid = krn_grid((chunks_of(N) + warps - 1) / warps, (C + tile - 1) / tile);
+    krn_launch(cx, embed_add<A, W>, grid, ADD_THREADS, 0, dwte, order, (const A *)args->buf[4], N,
+               C);
+    krn_launch(cx, embed_add_heads<W>, grid, ADD_THREADS, 0, dwte, order, N, C);
+}
+
 template <typename A, int W> static void run_bwd(krn_ctx *cx, const krn_args *args)
 {
     void *const *buf = args->buf;
-    int64_t B = args->dim[0], T = args->dim[1], C = args->dim[2], V = args->dim[3];
-    int64_t range = (V + RANGES - 1) / RANGES, tile = 32 * W;
+    int64_t B = args->dim[0], T = args->dim[1], C = args->dim[2];
     if (buf[6])
-        krn_launch(cx, embed_d_tokens<A, W>,
-                   krn_grid((V + range - 1) / range, (C + tile - 1) / tile), THREADS, 0,
-                   (float *)buf[6], (const int32_t *)buf[0], (const A *)buf[4], B * T, C, V, range);
+        run_d_tokens<A, W>(cx, args, (float *)buf[6]);
     if (buf[7])
         krn_launch(cx, embed_d_places<A, W>, krn_grid(blocks_of(T * C / W)), THREADS, 0,
                    (float *)buf[7], (const A *)buf[4], B, T, C, cx->step);

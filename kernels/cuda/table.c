@@ -26,6 +26,8 @@ extern __typeof__(krn_cuda_attention_workspace) krn_cuda_attention_workspace __a
 
 static uint64_t workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)
 {
+    if (op == ATOM_OP_embed)
+        return krn_cuda_embed_workspace(backward, dim);
     if (op == ATOM_OP_layernorm)
         return krn_cuda_layernorm_workspace(backward, dim);
     if (op == ATOM_OP_rmsnorm)

@@ -100,10 +100,10 @@ static __device__ __forceinline__ void krn_ahead_begin(krn_ahead *a, const A *co
                                                        int n)
 {
     a->stage = 0;
-    if (!krn_reads_ahead(PACKS, krn_pack<A>::N))
-        return;
-    for (int stage = 0; stage < a->stages; stage++)
-        krn_ahead_ask<A, TENSORS, PACKS>(a, from, n + stage * a->teams);
+    if constexpr (krn_reads_ahead(PACKS, krn_pack<A>::N)) {
+        for (int stage = 0; stage < a->stages; stage++)
+            krn_ahead_ask<A, TENSORS, PACKS>(a, from, n + stage * a->teams);
+    }
 }
 
 /* Until the oldest of `stages` groups of copies is there. */
@@ -125,7 +125,7 @@ static __device__ __forceinline__ void krn_ahead_take(krn_ahead *a, uint4 got[TE
                                                       const A *const from[TENSORS], int n)
 {
     constexpr bool AHEAD = krn_reads_ahead(PACKS, krn_pack<A>::N);
-    if (AHEAD)
+    if constexpr (AHEAD)
         krn_ahead_wait(a->stages);
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void krn_ahead_take(krn_ahead *a, uint4 got[TE
                 AHEAD ? krn_load16(a->slots + a->stage + (t * PACKS + p) * KRN_TEAM_SLOTS_BYTES)
                       : krn_load16(from[t] + (n * a->C + p * a->step));
     }
-    if (AHEAD)
+    if constexpr (AHEAD)
         krn_ahead_ask<A, TENSORS, PACKS>(a, from, n + a->stages * a->teams);
 }
 
