@@ -1,15 +1,15 @@
 /*
- * Owns layernorm and its backward. One idea: a block takes a row, each thread keeps its packs of
- * the row in registers (up to PACKS of 16 bytes), so memory is read once; mean first, then the
- * variance about it. Backward gives each block a fixed share of rows, which its teams read ahead
- * (teams.cuh); the sums of dw and db stay in registers over all of them, and a block leaves one part
- * of them (finish.cuh). Rows that are too wide or not made of whole packs go element by element,
- * same structure. Refuses atomics.
+ * Owns layernorm and its backward. One idea: a warp, or a block for a wide row, takes a row, each
+ * thread keeps its packs of the row in registers (up to PACKS of 16 bytes), so memory is read once;
+ * mean first, then the variance about it. Backward gives each block a fixed share of rows, which its
+ * teams read ahead (teams.cuh); the sums of dw and db stay in registers over all of them, and a block
+ * leaves one part of them (finish.cuh). Rows that are too wide or not made of whole packs go element
+ * by element, same structure. Refuses atomics.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/teams.cuh"
 
-enum { THREADS_MAX = KRN_ROW_THREADS_MAX };
+enum { THREADS_MAX = KRN_ROW_THREADS_MAX, WARP_ROWS = 8, WARP_PACKS = 8 };
 
 /* The packs of a row, W elements each: thread i has packs i, i + threads, ... b: NULL adds nothing. */
 template <typename A, int W, int PACKS>
@@ -61,6 +61,66 @@ __global__ void __launch_bounds__(THREADS_MAX)
     if (threadIdx.x == 0) {
         means[blockIdx.x] = mean;
         rstds[blockIdx.x] = rstd;
+    }
+}
+
+/* Rows of few packs: a warp takes a row, lane i has packs i, i + 32, ... as they came. No barrier,
+ * so many rows are under way on each multiprocessor. */
+template <typename A, int W, int PACKS>
+__global__ void __launch_bounds__(WARP_ROWS * 32)
+    norm_fwd_warp(A *y, float *means, float *rstds, const A *x, const A *w, const A *b, int64_t N,
+                  int C, float share, float eps)
+{
+    int64_t row = (int64_t)blockIdx.x * WARP_ROWS + krn_warp();
+    int first = krn_lane() * W;
+    if (row >= N)
+        return;
+    uint4 xs[PACKS];
+    float v[W], sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        if (first + p * 32 * W < C)
+            xs[p] = krn_load16(x + row * C + first + p * 32 * W);
+    }
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        if (first + p * 32 * W < C) {
+            krn_unpack(xs[p], x, v);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                sum += v[i];
+        }
+    }
+    float mean = krn_warp_sum(sum) * share;
+    sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        if (first + p * 32 * W < C) {
+            krn_unpack(xs[p], x, v);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                sum = krn_fma(v[i] - mean, v[i] - mean, sum);
+        }
+    }
+    float rstd = krn_div(1.0f, krn_sqrt(krn_warp_sum(sum) * share + eps));
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        int at = first + p * 32 * W;
+        if (at < C) {
+            float scale[W], shift[W] = {};
+            krn_unpack(xs[p], x, v);
+            krn_load_pack(w + at, scale);
+            if (b)
+                krn_load_pack(b + at, shift);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                v[i] = krn_fma((v[i] - mean) * rstd, scale[i], shift[i]);
+            krn_store_pack(y + row * C + at, v);
+        }
+    }
+    if (krn_lane() == 0) {
+        means[row] = mean;
+        rstds[row] = rstd;
     }
 }
 
@@ -282,12 +342,31 @@ __global__ void __launch_bounds__(THREADS_MAX) norm_bwd_any(norm_d job)
     }
 }
 
+template <typename A> static void run_fwd_warps(krn_ctx *cx, const krn_args *args)
+{
+    constexpr int W = krn_pack<A>::N;
+    void *const *buf = args->buf;
+    int64_t N = args->dim[0], C = args->dim[1], packs = (C / W + 31) / 32;
+    krn_launch(cx,
+               packs <= 2   ? norm_fwd_warp<A, W, 2>
+               : packs <= 3 ? norm_fwd_warp<A, W, 3>
+               : packs <= 4 ? norm_fwd_warp<A, W, 4>
+                            : norm_fwd_warp<A, W, WARP_PACKS>,
+               krn_grid((N + WARP_ROWS - 1) / WARP_ROWS), WARP_ROWS * 32, 0, (A *)buf[3],
+               (float *)buf[4], (float *)buf[5], (const A *)buf[0], (const A *)buf[1],
+               (const A *)buf[2], N, (int)C, 1.0f / (float)C, args->eps);
+}
+
 template <typename A> static void run_fwd(krn_ctx *cx, const krn_args *args)
 {
     constexpr int W = krn_pack<A>::N;
     void *const *buf = args->buf;
     int64_t N = args->dim[0], C = args->dim[1];
     krn_row s = krn_row_of(C, W);
+    if (C % W == 0 && C <= WARP_PACKS * 32 * W) {
+        run_fwd_warps<A>(cx, args);
+        return;
+    }
     krn_launch(cx,
                s.packs == 0   ? norm_fwd_any<A>
                : s.packs == 1 ? norm_fwd<A, W, 1>
