@@ -60,7 +60,7 @@ static __global__ void __launch_bounds__(KRN_FINISH_WARPS * 32)
     int64_t first = krn_warp() * share, end = first + share < n ? first + share : n;
     float sum = 0.0f;
     if (column < columns) {
-#pragma unroll 8
+#pragma unroll 16 /* of 256 parts: all at once */
         for (int64_t i = first; i < end; i++)
             sum += parts[i * columns + column];
     }

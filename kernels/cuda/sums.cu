@@ -6,14 +6,31 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/finish.cuh"
 
-enum { THREADS = 256, ROW_LANES = THREADS / 32 };
+enum { THREADS = 256, ROW_LANES = THREADS / 32, BATCH = 8 };
+
+/* Adds ROWS rows to sum, in ascending order: all loads before the first use. */
+template <typename A, int W, int ROWS>
+static __device__ __forceinline__ void add_rows(float sum[W], const A *x, int64_t stride)
+{
+    float v[ROWS][W];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        krn_load_w<A, W>(x + r * stride, v[r]);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            sum[i] += v[r][i];
+    }
+}
 
 /* Block (tile, part): 32 lanes x W columns; 8 warps take every eighth row, combined in order. */
 template <typename A, int W>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
     column_parts(float *parts, const A *x, int64_t N, int64_t O, int64_t part_rows)
 {
-    KRN_SHARED(float, fold, THREADS *W);
+    constexpr int LINE = THREADS + 32 / W; /* so that the reads below meet different banks */
+    KRN_SHARED(float, fold, LINE *W);
     int64_t column = ((int64_t)blockIdx.x * 32 + krn_lane()) * W;
     int64_t first = (int64_t)blockIdx.y * part_rows;
     int64_t end = first + part_rows < N ? first + part_rows : N;
@@ -22,28 +39,25 @@ __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < W; i++)
         sum[i] = 0.0f;
     if (column < O) {
-#pragma unroll 4
-        for (int64_t n = first + krn_warp(); n < end; n += ROW_LANES) {
-            float v[W];
-            krn_load_w<A, W>(x + n * O + column, v);
-#pragma unroll
-            for (int i = 0; i < W; i++)
-                sum[i] += v[i];
-        }
+        int64_t n = first + krn_warp(), stride = (int64_t)ROW_LANES * O;
+        for (; n + ROW_LANES * (BATCH - 1) < end; n += ROW_LANES * BATCH)
+            add_rows<A, W, BATCH>(sum, x + n * O + column, stride);
+        for (; n < end; n += ROW_LANES)
+            add_rows<A, W, 1>(sum, x + n * O + column, stride);
     }
 #pragma unroll
     for (int i = 0; i < W; i++)
-        fold[i * THREADS + (int)threadIdx.x] = sum[i];
+        fold[i * LINE + (int)threadIdx.x] = sum[i];
     krn_sync();
-    if (krn_warp() != 0 || column >= O)
+    int at = (int)threadIdx.x;
+    int64_t mine = (int64_t)blockIdx.x * 32 * W + at;
+    if (at >= 32 * W || mine >= O)
         return;
+    float all = 0.0f;
 #pragma unroll
-    for (int i = 0; i < W; i++) {
-        float all = 0.0f;
-        for (int warp = 0; warp < ROW_LANES; warp++)
-            all += fold[i * THREADS + warp * 32 + krn_lane()];
-        parts[(int64_t)blockIdx.y * O + column + i] = all;
-    }
+    for (int warp = 0; warp < ROW_LANES; warp++)
+        all += fold[at % W * LINE + warp * 32 + at / W];
+    parts[(int64_t)blockIdx.y * O + mine] = all;
 }
 
 /* 64 rows a part at least, 256 parts at most. */
