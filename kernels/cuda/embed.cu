@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(SORT_THREADS, 2)
 
 /* Entries k .. k + BATCH - 1 of a chunk, whose lanes have them: all loads, then the sums. A sum ends
  * where another word begins, and goes to dwte; the chunk's first one to its head, if the word began
- * in an earlier chunk. */
+ * in an earlier chunk. What is loaded of dwte counts only where a sum ends that goes there. */
 template <typename A, int W>
 static __device__ __forceinline__ void add_batch(float sum[W], float *dwte, float *head,
                                                  const A *dx, int64_t C, int k, uint32_t ends,
@@ -160,21 +160,16 @@ static __device__ __forceinline__ void add_batch(float sum[W], float *dwte, floa
 {
     float v[BATCH][W], old[BATCH][W];
 #pragma unroll
-    for (int i = 0; i < BATCH; i++) {
+    for (int i = 0; i < BATCH; i++) { /* without conditions, so that no load waits for another */
         uint32_t which = krn_shuffle(word, k + i), row = krn_shuffle(place, k + i);
-        bool last = (ends >> (k + i) & 1u) && !(head && !(ends & ((1u << (k + i)) - 1u)));
-#pragma unroll
-        for (int j = 0; j < W; j++)
-            v[i][j] = old[i][j] = 0.0f;
-        if (mine && row != NOWHERE)
-            krn_load_w<A, W>(dx + (int64_t)row * C, v[i]);
-        if (mine && row != NOWHERE && last)
-            krn_load_w<float, W>(dwte + (int64_t)which * C, old[i]);
+        krn_load_w<A, W>(dx + (int64_t)(row != NOWHERE ? row : 0) * C, v[i]);
+        krn_load_w<float, W>(dwte + (int64_t)(row != NOWHERE ? which : 0) * C, old[i]);
     }
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         uint32_t which = krn_shuffle(word, k + i), row = krn_shuffle(place, k + i);
-        bool end = ends >> (k + i) & 1u, first = !(ends & ((1u << (k + i)) - 1u));
+        bool end = ends >> (k + i) & 1u;
+        bool to_head = head && !(ends & ((1u << (k + i)) - 1u));
 #pragma unroll
         for (int j = 0; j < W; j++)
             sum[j] += v[i][j];
@@ -182,9 +177,9 @@ static __device__ __forceinline__ void add_batch(float sum[W], float *dwte, floa
             continue;
 #pragma unroll
         for (int j = 0; j < W; j++)
-            old[i][j] += sum[j];
+            old[i][j] = to_head ? sum[j] : old[i][j] + sum[j];
         if (mine && row != NOWHERE)
-            krn_store_w<float, W>(head && first ? head : dwte + (int64_t)which * C, old[i]);
+            krn_store_w<float, W>(to_head ? head : dwte + (int64_t)which * C, old[i]);
 #pragma unroll
         for (int j = 0; j < W; j++)
             sum[j] = 0.0f;
@@ -211,9 +206,11 @@ __global__ void __launch_bounds__(ADD_THREADS)
 #pragma unroll
     for (int j = 0; j < W; j++)
         sum[j] = 0.0f;
+    bool mine = column < C;
     for (int k = 0; k < CHUNK && at + k < N; k += BATCH)
-        add_batch<A, W>(sum, dwte + column, head ? order.heads + chunk * C + column : nullptr,
-                        dx + column, C, k, ends, word, place, column < C);
+        add_batch<A, W>(sum, mine ? dwte + column : dwte,
+                        head ? order.heads + chunk * C + column : nullptr, mine ? dx + column : dx,
+                        C, k, ends, word, place, mine);
 }
 
 /* Adds the heads of a word to its row, in ascending order: the warp of the first one. */
