@@ -1,6 +1,7 @@
 """What `atom plan` suggests where a plan does not fit: every suggestion can be typed, and helps."""
 import json
 import os
+import random
 import re
 
 import tool
@@ -103,6 +104,14 @@ class Refusals(tool.Case):
         self.assertFalse(self.ok(*args).json()["disk"])
         if kept:  # it may have been too busy to keep one
             self.assertTrue(self.ok("plan", "--profile", kept[0], "--json").json()["disk"])
+
+    def test_inspect_nothing(self):
+        self.write("empty", "")
+        self.write("noise", bytes(random.Random(1).randbytes(5000)))
+        self.write("other.json", "{}")
+        for name in ("empty", "noise", "other.json", "missing"):
+            self.fails(3, "inspect", name, says=name)
+        self.fails(2, "inspect", says="FILE")
 
 
 if __name__ == "__main__":

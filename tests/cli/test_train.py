@@ -590,14 +590,6 @@ class Unhappy(TrainCase):
         self.ok(*self.args("run", "--resume-from-checkpoint", "auto", steps=9))
         self.fails(4, "plan", "--model", "gpt2-124m", "--device-spec", "h100", "-o", "/dev/full")
 
-    def test_inspect_nothing(self):
-        self.write("empty", "")
-        self.write("noise", bytes(random.Random(1).randbytes(5000)))
-        self.write("other.json", "{}")
-        for name in ("empty", "noise", "other.json", "missing"):
-            self.fails(3, "inspect", name, says=name)
-        self.fails(2, "inspect", says="FILE")
-
 
 if __name__ == "__main__":
     tool.main()
