@@ -15,27 +15,13 @@
  * In a model of one piece a sum has no backward: both its terms have its gradient as theirs.
  */
 #include "codegen/layout.h"
+#include "codegen/scratch.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum { LIVE_MAX = 64 };
-
-typedef struct live_block {
-    int32_t tensor;
-    bool gradient;
-    uint64_t offset, bytes;
-} live_block;
-
-/* First-fit scratch: the live blocks, sorted by offset. */
-typedef struct scratch {
-    uint32_t n;
-    live_block blocks[LIVE_MAX];
-    uint64_t peak;
-} scratch;
 
 typedef struct builder {
     gen_layout *layout;
@@ -46,7 +32,7 @@ typedef struct builder {
     swap_list list;
     swap_calls *calls;
     size_t room;
-    scratch act;
+    gen_scratch act;
     uint64_t *kept_at;    /* per tensor: offset in its base if backward reads it, or NOT_KEPT */
     int32_t *same;        /* per tensor: whose gradient is its own, too; or NONE */
     uint8_t *needed;      /* per node: the KEEP list runs it */
@@ -55,43 +41,6 @@ typedef struct builder {
 } builder;
 
 static const uint64_t NOT_KEPT = UINT64_MAX;
-
-/* --- scratch --------------------------------------------------------------------------------- */
-
-static uint64_t scratch_take(scratch *s, int32_t tensor, bool gradient, uint64_t bytes)
-{
-    uint64_t at = 0;
-    uint32_t i = 0;
-    for (; i < s->n && s->blocks[i].offset < at + bytes; i++)
-        at = s->blocks[i].offset + s->blocks[i].bytes;
-    /* blocks are sorted, so the first gap wide enough ends the search */
-    ATOM_ASSERT(s->n < LIVE_MAX);
-    memmove(&s->blocks[i + 1], &s->blocks[i], (s->n - i) * sizeof s->blocks[0]);
-    s->blocks[i] = (live_block){tensor, gradient, at, bytes};
-    s->n++;
-    if (at + bytes > s->peak)
-        s->peak = at + bytes;
-    return at;
-}
-
-static live_block *scratch_find(scratch *s, int32_t tensor, bool gradient)
-{
-    for (uint32_t i = 0; i < s->n; i++) {
-        if (s->blocks[i].tensor == tensor && s->blocks[i].gradient == gradient)
-            return &s->blocks[i];
-    }
-    return NULL;
-}
-
-static void scratch_give(scratch *s, int32_t tensor, bool gradient)
-{
-    live_block *b = scratch_find(s, tensor, gradient);
-    if (!b)
-        return;
-    uint32_t i = (uint32_t)(b - s->blocks);
-    memmove(b, b + 1, (s->n - i - 1) * sizeof *b);
-    s->n--;
-}
 
 /* --- where things are ------------------------------------------------------------------------ */
 
@@ -154,10 +103,10 @@ static swap_ref value_ref(builder *b, int32_t tensor)
     bool out = b->list == SWAP_LIST_FWD || (b->list == SWAP_LIST_KEEP && b->full);
     if (out && in_boundary(&b->visit->y, tensor, &offset))
         return (swap_ref){SWAP_BASE_Y, offset};
-    live_block *block = scratch_find(&b->act, tensor, false);
+    gen_live_block *block = gen_scratch_find(&b->act, tensor, false);
     if (!block)
         return (swap_ref){SWAP_BASE_ACT,
-                          scratch_take(&b->act, tensor, false, aligned_bytes(b, tensor))};
+                          gen_scratch_take(&b->act, tensor, false, aligned_bytes(b, tensor))};
     return (swap_ref){SWAP_BASE_ACT, block->offset};
 }
 
@@ -172,10 +121,10 @@ static swap_ref grad_ref(builder *b, int32_t tensor)
         return (swap_ref){SWAP_BASE_LATE, 0};
     if (in_boundary(&b->visit->y, tensor, &offset))
         return (swap_ref){SWAP_BASE_DY, offset};
-    live_block *block = scratch_find(&b->act, tensor, true);
+    gen_live_block *block = gen_scratch_find(&b->act, tensor, true);
     if (!block)
         return (swap_ref){SWAP_BASE_ACT,
-                          scratch_take(&b->act, tensor, true, aligned_bytes(b, tensor))};
+                          gen_scratch_take(&b->act, tensor, true, aligned_bytes(b, tensor))};
     return (swap_ref){SWAP_BASE_ACT, block->offset};
 }
 
@@ -323,9 +272,9 @@ static void put_value(builder *b, swap_call *call, int32_t tensor)
 static void release_values(builder *b, int32_t index)
 {
     for (uint32_t i = b->act.n; i-- > 0;) {
-        live_block *block = &b->act.blocks[i];
+        gen_live_block *block = &b->act.blocks[i];
         if (!block->gradient && (b->g->tensors[block->tensor].last_use <= index))
-            scratch_give(&b->act, block->tensor, false);
+            gen_scratch_give(&b->act, block->tensor, false);
     }
 }
 
@@ -375,7 +324,7 @@ static bool hand_on(builder *b, int32_t index)
     int owner = 0;
     if (b->layout->n > 1 || !graph_hands_on(b->g, index, &owner))
         return false;
-    live_block *block = scratch_find(&b->act, node->out[0], true);
+    gen_live_block *block = gen_scratch_find(&b->act, node->out[0], true);
     ATOM_ASSERT(block);
     block->tensor = node->in[owner];
     b->same[node->in[1 - owner]] = node->in[owner];
@@ -416,7 +365,7 @@ static atom_status add_backward(builder *b, int32_t index)
     put_params(b, &call, node, true);
     atom_status st = add_call(b, &call);
     for (int o = 0; o < info->outs; o++)
-        scratch_give(&b->act, node->out[o], true);
+        gen_scratch_give(&b->act, node->out[o], true);
     return st;
 }
 
