@@ -293,7 +293,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job, 
     krn_bf16 *q = (krn_bf16 *)shared, *k = q + shape::ROWS * attend_tile<W>::STRIDE,
              *v = k + shape::BUFFERS * TILE;
     int blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
-    attend_turn turn = attend_turn_of(section, gridDim.x / (unsigned)blocks, (unsigned)blocks);
+    attend_turn turn =
+        attend_turn_of(blockIdx.x, section, gridDim.x / (unsigned)blocks, (unsigned)blocks);
     int first = (blocks - 1 - turn.tile) * shape::ROWS; /* most keys first */
     int64_t line = turn.line, b = line / job.H;
     int head = (int)(line - b * job.H), shared_head = head / (job.H / job.K);

@@ -106,7 +106,7 @@ static inline int attend_section(const attend_job &job, int64_t lines)
 }
 
 /*
- * The line of a block, and which of the line's tiles it has. Within a section, the first tiles of
+ * The line of a block of a grid, and which of the line's tiles it has. Within a section, the first tiles of
  * all lines come first, then the second ones. Callers number the tiles from the one with the most
  * work down, so that the blocks that start last are short, and multiprocessors end together.
  */
@@ -115,10 +115,10 @@ struct attend_turn {
     int tile;
 };
 
-static __device__ __forceinline__ attend_turn attend_turn_of(unsigned section, unsigned lines,
-                                                             unsigned tiles)
+static __device__ __forceinline__ attend_turn attend_turn_of(unsigned block, unsigned section,
+                                                             unsigned lines, unsigned tiles)
 {
-    unsigned first = blockIdx.x / (section * tiles) * section, rest = blockIdx.x - first * tiles;
+    unsigned first = block / (section * tiles) * section, rest = block - first * tiles;
     unsigned here = lines - first < section ? lines - first : section;
     attend_turn turn;
     turn.line = first + rest % here;
