@@ -107,21 +107,13 @@ def attentions(torch, batch, heads, sequence, width):
         known = {"flash attention": SDPBackend.FLASH_ATTENTION, "cuDNN's attention": SDPBackend.CUDNN_ATTENTION}
     except (ImportError, AttributeError):
         return [plain]
-    q, k, v = (torch.randn(batch, heads, sequence, width, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-    dy, seconds = torch.randn_like(q), {}
+    seconds = {}
     for name, backend in known.items():
         try:
-            with sdpa_kernel(backend):
-                for i in range(13):
-                    if i == 3:
-                        torch.cuda.synchronize()
-                        start = time.time()
-                    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).backward(dy)
-                torch.cuda.synchronize()
-            seconds[name] = time.time() - start
+            seconds[name] = attention_seconds(torch, (batch, heads, sequence, width), backend)[1]
         except RuntimeError as error:  # not for this card
             print(f"{name}: {error}", file=sys.stderr)
-    print("attention, seconds of ten:", seconds, file=sys.stderr)
+    print("attention, seconds of both ways:", seconds, file=sys.stderr)
     fast = sorted(seconds, key=seconds.get)
     return [(name, lambda b=known[name]: sdpa_kernel(b)) for name in fast] + [plain]
 
