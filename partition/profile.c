@@ -292,7 +292,7 @@ static double model_seconds(const graph *g, const part_device *device, int32_t n
 }
 
 /* Of a device's matrix products in fp32, what sums in one fixed order are assumed to reach: the
- * kernel is our own (krn_ortho_fn), and no card has run it yet. */
+ * kernel is our own (krn_ortho_fn), and no card has timed it yet. */
 static const double ORTHO_FRACTION = 0.6;
 
 atom_status part_profile_model(const graph *g, const part_device *device, part_profile **out)

@@ -6,8 +6,6 @@
  *
  * ATOM_CUDA_BLAS = first (no measuring), bare (no fused gelu and sums), plain (never the library):
  * for comparisons and for doubts. Each has its own file.
- *
- * So far this has run on the tests' fake cuBLASLt only (tests/shim/fake_cublaslt.cpp), never on a card.
  */
 #include "kernels/cuda/algos.h"
 #include "kernels/cuda/blas_lt.h"

@@ -5,9 +5,6 @@
  *
  * A fault of the card is sticky: the first call that notices says what happened, all later ones say
  * that the device is dead; the trainer goes on from its last checkpoint in a new process.
- *
- * So far this has run on the tests' fake runtime only (tests/shim/fake_cuda.cpp), never on a card;
- * tools/gpu-check is how to change that.
  */
 #include "kernels/cuda/device_cuda.h"
 

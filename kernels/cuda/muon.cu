@@ -17,7 +17,7 @@
  * A tile of 128 x 128 takes 8 x 8 sums per thread: 64 fused operations for 4 loads of 16 bytes from
  * shared memory, without bank conflicts; the next 16 rows wait in registers meanwhile. Of 1160
  * instructions of its loop 1024 are sums (sm_89, sm_90), so 88 percent of the fp32 peak are the
- * most that it can reach; 75 to 85 are an estimate for s >= 4096 that no card has confirmed yet.
+ * most that it can reach; 75 to 85 are an estimate for s >= 4096 that no card has timed yet.
  * Refuses lines of 2^21 and more.
  */
 #include "kernels/cuda/cuda.h"
