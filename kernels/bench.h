@@ -47,8 +47,8 @@ ATOM_MUST atom_status krn_bench_muon(atom_threads *threads, const krn_host_table
 
 /*
  * Copies of `bytes` through the device's H2D and D2H streams: each direction alone, then both at
- * once. bytes counts the payload once. latency: a copy of 256 bytes with its event, from issue to
- * seen. memory: the same payload copied by the whole pool in host memory, the ceiling of a CPU
+ * once. bytes counts the payload once. latency: one of many copies of 256 bytes in a row. memory: the
+ * same payload copied by the whole pool in host memory, the ceiling of a CPU
  * device (0 where the device is not the host).
  */
 typedef struct dev_copy_bench {
