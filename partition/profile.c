@@ -275,12 +275,30 @@ static uint64_t model_workspace(const graph *g, int32_t node)
            (4 + atom_dtype_bytes(g->dtype));
 }
 
+/* Bytes of what a node's kernels do one after the other: passes over the logits and their gradient, and
+ * over what GELU has made, behind the products. */
+static double pass_bytes(const graph *g, int32_t node, bool backward)
+{
+    const graph_node *n = &g->nodes[node];
+    double each = (double)atom_dtype_bytes(g->dtype);
+    if (n->op == ATOM_OP_linear_gelu && backward)
+        return 3.0 * (double)graph_tensor_bytes(g, n->out[0]);
+    if (n->op != ATOM_OP_classifier)
+        return 0;
+    double logits =
+        (double)(g->micro_batch * g->sequence) * (double)g->params[n->params[0]].dims[0];
+    return logits * (backward ? 8 + each : 4);
+}
+
 static double model_seconds(const graph *g, const part_device *device, int32_t node, bool backward)
 {
     const graph_node *n = &g->nodes[node];
     double matmul = g->dtype == ATOM_BF16 ? device->flops_bf16 : device->flops_fp32;
     double rate = is_matmul(n->op) || device->flops_fp32 <= 0 ? matmul : device->flops_fp32;
+    if (n->op == ATOM_OP_attention && device->attention_fraction > 0 && g->dtype == ATOM_BF16)
+        rate *= device->attention_fraction;
     double compute = graph_node_flops(g, node, backward) / rate;
+    double passes = pass_bytes(g, node, backward) / device->device_bytes_per_second;
     double memory = bytes_touched(g, node, backward) / device->device_bytes_per_second;
     bool trains = false;
     for (int i = 0; i < n->n_params; i++)
@@ -288,7 +306,7 @@ static double model_seconds(const graph *g, const part_device *device, int32_t n
     double launches = backward && trains ? 2 : 1; /* dX and dW are kernels of their own */
     if (backward && !graph_node_backward(g, node))
         return 0;
-    return (compute > memory ? compute : memory) + launches * device->launch_seconds;
+    return (compute > memory ? compute : memory) + passes + launches * device->launch_seconds;
 }
 
 /* Of a device's matrix products in fp32, what sums in one fixed order are assumed to reach: the

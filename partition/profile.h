@@ -29,11 +29,13 @@ typedef struct part_device {
     /* host AdamW, wire and moments as the graph has them; 0 in a spec, and then derived from
      * host_bytes_per_second when a profile is modelled */
     double adamw_params_per_second;
-    double muon_flops_per_second;  /* host Muon, of part_muon_seconds(); 0: not measured */
+    double muon_flops_per_second; /* host Muon, of part_muon_seconds(); 0: not measured */
+    double attention_fraction; /* of the rate of products, where that is modelled; 0: all of it */
     double ortho_flops_per_second; /* Muon's products on the device, of part_ortho_seconds(); 0: it
                                       makes none, or not measured. In a spec derived from flops_fp32 */
     double launch_seconds;         /* fixed cost per kernel */
-    uint64_t cache_bytes; /* of the last-level cache that one core has; 0: unknown, or not measured with
+    uint64_t
+        cache_bytes; /* of the last-level cache that one core has; 0: unknown, or not measured with
                              its contents in mind, and then every micro-batch is cold (below) */
     /* of the disk that the optimizer's state would go to; 0: unknown */
     double disk_read_bytes_per_second, disk_write_bytes_per_second;
@@ -60,9 +62,9 @@ typedef struct part_disk {
 part_disk part_device_disk(const part_device *device);
 
 typedef struct part_node_cost {
-    double fwd_seconds, bwd_seconds; /* cold; bwd of a terminal op includes its forward */
+    double fwd_seconds, bwd_seconds;           /* cold; bwd of a terminal op includes its forward */
     double fwd_gain_seconds, bwd_gain_seconds; /* by how much less it takes warm: 0 to all of it */
-    uint64_t workspace_bytes;        /* larger of forward and backward */
+    uint64_t workspace_bytes;                  /* larger of forward and backward */
     /* Known without timing: filled by part_profile_open and friends,
      * whatever a part_time_fn does. */
     char name[GRAPH_NAME_MAX];

@@ -49,6 +49,7 @@ static const part_field device_fields[] = {
     DEVICE(host_bytes_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
     DEVICE(adamw_params_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
     DEVICE(muon_flops_per_second, F64, .high = RATE_MAX, .optional = true),
+    DEVICE(attention_fraction, F64, .high = 1, .optional = true),
     DEVICE(ortho_flops_per_second, F64, .high = RATE_MAX, .optional = true),
     DEVICE(launch_seconds, F64, .high = SECONDS_MAX),
     DEVICE(cache_bytes, INTEGER, .high = BYTES_MAX, .optional = true),

@@ -15,6 +15,9 @@
 
 enum { SOURCE_BYTES_MAX = 512 };
 
+/* Where a spec does not say it: our attention, bf16, on cards whose tensor cores have one speed only. */
+static const double ATTENTION_FRACTION = 0.6;
+
 typedef enum figure {
     F_DEVICE_BYTES,
     F_RESERVED_BYTES,
@@ -32,6 +35,7 @@ typedef enum figure {
     F_HOST_BYTES,
     F_HOST_RATE,
     F_CORES,
+    F_ATTENTION, /* optional */
     F_N
 } figure;
 
@@ -55,6 +59,7 @@ static const struct {
     [F_HOST_BYTES] = {"host_bytes", 1, 1e18},
     [F_HOST_RATE] = {"host_bytes_per_second", 1, 1e21},
     [F_CORES] = {"cores", 1, 1 << 20},
+    [F_ATTENTION] = {"attention_fraction", 1e-3, 1},
 };
 
 static atom_status read_figures(const part_in *top, double values[F_N])
@@ -63,11 +68,14 @@ static atom_status read_figures(const part_in *top, double values[F_N])
     const char *keys[F_N + 1] = {NULL};
     char source[SOURCE_BYTES_MAX];
     part_in all, one;
+    values[F_ATTENTION] = ATTENTION_FRACTION;
     for (int i = 0; i < F_N; i++)
         keys[i] = figures[i].key;
     ATOM_TRY(part_in_child(top, "figures", &all));
+    if (!json_object_get(all.object, figures[F_ATTENTION].key))
+        keys[F_ATTENTION] = NULL; /* the last one */
     ATOM_TRY(part_in_keys(&all, keys));
-    for (int i = 0; i < F_N; i++) {
+    for (int i = 0; keys[i]; i++) {
         ATOM_TRY(part_in_child(&all, figures[i].key, &one));
         ATOM_TRY(part_in_keys(&one, own));
         ATOM_TRY(part_in_f64(&one, "value", figures[i].low, figures[i].high, &values[i]));
@@ -96,6 +104,7 @@ static part_device make_device(const double v[F_N])
         .copy_latency_seconds = v[F_COPY_LATENCY],
         .host_bytes_per_second = v[F_HOST_RATE],
         .launch_seconds = v[F_LAUNCH],
+        .attention_fraction = v[F_ATTENTION],
     };
 }
 
