@@ -31,7 +31,7 @@ static const asked grid[] = {
     {"gpt2-774m", "rtx-4090", ATOM_BF16, 4096, 4096, 4, 4},
     {"gpt2-774m", "rtx-4090", ATOM_BF16, 6144, 4096, 2, 4},
     {"gpt2-1558m", "rtx-pro-6000", ATOM_BF16, 16384, 4096, 4, 64},
-    {"gpt2-1558m", "h100", ATOM_BF16, 22558, 5, 4, 0},
+    {"gpt2-1558m", "h100", ATOM_BF16, 22818, 5, 4, 0},
 };
 
 /* With adapters there are twice as many nodes. */
@@ -123,8 +123,8 @@ static void costs_little_to_plan(void **state)
 static void says_how_far_from_the_best(void **state)
 {
     (void)state;
-    const asked quick = {"gpt2-124m", "rtx-4090", ATOM_BF16, 600, 64, 1, 8};
-    const asked lengthy = {"gpt2-124m", "rtx-4090", ATOM_BF16, 600, 1024, 1, 4000};
+    const asked quick = {"gpt2-124m", "rtx-4090", ATOM_BF16, 680, 64, 1, 8};
+    const asked lengthy = {"gpt2-124m", "rtx-4090", ATOM_BF16, 680, 1024, 1, 4000};
     part_plan *plan = NULL;
     assert_int_equal(plan_one(&quick, false, &plan, NULL), ATOM_OK);
     assert_true(plan->simulated);
@@ -136,7 +136,7 @@ static void says_how_far_from_the_best(void **state)
     assert_false(plan->simulated);
     assert_true(plan->predicted_step_seconds >= plan->least_step_seconds);
     assert_true(plan->least_step_seconds > 0);
-    assert_true(plan->device_peak_bytes <= (uint64_t)600 << 20);
+    assert_true(plan->device_peak_bytes <= (uint64_t)680 << 20);
     part_plan_close(&plan);
 }
 
