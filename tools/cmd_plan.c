@@ -24,7 +24,7 @@ typedef struct plan_values {
     int32_t optimizer_state;
     char *store_dir;
     int64_t gradient_accumulation_steps;
-    int32_t recompute;
+    int32_t recompute, updates;
     bool clip;
     bool what_if;
     file_lora_keys lora;
@@ -73,6 +73,8 @@ static const opt_spec specs[] = {
         .help = "Micro-batches per step. auto: the recommended number."),
     PLAN_ROW_RECOMPUTE(.help = "Whether sub-models compute their forward pass again before their "
                                "backward pass. auto: whichever is faster."),
+    PLAN_ROW_UPDATES(.help = "Where AdamW runs, as in 'atom train'. auto: on the card, if that holds the "
+                             "whole state. Pools need it on the host."),
     {.name = "clip", .type = OPT_FLAG, AT(clip), .fallback = "true",
      .help = "Assume that gradients will be clipped, so that updates wait for the norm; use "
              "--no-clip if you train with max_grad_norm 0."},
@@ -218,6 +220,7 @@ static atom_status check_beside_pool(const opt_parsed *parsed)
                                          "store_dir",
                                          "optimizer_state",
                                          "recompute",
+                                         "updates",
                                          "clip",
                                          "lora_r",
                                          "lora_alpha",
@@ -387,8 +390,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
         ATOM_TRY_CLEAN(part_plan_check_place(v->output));
     ATOM_TRY_CLEAN(describe(v, &g, &profile));
     const plan_request request = {
-        .update_on_device = is_card(&profile->device), /* as 'atom train' would */
-        .ortho_on_device = true,
+        .update_on_device = is_card(&profile->device) && v->updates == PLAN_UPDATES_FREE,
+        .ortho_on_device = v->updates == PLAN_UPDATES_FREE,
         .devices = (uint32_t)v->devices,
         .device_memory = v->device_memory,
         .host_memory = v->host_memory,

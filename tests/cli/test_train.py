@@ -116,6 +116,7 @@ class Contract(TrainCase):
         roomy = ["plan", "--model", "gpt2-774m", "--device-spec", "h100", "--sequence-len", 512]
         self.assertEqual(self.ok(*roomy, "--json").json()["updates"], "device", "as atom train would on such a card")
         self.assertIn("AdamW           on the device", self.ok(*roomy).out)
+        self.assertNotIn("updates", self.ok(*roomy, "--updates", "host", "--json").json())
         old = self.ok("plan", "--model", "gpt2-124m", "--device-spec", "gtx-1080-ti", "--sequence-len", 256, "--json").json()
         self.assertEqual(old["dtype"], "fp32", "that card has no bf16")
         self.fails(4, "plan", "--model", "gpt2-774m", "--device-spec", "rtx-4090", "--device-memory", "100MiB",
