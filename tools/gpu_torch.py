@@ -171,6 +171,9 @@ def main():
             break
         except Exception as error:  # it needs a C compiler and Python's headers; a slower number is better than none
             run, how = model, f"NOT COMPILED ({type(error).__name__}), {attention}"
+            model.__dict__.pop("head", None)
+            for block in model.blocks:
+                block._compiled_call_impl = None
             print(error, file=sys.stderr)
     optimizer.zero_grad(set_to_none=True)
     measure(torch, a, model, optimizer, lambda: micro_batch(run), how, choose)
