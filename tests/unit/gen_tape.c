@@ -57,6 +57,41 @@ static void every_wait_is_needed(void **state)
     assert_true(dropped > 300);
 }
 
+static uint32_t calls_of_sums(const swap_calls *calls)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < calls->n; i++)
+        n += calls->calls[i].op == ATOM_OP_add || calls->calls[i].op == ATOM_OP_dropout_add;
+    return n;
+}
+
+/* In one piece only the first sum copies its gradient, to the embedding; in several all of them do. */
+static void sums_hand_their_gradients_on(void **state)
+{
+    (void)state;
+    random_gpt2 r = random_gpt2_make(3);
+    r.config.layers = 3;
+    r.config.resid_pdrop = 0;
+    graph *g = fused(&r.config, r.B, r.T);
+    part_device device = card(1e12, 1e10);
+    part_profile *profile = NULL;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    for (int stride = 10; stride <= 1000; stride *= 100) {
+        gen_lowered *low = NULL;
+        uint32_t copies = 0;
+        part_plan *plan = strided_plan(g, profile, stride, 2);
+        assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+        for (uint32_t k = 0; k < low->program->n_sub_models; k++)
+            copies += calls_of_sums(&low->program->sub_models[k].list[SWAP_LIST_BWD]);
+        assert_int_equal(copies, stride == 1000 ? 1 : 6);
+        assert_int_equal(low->program->n_sub_models == 1, stride == 1000);
+        gen_lowered_close(&low);
+        part_plan_close(&plan);
+    }
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 static bool same_range(swap_range a, swap_range b)
 {
     return a.space == b.space && a.offset == b.offset && a.bytes == b.bytes;
@@ -344,6 +379,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_wait_is_needed),
+        cmocka_unit_test(sums_hand_their_gradients_on),
         cmocka_unit_test(a_gradient_takes_the_place_of_its_boundary),
         cmocka_unit_test(compute_and_copies_overlap),
         cmocka_unit_test(each_stall_has_an_owner),
