@@ -12,7 +12,8 @@
  *     KEEP: backward reads it     KEPT             else                       ACT
  *     else                        ACT
  *
- * In a model of one piece a sum has no backward: both its terms have its gradient as theirs.
+ * In a model of one piece most sums have no backward: both terms have the sum's gradient as theirs
+ * (graph_hands_on).
  */
 #include "codegen/layout.h"
 #include "codegen/scratch.h"

@@ -286,7 +286,7 @@ static uint64_t model_workspace(const graph *g, int32_t node)
     if (n->op != ATOM_OP_classifier)
         return 0;
     uint64_t rows = (uint64_t)(g->micro_batch * g->sequence), each = atom_dtype_bytes(g->dtype);
-    uint64_t vocab = (uint64_t)g->params[n->params[0]].dims[0];
+    uint64_t vocab = ((uint64_t)g->params[n->params[0]].dims[0] + 63) / 64 * 64;
     return rows_in(LOGIT_BYTES, vocab * 4, LOGIT_ROWS_MAX, rows) * vocab * 4 +
            rows_in(D_BYTES, vocab * each, D_ROWS_MAX, rows) * vocab * each;
 }

@@ -87,7 +87,7 @@ bool graph_hands_on(const graph *g, int32_t node, int *owner)
     const graph_node *n = &g->nodes[node];
     bool sum = n->op == ATOM_OP_add || (n->op == ATOM_OP_dropout_add && n->p == 0);
     int32_t last = sum ? g->tensors[n->out[0]].last_use : GRAPH_NONE;
-    /* Where its own gradient is another's, that has still to be added to. */
+    /* If the sum's own gradient lies in another tensor's place, something may still be added there. */
     if (last >= 0 && graph_hands_on(g, last, owner) && g->nodes[last].in[1 - *owner] == n->out[0])
         return false;
     if (!sum || n->in[0] == n->in[1] || !begins_here(g, node, 0) || !begins_here(g, node, 1))

@@ -30,7 +30,7 @@ struct krn_teams {
     size_t shared_bytes;
 };
 
-/* Whether rows are read ahead: one of three tensors fits into the room. */
+/* Whether rows are read ahead: one row of each of three tensors fits. */
 static __host__ __device__ constexpr bool krn_reads_ahead(int packs, int W)
 {
     return packs == 1 || (packs == 2 && W == 8);
