@@ -230,7 +230,7 @@ class Muon(TrainCase):
         self.ok(*card, "--what-if")
         self.assertRegex(self.ok(*card).out, r"Muon +\S+ m?s on the device, whatever")
         self.assertRegex(self.ok(*card, "--no-clip").out, r"Muon +\S+ m?s on the host")
-        self.assertRegex(self.ok(*card, "--device-memory", "490MiB", "--recompute", "always").out, r"Muon +\S+ m?s on the host")
+        self.assertRegex(self.ok(*card, "--device-memory", "712MiB", "--recompute", "always").out, r"Muon +\S+ m?s on the host")
         self.ok(*card, "--lora-r", 4)
 
 
