@@ -310,7 +310,10 @@ class PoolGradients(Members):
         # One of two can vouch for the weights if it is the first of the roster; else it can show that the run has ended.
         members[1].kill()
         late = self.late(4, ticket)
-        self.until(lambda s: late.poll() is not None or "1 members agree" in s["text"], "p4")
+        until = time.monotonic() + PATIENCE
+        while late.poll() is None and "1 members agree" not in self.run_atom("pool", "status", "p4", "--json").out:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.02)
         if late.poll() is None:
             self.assertTrue(any("the run of this pool has ended: step 40 of 40 was made" in line for line in late.stderr))
             late.kill()
