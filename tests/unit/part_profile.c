@@ -76,6 +76,32 @@ static void models_a_roofline(void **state)
     graph_close(&g);
 }
 
+/* Attention takes its share of the products' rate where a spec says one, and another where it does not; in fp32 all. */
+static void models_attention_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device;
+        atom_dtype dtype;
+        double share;
+    } cases[] = {{"h200", ATOM_BF16, 0.30}, {"rtx-4090", ATOM_BF16, 0.6}, {"h200", ATOM_F32, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        graph *g = fused_preset("gpt2-124m", cases[i].dtype, 8, 1024);
+        part_profile *profile = modelled(g, cases[i].device);
+        const part_device *d = &profile->device;
+        double rate = cases[i].dtype == ATOM_BF16 ? d->flops_bf16 : d->flops_fp32;
+        for (uint32_t n = 0; n < g->n_nodes; n++) {
+            if (g->nodes[n].op != ATOM_OP_attention)
+                continue;
+            double seconds = profile->nodes[n].fwd_seconds - d->launch_seconds;
+            double want = graph_node_flops(g, (int32_t)n, false) / (rate * cases[i].share);
+            assert_true(fabs(seconds / want - 1) < 1e-6);
+        }
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+}
+
 static void refuses_a_dtype_the_device_lacks(void **state)
 {
     (void)state;
@@ -306,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_alike_nodes_once),
         cmocka_unit_test(models_a_roofline),
+        cmocka_unit_test(models_attention_apart),
         cmocka_unit_test(refuses_a_dtype_the_device_lacks),
         cmocka_unit_test(ships_specs),
         cmocka_unit_test(reads_specs_strictly),
