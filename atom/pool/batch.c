@@ -164,7 +164,7 @@ static pool_share share_of(const pool_batch *b, const gsp_key *key)
 }
 
 /* A roster with what is known of its members. May: bits of those that may compute for the next
- * version: whoever brought something to this one, else all. Robust: who share what is more than one
+ * version: whoever brought something to this one or, if nobody did, was not asked; else all. Robust: who share what is more than one
  * micro-batch each. */
 typedef struct table {
     uint32_t n, may;
@@ -421,14 +421,16 @@ void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_propos
         came += in_time >> i & 1 ? count[i] : 0;
     }
     bool tells = v->whole && came > 0 && 2 * came >= leased;
+    bool passes_on = b->passes_on && c->n_contributors == 0;
     for (uint32_t i = 0; i < t.n; i++) {
+        bool may = (in_time >> i & 1) || (passes_on && (t.may >> i & 1) && count[i] == 0);
         if (tells && (t.may >> i & 1))
             pool_share_learn(&t.share[i],
                              &(pool_share_news){.leased = count[i],
                                                 .late = count[i] > 0 && !(in_time >> i & 1),
                                                 .delayed = b->delayed,
                                                 .returns = b->returns});
-        t.share[i].brought = !b->robust && (in_time >> i & 1); /* nobody is asked for a rest */
+        t.share[i].brought = !b->robust && may; /* nobody is asked for a rest */
     }
     for (uint32_t k = 0; b->robust && v->whole && k < c->n_contributors; k++)
         if (c->contributor[k].member < t.n)

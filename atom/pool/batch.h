@@ -17,6 +17,9 @@ typedef struct pool_batch {
     uint64_t max_samples; /* of the run; 0: it has no end */
     /* The share of a member that stood still returns quickly, and newcomers have a whole one (share.h). */
     bool returns;
+    /* After a version to which nobody brought anything, what is open is leased to those who were not asked
+     * for it: so one after the other has its turn until somebody does not rest, however small its share. */
+    bool passes_on;
     /* Members compute the batch after this one, too, while this one is summed. What each has of it
      * follows from shares until something of this one is summed; then it stays planned, until something
      * of that batch is summed in its turn. */

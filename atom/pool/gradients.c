@@ -130,6 +130,7 @@ atom_status pool_gradients_open(pool_anchor *p)
     g->batch.delayed = u->delayed;
     g->batch.robust = u->robust;
     g->batch.returns = u->returns;
+    g->batch.passes_on = u->passes_on;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&g->moved, &clock);

@@ -364,6 +364,7 @@ static atom_status open_anchor(pool_run *r, const gsp_manifest *m)
     update.delayed = r->settings.delayed_updates;
     update.robust = m->clips_sums;
     update.returns = m->shares_return;
+    update.passes_on = m->passes_on;
     pool_anchor_config c = {.directory = directory,
                             .n_floats = trainer_floats(r->t),
                             .n_fragments = m->n_fragments,

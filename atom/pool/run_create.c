@@ -151,7 +151,7 @@ static atom_status draft(pool_run *r, const pool_create *create, gsp_manifest *m
     m->trust = (gsp_trust)s->trust;
     m->robust = m->trust == GSP_STRANGERS;
     m->clips_sums = m->robust && pool_run_sums(r);
-    m->shares_return = pool_run_sums(r);
+    m->shares_return = m->passes_on = pool_run_sums(r);
     m->tokens_per_sample = trainer_where(r->t).sequence;
     uint64_t due = (uint64_t)(s->sync_steps * s->batch) / m->n_fragments;
     m->samples_due = due ? due : 1;

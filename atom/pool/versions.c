@@ -329,6 +329,15 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
     return ATOM_OK;
 }
 
+static bool rests(void *context)
+{
+    pool_anchor *p = context;
+    pthread_mutex_lock(&p->lock);
+    bool running = p->running;
+    pthread_mutex_unlock(&p->lock);
+    return !running;
+}
+
 void pool_anchor_work(pool_anchor *p, gsp_work *work)
 {
     *work = (gsp_work){.context = p,
@@ -341,6 +350,7 @@ void pool_anchor_work(pool_anchor *p, gsp_work *work)
                        .state_write = state_write,
                        .state_adopt = state_adopt,
                        .begins = begins,
+                       .rests = rests,
                        .hastens = pool_end_hastens};
     if (p->g) {
         work->ready = pool_gradients_ready;

@@ -497,6 +497,7 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
             a->beat_ns = a->now_ns; /* the others wait for this word */
         a->samples = e->samples;
         a->tokens_live = e->tokens;
+        a->rests = e->rests;
         tick(a);
         break;
     case GSP_ON_MESSAGE:

@@ -109,6 +109,9 @@ typedef struct gsp_rules {
      * to bring. A function of its context and of what is agreed, the same at all members. */
     uint64_t (*lease)(void *context, uint64_t version, uint32_t n, uint32_t i);
     void *lease_context;
+    /* With `lease`: if all members that were leased something rest, and another one does not, a
+     * version without contributions is due. After it the rest is leased to others (batch.h). */
+    bool passes_on;
     gsp_key owner; /* of the pool: the only one who may order resets */
     /* Whether a key may be a member by what it shows (docs/design/pool.md#who-gets-in), at the
      * member's own time; shown NULL: it is one, and may it stay? A function of its arguments and of
@@ -156,7 +159,8 @@ typedef struct gsp_saved {
 } gsp_saved;
 
 typedef enum gsp_event_kind {
-    GSP_ON_TICK,    /* at the time of gsp_agree_deadline, or earlier; samples and tokens are set */
+    GSP_ON_TICK,    /* at the time of gsp_agree_deadline, or earlier; samples, tokens and rests are
+                       set */
     GSP_ON_MESSAGE, /* message is set */
     GSP_ON_UP,      /* a link to peer */
     GSP_ON_DOWN,    /* and its end */
@@ -185,6 +189,7 @@ typedef struct gsp_event {
     const gsp_match *match;
     gsp_key peer;
     uint64_t version, samples, tokens;
+    bool rests; /* nothing is computed here now */
     uint32_t ballot, part, included;
     uint32_t withheld; /* bits of C(version)'s contributors: their makers had a link for all of
                           `within_ns`, and gave nothing */
@@ -259,7 +264,7 @@ typedef struct gsp_complaints {
 /* What a member knows of a peer. */
 typedef struct gsp_peer {
     gsp_member who;
-    bool up, known;
+    bool up, known, rests;
     uint64_t heard_ns;
     gsp_hash lineage;
     uint64_t certified, applied, tokens, samples;
@@ -364,7 +369,7 @@ typedef struct gsp_agree {
     uint64_t now_ns, sequence;
     uint64_t samples, tokens_live; /* mine, as the last tick said */
     gsp_rates rates;
-    bool leaving;
+    bool leaving, rests;
 
     /* What is certified. `certificate` is C(certified); before the first one of a lineage it is
      * made up from the genesis and has no votes. */

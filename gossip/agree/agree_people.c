@@ -282,6 +282,7 @@ void gsp_people_heartbeat(gsp_agree *a, const gsp_message *m)
     p->tokens_live = h->tokens_live;
     p->samples = h->samples;
     p->rates = h->rates;
+    p->rests = h->health == GSP_HEALTH_RESTING;
     if (h->health == GSP_HEALTH_LEAVING) /* a joiner that leaves again: do not let it in */
         for (uint32_t k = a->n_waiting; k-- > 0;)
             if (gsp_key_compare(&a->waiting[k].who.key, &m->from.key) == 0)
@@ -303,7 +304,9 @@ void gsp_people_beat(gsp_agree *a)
                                       .samples = a->samples,
                                       .tokens_live = a->tokens_live,
                                       .rates = a->rates,
-                                      .health = a->leaving ? GSP_HEALTH_LEAVING : 0};
+                                      .health = a->leaving ? GSP_HEALTH_LEAVING
+                                                : a->rests ? GSP_HEALTH_RESTING
+                                                           : 0};
     gsp_agree_say(a, GSP_TO_ALL, m);
     if (gsp_hash_none(&a->lineage))
         return;

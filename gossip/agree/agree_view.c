@@ -244,6 +244,24 @@ static bool waited_enough(const gsp_agree *a)
                                                            a->rules.heartbeat_ns);
 }
 
+/* Nobody brings anything, because all who were leased something rest, while somebody else does not:
+ * whoever that is can be leased it after a version without contributions. */
+static bool is_passed_on(const gsp_agree *a)
+{
+    uint32_t n = gsp_agree_roster(a)->n;
+    bool leased = false, other = false;
+    for (uint32_t i = 0; i < n; i++) {
+        if ((a->left >> i & 1) || (i != a->self_i && !gsp_people_alive(a, i)))
+            continue;
+        uint64_t lease = a->rules.lease(a->rules.lease_context, a->certified + 1, n, i);
+        if (lease > GSP_TOKENS_MAX || said(a, i) != 1)
+            return false;
+        leased |= lease > 0;
+        other |= lease == 0 && !(i == a->self_i ? a->rests : a->peer[peer_of(a, i)].rests);
+    }
+    return leased && other;
+}
+
 /* All living members are done, or the others have waited for the rest for long enough. */
 static bool all_brought(const gsp_agree *a)
 {
@@ -257,7 +275,7 @@ static bool all_brought(const gsp_agree *a)
         /* A version without a silent one brings the roster without it closer. */
         something |= !gsp_people_alive(a, i) || said(a, i) > 1;
     }
-    return something;
+    return something || (a->rules.passes_on && is_passed_on(a));
 }
 
 /* Enough time has passed, somebody must be let go or in, or enough samples were processed since the

@@ -35,9 +35,10 @@ enum {
     GSP_BARRED_MAX = 32,          /* keys that a certificate keeps out */
     GSP_CHAIN_SAID_MAX = 16,      /* steps of one CHAIN */
     GSP_LOCATOR_MAX = 32,         /* ids of one CHAIN_ASK */
-    GSP_HEALTH_LEAVING = 3,       /* of a heartbeat */
-    GSP_NOBODY = 0xff,            /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 9,        /* of everything in this file */
+    GSP_HEALTH_RESTING = 2,       /* of a heartbeat */
+    GSP_HEALTH_LEAVING = 3,
+    GSP_NOBODY = 0xff,     /* an index into a roster that names no member */
+    GSP_TYPES_VERSION = 9, /* of everything in this file */
 };
 
 /* Whom a pool expects among its members (docs/design/pool.md#trust). It decides how many votes make
@@ -310,7 +311,7 @@ typedef struct gsp_heartbeat {
     uint64_t samples;     /* processed since the newest certificate (ATOM's heartbeat) */
     uint64_t tokens_live; /* trained in all, to be shown */
     gsp_rates rates;
-    uint8_t health;    /* 0 well, 1 disk failing, 2 pausing, GSP_HEALTH_LEAVING */
+    uint8_t health;    /* 0: well; GSP_HEALTH_RESTING, GSP_HEALTH_LEAVING */
     uint32_t round_ms; /* how long the last round took, to be shown */
 } gsp_heartbeat;
 

@@ -172,6 +172,7 @@ static atom_status start(gsp_node *n)
     n->config.rules.robust = n->config.robust;
     n->config.rules.lease = n->config.work.lease;
     n->config.rules.lease_context = n->config.work.context;
+    n->config.rules.passes_on = n->config.passes_on && n->config.work.lease;
     gsp_agree_open(&n->agree, &n->config.rules, &n->seals, &self, &n->config.rates,
                    saved || !newcomer ? &n->saved : NULL, n->wall_ns);
     n->sums = gsp_agree_sums(&n->agree);

@@ -51,6 +51,7 @@ typedef struct gsp_node_config {
     uint32_t n_fragments;
     uint64_t n_floats[GSP_FRAGMENTS_MAX];
     gsp_codec codec;
+    bool passes_on; /* gsp_rules.passes_on */
     bool robust; /* parts are combined by robust.h, and contributors lean; else the plain sum. All
                     members alike: an owner's work can be repeated */
     uint32_t results_kept; /* versions on disk; 0: GSP_REPLAY_MAX */

@@ -221,6 +221,7 @@ void gsp_node_step(gsp_node *n, gsp_event *event)
     event->now_ns = gsp_node_now(n);
     event->samples = samples_now(n);
     event->tokens = n->tokens;
+    event->rests = n->config.work.rests && n->config.work.rests(n->config.work.context);
     gsp_agree_step(&n->agree, event, sink, n);
     n->stepping = false;
     gsp_ban_files_follow(&n->bans, &n->agree, bans);

@@ -19,7 +19,8 @@ typedef enum gsp_freeze {
 
 typedef struct gsp_work {
     void *context;
-    bool on_disk; /* memory is short: what is kept of contributions that were brought goes to disk */
+    bool
+        on_disk; /* memory is short: what is kept of contributions that were brought goes to disk */
     /*
      * The contribution to `version`: *x points to the fragment's floats, finite, which stay as they
      * are until this version is applied or another one is frozen.
@@ -52,6 +53,9 @@ typedef struct gsp_work {
     /* How many samples member i of n brings to `version` (gsp_rules.lease), where contributions are
      * pieces of one sum; UINT64_MAX: not known now. NULL: as many as it likes. */
     uint64_t (*lease)(void *context, uint64_t version, uint32_t n, uint32_t i);
+
+    /* Whether nothing is computed here now, for whatever reason: the others are told. NULL: never. */
+    bool (*rests)(void *context);
 
     /* Right after `apply`: bits of the certificate's contributors whose work is in the state now. NULL:
      * of all that are in any part. */

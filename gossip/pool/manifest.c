@@ -250,6 +250,8 @@ static void hash_matter(const gsp_manifest *m, gsp_hash *out)
     put_text(&c, m->clips_sums ? "atom manifest 2, sums are clipped" : "atom manifest 2");
     if (m->shares_return)
         put_text(&c, "shares return");
+    if (m->passes_on)
+        put_text(&c, "leases pass on");
     put_matter(&c, m);
     crypto_generichash_final(&c.state, out->byte, sizeof out->byte);
 }

@@ -65,6 +65,7 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
     gsp_pool_peer *me = &s->peer[0];
     me->certified = a->certified;
     me->applied = a->applied;
+    me->rests = a->rests;
     for (uint32_t i = 0; i < roster->n; i++) {
         gsp_pool_peer *x = peer_of(s, roster->member[i].key.byte);
         if (x)
@@ -85,6 +86,7 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
         x->tokens = k->tokens_live;
         x->samples = k->samples;
         x->rates = k->rates;
+        x->rests = k->rests;
         x->heard_s = a->now_ns > k->heard_ns ? 1e-9 * (double)(a->now_ns - k->heard_ns) : 0;
     }
     gsp_node_read_status(p->node, &s->member);

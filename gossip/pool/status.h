@@ -48,6 +48,7 @@ typedef struct gsp_pool_peer {
     uint64_t brought; /* samples that counted, as the certificates say that this host applied */
     double share;     /* of what everybody brought, in the same count: 0 to 1 */
     gsp_rates rates;
+    bool rests;     /* it says that it computes nothing now */
     double heard_s; /* since its last message of the agreement; < 0: never */
 } gsp_pool_peer;
 

@@ -326,6 +326,23 @@ class PoolGradients(Members):
         rest.communicate(timeout=PATIENCE)
         self.fails(1, "pool", "join", ticket, "--data", self.data, "-o", "p5", "--patience", 12, *ALONE, says="the run may have ended")
 
+    def test_those_who_rest(self):
+        """Whoever is the only one that does not rest makes all steps, also where it would be leased nothing."""
+        run = RUN.replace("gradient_accumulation_steps: 6", "gradient_accumulation_steps: 1")
+        _, ticket = self.create(100000, 3, run=run)
+        for i in (1, 2):
+            self.join(i, ticket)
+        self.until(lambda s: s["version"] > 3)
+        for one in range(3):
+            others = [f"p{i}" for i in range(3) if i != one]
+            for out in others:
+                self.ok("pool", "pause", out)
+            self.until(lambda s: sum(m["rests"] for m in s["members"]) == 2, f"p{one}")
+            before = self.ok("pool", "status", f"p{one}", "--json").json()["certified_samples"]
+            self.until(lambda s: s["certified_samples"] > before + 10, f"p{one}")
+            for out in others:
+                self.ok("pool", "resume", out)
+
     def test_own_data(self):
         # Files of the same names and lengths are not the same data, unless nobody can tell.
         other, old = self.data + "-other", self.data + "-old"

@@ -96,7 +96,7 @@ static void world_open(world *w, uint64_t seed, const wish *wanted, bool truthfu
 {
     memset(w, 0, sizeof *w);
     w->b.robust = wanted->clipped;
-    w->b.returns = !wanted->before;
+    w->b.returns = w->b.passes_on = !wanted->before;
     w->random = seed * 0x2545f4914f6cdd1du + 11;
     w->n = 4 + (uint32_t)(draw(w) % 9);
     w->b.n = 3 * w->n + (uint32_t)(draw(w) % (BATCH_MAX - 3 * w->n));

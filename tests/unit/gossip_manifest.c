@@ -139,7 +139,10 @@ static void every_byte_is_signed(void **state)
     assert_false(gsp_manifest_verify(m));
     m->clips_sums = m->shares_return = true;
     assert_false(gsp_manifest_verify(m));
-    m->clips_sums = m->shares_return = false;
+    m->shares_return = false;
+    m->passes_on = true;
+    assert_false(gsp_manifest_verify(m));
+    m->clips_sums = m->passes_on = false;
     m->robust = false;
     gsp_manifest_sign(m, &p.owner);
     m->file[1].later = false;
@@ -189,18 +192,20 @@ static void a_rule_has_its_format(int format)
     snprintf(said, sizeof said, "\"format\": %d", format);
     m->robust = m->clips_sums = (format - 3) & 1;
     m->shares_return = (format - 3) & 2;
+    m->passes_on = (format - 3) & 4;
     gsp_manifest_sign(m, &p.owner);
     test_must(gsp_manifest_text(m, &text));
     assert_non_null(strstr(text, said));
     test_must(gsp_manifest_parse(text, strlen(text), back));
     assert_int_equal(back->clips_sums, m->clips_sums);
     assert_int_equal(back->shares_return, m->shares_return);
+    assert_int_equal(back->passes_on, m->passes_on);
     test_must(gsp_manifest_text(back, &again));
     assert_string_equal(text, again);
     refuse(text, said, "\"format\": 3", "sign");
     back->number++;
     assert_null(gsp_manifest_follows(m, back));
-    back->clips_sums = back->shares_return = false;
+    back->clips_sums = back->shares_return = back->passes_on = false;
     assert_non_null(gsp_manifest_follows(m, back));
     atom_free(text);
     atom_free(again);
@@ -208,11 +213,11 @@ static void a_rule_has_its_format(int format)
     test_free(back);
 }
 
-/* Builds before these rules read format 3 alone, or 3 and 4. */
+/* Builds before these rules read format 3 alone, or up to 4 or 6. */
 static void later_rules_have_formats_of_their_own(void **state)
 {
     (void)state;
-    for (int format = 4; format <= 6; format++)
+    for (int format = 4; format <= 10; format++)
         a_rule_has_its_format(format);
 }
 
@@ -227,7 +232,7 @@ static void bad_texts(void **state)
     refuse(text, "\"format\": 3", "\"format\": 1", "version");
     refuse(text, "\"format\": 3", "\"format\": 3, \"more\": 1", "keys");
     refuse(text, "\"format\": 3,", "", "format");
-    refuse(text, "\"format\": 3", "\"format\": 7", "version");
+    refuse(text, "\"format\": 3", "\"format\": 11", "version");
     refuse(text, "\"format\": 3", "\"format\": 4", "robust");
     refuse(text, "\"number\": 1", "\"number\": 2", "sign");
     refuse(text, "\"number\": 1", "\"number\": -1", "number");

@@ -251,6 +251,53 @@ static void little_is_waited_for_less(void **state)
     close_pool();
 }
 
+static uint64_t all_of_the_first(void *context, uint64_t version, uint32_t n, uint32_t i)
+{
+    (void)context;
+    (void)version;
+    (void)n;
+    return i == 0 ? 10 : 0;
+}
+
+/* Host 0 looks. Each member says that much, 1 being nothing, and rests or not (bits). */
+static bool due_where(uint64_t mine, uint64_t others, uint32_t rests)
+{
+    gsp_agree *a = &w.agree[0];
+    due_after(0, 1000);
+    a->samples = mine;
+    a->rests = rests & 1;
+    for (uint32_t i = 1; i < gsp_agree_roster(a)->n; i++) {
+        a->peer[i].samples = others;
+        a->peer[i].rests = rests >> i & 1;
+    }
+    gsp_view_tick(a);
+    bool due = a->view != 0;
+    a->view = 0;
+    return due;
+}
+
+static void what_those_who_rest_were_leased_is_passed_on(void **state)
+{
+    (void)state;
+    open_pool(3);
+    gsp_agree *a = &w.agree[0];
+    assert_int_equal(a->self_i, 0);
+    a->rules.summed = true;
+    a->rules.time_due_ns = 1000000 * MS;
+    a->rules.lease = all_of_the_first;
+    assert_false(due_where(1, 1, 1)); /* pools from before wait */
+    a->rules.passes_on = true;
+    assert_true(due_where(1, 1, 1));
+    assert_true(due_where(1, 1, 3));
+    assert_false(due_where(1, 1, 7)); /* all rest: for whom? */
+    assert_false(due_where(0, 1, 1)); /* it is being made */
+    a->rules.lease = ten_each;
+    assert_false(due_where(1, 1, 1)); /* nobody is left to be asked */
+    a->rules.lease = few_for_the_last;
+    assert_false(due_where(1, 1, 3));
+    close_pool();
+}
+
 static void who_claims_and_does_not_bring_is_not_believed(void **state)
 {
     (void)state;
@@ -324,6 +371,7 @@ int main(void)
         cmocka_unit_test(who_leans_backwards_loses_weight),
         cmocka_unit_test(who_is_late_is_waited_for_a_quarter_as_long_again),
         cmocka_unit_test(little_is_waited_for_less),
+        cmocka_unit_test(what_those_who_rest_were_leased_is_passed_on),
         cmocka_unit_test(who_claims_and_does_not_bring_is_not_believed),
         cmocka_unit_test(patience_is_learnt),
     };

@@ -2,88 +2,7 @@
  * A batch of gradients mode alone: leases cover what is open once, whoever is there; a version whose
  * parts or leases are torn is void; what the state says comes back; who is late is leased less.
  */
-#include "atom/base/mem.h"
-#include "atom/pool/batch.h"
-#include "gossip/sum/quant.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-enum { C = 37, MEMBERS = 5, SAMPLES = 3, FLOATS = 3 * GSP_INT8_BLOCK, PARTS = 3 };
-
-static uint32_t list[C];
-
-static gsp_roster everybody(void)
-{
-    gsp_roster roster = {.n = MEMBERS};
-    for (uint32_t i = 0; i < MEMBERS; i++)
-        roster.member[i].key.byte[0] = (uint8_t)(i + 1);
-    return roster;
-}
-
-static uint32_t lease_of(const pool_batch *b, uint32_t i)
-{
-    gsp_roster roster = everybody();
-    return pool_batch_lease(b, &roster, i, list);
-}
-
-/* What the batch knows of a key; zeros: nothing. */
-static pool_share share_of(const pool_batch *b, uint8_t key)
-{
-    pool_share none = {.share = 0};
-    for (uint32_t i = 0; i < b->n_shares; i++)
-        if (b->share[i].key.byte[0] == key)
-            return b->share[i];
-    return none;
-}
-
-/* All members are known. */
-static void know(pool_batch *b)
-{
-    gsp_roster roster = everybody();
-    b->n_shares = MEMBERS;
-    for (uint32_t i = 0; i < MEMBERS; i++)
-        b->share[i] = (pool_share){.key = roster.member[i].key, .share = POOL_SHARE_BEFORE};
-}
-
-static pool_batch fresh(void)
-{
-    pool_batch b = {.n = C, .micro_batch = SAMPLES, .max_samples = 10 * C * SAMPLES};
-    pool_batch_begin(&b);
-    return b;
-}
-
-/* Members of `bits` bring their leases, in every part. */
-static gsp_proposal *version_of(const pool_batch *b, uint32_t bits)
-{
-    gsp_proposal *c = atom_alloc(1, sizeof *c);
-    c->n_parts = PARTS;
-    for (uint32_t i = 0; i < MEMBERS; i++) {
-        uint32_t n = lease_of(b, i);
-        if (!(bits >> i & 1) || n == 0)
-            continue;
-        uint32_t k = c->n_contributors++;
-        c->contributor[k].member = (uint8_t)i;
-        c->contributor[k].samples = n * SAMPLES;
-        for (uint32_t part = 0; part < PARTS; part++) {
-            c->part[part].included |= 1u << k;
-            c->part[part].weight += 100 * n;
-        }
-    }
-    return c;
-}
-
-static pool_verdict judge(const pool_batch *b, const gsp_proposal *c, uint64_t came)
-{
-    static pool_verdict v;
-    gsp_roster roster = everybody();
-    pool_batch_judge(b, c, &roster, FLOATS, came, list, &v);
-    return v;
-}
+#include "tests/lib/batch_members.h"
 
 static void leases_cover_what_is_open_once(void **state)
 {
@@ -272,22 +191,6 @@ static void the_state_comes_back(void **state)
     uint32_t many = POOL_SHARES_MAX + 1;
     memcpy(words + 6, &many, sizeof many);
     assert_false(pool_batch_read(&back, words));
-    atom_free(c);
-}
-
-/* A version to which those of `bits` bring what they were leased. */
-static void go_on(pool_batch *b, uint32_t bits)
-{
-    gsp_roster roster = everybody();
-    gsp_proposal *c = version_of(b, bits);
-    pool_verdict v = judge(b, c, FLOATS);
-    c->next = roster;
-    pool_batch_shares(b, &roster, c, &v);
-    pool_batch_add(b, &v);
-    if (b->n_open == 0) {
-        pool_batch_begin(b);
-        b->steps++;
-    }
     atom_free(c);
 }
 

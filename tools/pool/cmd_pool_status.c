@@ -65,10 +65,12 @@ static const char *state_of(const json_t *m, bool paused)
         return "away";
     if (flag_of(m, "self") && paused)
         return "paused";
-    return flag_of(m, "on_roster") ? "member" : flag_of(m, "waiting") ? "waiting" : "linked";
+    if (flag_of(m, "on_roster"))
+        return flag_of(m, "rests") ? "resting" : "member";
+    return flag_of(m, "waiting") ? "waiting" : "linked";
 }
 
-/* paused: this host. Whether others compute is not said by anybody. */
+/* paused: this host. */
 static void show_members(const json_t *members, bool paused)
 {
     size_t i;
