@@ -28,8 +28,10 @@ typedef struct part_in {
 
 enum { PART_FILE_BYTES_MAX = 64 << 20 };
 
-/* Is it an object with exactly these keys (NULL-terminated list)? */
-ATOM_MUST atom_status part_in_keys(const part_in *in, const char *const *keys);
+/* Is it an object with all of these keys, perhaps some of the optional ones, and no others? Both lists
+ * end with NULL; `optional` may be NULL. */
+ATOM_MUST atom_status part_in_keys(const part_in *in, const char *const *keys,
+                                   const char *const *optional);
 ATOM_MUST atom_status part_in_version(const part_in *in, const char *key, int64_t version);
 /* Numbers must lie in [low, high]. */
 ATOM_MUST atom_status part_in_i64(const part_in *in, const char *key, int64_t low, int64_t high,

@@ -30,32 +30,45 @@ ATOM_MUST static atom_status wrong(const part_in *in, const char *key, const cha
                      in->where[0] && key[0] ? "." : "", key, what);
 }
 
-static bool listed(const char *const *keys, const char *key)
-{
-    for (; *keys; keys++)
-        if (strcmp(*keys, key) == 0)
-            return true;
-    return false;
-}
+enum { KEYS_MAX = 40 };
 
-atom_status part_in_keys(const part_in *in, const char *const *keys)
+/* The first n_needed of n names must be there, the others may be, and nothing else. */
+ATOM_MUST static atom_status only(const part_in *in, const char *const *names, size_t n_needed,
+                                  size_t n)
 {
-    size_t n = 0;
     if (!json_is_object(in->object))
         return wrong(in, "", "expected an object");
-    for (; keys[n]; n++)
-        if (!json_object_get(in->object, keys[n]))
-            return wrong(in, keys[n], "missing");
+    for (size_t i = 0; i < n_needed; i++)
+        if (!json_object_get(in->object, names[i]))
+            return wrong(in, names[i], "missing");
     for (void *it = json_object_iter((json_t *)in->object); it;
          it = json_object_iter_next((json_t *)in->object, it)) {
         const char *key = json_object_iter_key(it);
-        if (listed(keys, key))
+        size_t i = 0;
+        while (i < n && strcmp(names[i], key) != 0)
+            i++;
+        if (i < n)
             continue;
-        const char *near = atom_did_you_mean(key, keys, n);
+        const char *near = atom_did_you_mean(key, names, n);
         return near ? wrong(in, key, "unknown key; did you mean \"%s\"?", near)
                     : wrong(in, key, "unknown key");
     }
     return ATOM_OK;
+}
+
+atom_status part_in_keys(const part_in *in, const char *const *keys, const char *const *optional)
+{
+    const char *names[KEYS_MAX] = {NULL};
+    size_t n_needed = 0, n = 0;
+    for (; keys[n_needed]; n_needed++) {
+        ATOM_ASSERT(n < KEYS_MAX);
+        names[n++] = keys[n_needed];
+    }
+    for (; optional && *optional; optional++) {
+        ATOM_ASSERT(n < KEYS_MAX);
+        names[n++] = *optional;
+    }
+    return only(in, names, n_needed, n);
 }
 
 atom_status part_in_version(const part_in *in, const char *key, int64_t version)
@@ -230,17 +243,19 @@ static atom_status read_field(const part_in *in, const part_field *f, void *at)
     return ATOM_OK;
 }
 
-enum { KEYS_MAX = 40 };
-
 atom_status part_in_fields(const part_in *in, const part_field *fields, size_t n, void *object)
 {
-    const char *keys[KEYS_MAX + 1] = {NULL};
-    size_t n_keys = 0;
+    const char *names[KEYS_MAX] = {NULL};
+    size_t n_needed = 0, used = 0;
     ATOM_ASSERT(n <= KEYS_MAX);
     for (size_t i = 0; i < n; i++)
-        if (!fields[i].optional || json_object_get(in->object, fields[i].key))
-            keys[n_keys++] = fields[i].key;
-    ATOM_TRY(part_in_keys(in, keys));
+        if (!fields[i].optional)
+            names[n_needed++] = fields[i].key;
+    used = n_needed;
+    for (size_t i = 0; i < n; i++)
+        if (fields[i].optional)
+            names[used++] = fields[i].key;
+    ATOM_TRY(only(in, names, n_needed, used));
     for (size_t i = 0; i < n; i++)
         if (json_object_get(in->object, fields[i].key))
             ATOM_TRY(read_field(in, &fields[i], (char *)object + fields[i].at));

@@ -35,7 +35,7 @@ typedef enum figure {
     F_HOST_BYTES,
     F_HOST_RATE,
     F_CORES,
-    F_ATTENTION, /* optional */
+    F_ATTENTION, /* optional, and the last */
     F_N
 } figure;
 
@@ -65,19 +65,20 @@ static const struct {
 static atom_status read_figures(const part_in *top, double values[F_N])
 {
     static const char *const own[] = {"value", "source", NULL};
-    const char *keys[F_N + 1] = {NULL};
+    const char *keys[F_N] = {NULL}; /* all but the last, which is optional */
+    const char *const optional[] = {figures[F_ATTENTION].key, NULL};
     char source[SOURCE_BYTES_MAX];
     part_in all, one;
     values[F_ATTENTION] = ATTENTION_FRACTION;
-    for (int i = 0; i < F_N; i++)
+    for (int i = 0; i < F_ATTENTION; i++)
         keys[i] = figures[i].key;
     ATOM_TRY(part_in_child(top, "figures", &all));
-    if (!json_object_get(all.object, figures[F_ATTENTION].key))
-        keys[F_ATTENTION] = NULL; /* the last one */
-    ATOM_TRY(part_in_keys(&all, keys));
-    for (int i = 0; keys[i]; i++) {
+    ATOM_TRY(part_in_keys(&all, keys, optional));
+    for (int i = 0; i < F_N; i++) {
+        if (!json_object_get(all.object, figures[i].key))
+            continue;
         ATOM_TRY(part_in_child(&all, figures[i].key, &one));
-        ATOM_TRY(part_in_keys(&one, own));
+        ATOM_TRY(part_in_keys(&one, own, NULL));
         ATOM_TRY(part_in_f64(&one, "value", figures[i].low, figures[i].high, &values[i]));
         ATOM_TRY(part_in_text(&one, "source", source, sizeof source));
     }
@@ -120,7 +121,7 @@ atom_status part_device_parse(const char *file, const char *text, size_t bytes, 
     ATOM_TRY_CLEAN(atom_json_parse(file, text, bytes, 0, &root));
     in.object = root;
     ATOM_TRY_CLEAN(part_in_version(&in, "atom_device", 1));
-    ATOM_TRY_CLEAN(part_in_keys(&in, keys));
+    ATOM_TRY_CLEAN(part_in_keys(&in, keys, NULL));
     ATOM_TRY_CLEAN(part_in_text(&in, "name", name, sizeof name));
     ATOM_TRY_CLEAN(read_figures(&in, values));
     if (values[F_RESERVED_BYTES] >= values[F_DEVICE_BYTES])

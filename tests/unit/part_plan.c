@@ -296,6 +296,8 @@ static void reads_holds_strictly(void **state)
     refuses(text, "\"held_on_device\": [", "\"held_on_device\": [3, 3, ", "item 1: 3 is not in");
     refuses(text, "\"held_on_device\": [", "\"held_on_device\": [999, ", "item 0: 999 is not in");
     refuses(text, "\"held_on_host\": [", "\"held_on_host\": 7, \"x\": [", "unknown key");
+    refuses(text, "\"held_on_host\": [", "\"hold_on_host\": [",
+            "hold_on_host: unknown key; did you mean \"held_on_host\"?");
     refuses(text, "\"keep\": \"some\"", "\"keep\": \"recompute\"", "keeps \"some\"");
     atom_free(text);
     part_plan_close(&plan);

@@ -165,6 +165,8 @@ static void reads_specs_strictly(void **state)
         {"\"atom_device\": 1", "\"atom_divice\": 1", "not a file of this kind"},
         {"\"cores\"", "\"corse\"", "figures.cores: missing"},
         {"\"figures\": {", "\"figures\": {\"speed\": 1, ", "figures.speed: unknown key"},
+        {"\"figures\": {", "\"figures\": {\"atention_fraction\": {}, ",
+         "figures.atention_fraction: unknown key; did you mean \"attention_fraction\"?"},
         {"\"value\": 1008e9", "\"value\": \"fast\"", "expected a number"},
         {"\"value\": 1008e9", "\"value\": -1", "is not in"},
         {"\"value\": 1008e9, \"source\"", "\"value\": 1008e9, \"sauce\"", "source: missing"},
