@@ -142,6 +142,9 @@ ATOM_MUST atom_status opt_read_file(const opt_command *command, const char *path
 /* The same for text in memory; `path` is for messages. */
 ATOM_MUST atom_status opt_read_text(const opt_command *command, const char *path, const char *text,
                                     size_t bytes, void *values, opt_parsed *parsed);
+/* The same for a text that is read once more later: it says nothing about names of other trainers yet. */
+ATOM_MUST atom_status opt_peek_text(const opt_command *command, const char *path, const char *text,
+                                    size_t bytes, void *values, opt_parsed *parsed);
 /*
  * The same for a text that somebody else wrote, of whom nothing is believed: only rows that are
  * OPT_SHARED are obeyed, any other key ends the reading. Whatever is wrong with the text is

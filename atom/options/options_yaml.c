@@ -19,6 +19,7 @@ typedef struct yaml_reader {
     void *values;
     opt_parsed *parsed;
     bool foreign;                 /* somebody else wrote it */
+    bool peek;                    /* it is read once more, which says what is to be said */
     uint32_t line[OPT_SPECS_MAX]; /* where a row was set by this file; 0: not yet */
     yaml_parser_t parser;
     yaml_event_t event;
@@ -120,7 +121,8 @@ static atom_status read_key(yaml_reader *r, int32_t *row)
     if (r->line[found])
         return at_event(
             r, atom_fail(ATOM_E_USAGE, "'%s' was already set in line %u", key, r->line[found]));
-    opt_note_alias(r->command, found, key, strlen(key));
+    if (!r->peek)
+        opt_note_alias(r->command, found, key, strlen(key));
     r->line[found] = (uint32_t)r->event.start_mark.line + 1;
     *row = found;
     return ATOM_OK;
@@ -220,6 +222,14 @@ atom_status opt_read_text(const opt_command *command, const char *path, const ch
                           size_t bytes, void *values, opt_parsed *parsed)
 {
     yaml_reader r = {.command = command, .path = path, .values = values, .parsed = parsed};
+    return read_text(&r, text, bytes);
+}
+
+atom_status opt_peek_text(const opt_command *command, const char *path, const char *text,
+                          size_t bytes, void *values, opt_parsed *parsed)
+{
+    yaml_reader r = {
+        .command = command, .path = path, .values = values, .parsed = parsed, .peek = true};
     return read_text(&r, text, bytes);
 }
 

@@ -68,6 +68,10 @@ typedef struct pool_create {
 ATOM_MUST atom_status pool_run_create(const pool_run_config *config, const pool_create *create,
                                       pool_run **out);
 
+/* The directory that a run's configuration itself names as output_dir, for a pool_run_config.dir that
+ * nobody else names; atom_free. *dir NULL: it names none. */
+ATOM_MUST atom_status pool_create_dir(const char *config, char **dir);
+
 typedef struct pool_join {
     const char *ticket; /* NULL: come back to the pool of dir */
     double patience_s;  /* give up when nobody answers for so long; 0: never */

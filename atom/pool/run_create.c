@@ -18,31 +18,55 @@ static bool was_said(const opt_parsed *parsed, const char *name)
     return parsed->origin[opt_find(&pool_options, name)] != OPT_FROM_DEFAULT;
 }
 
+/* A run's configuration in two: its section `pool:`, and the rest. */
+static atom_status read_parts(const char *path, char **pool_text, char **run_text)
+{
+    char *text = NULL;
+    uint64_t bytes;
+    if (!atom_path_exists(path))
+        return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", path);
+    ATOM_TRY(atom_file_read(path, OPT_FILE_BYTES_MAX, &text, &bytes));
+    atom_status st = pool_settings_split(path, text, bytes, pool_text, run_text);
+    atom_free(text);
+    return st;
+}
+
+atom_status pool_create_dir(const char *config, char **dir)
+{
+    char *pool_text = NULL, *run_text = NULL;
+    train_config c;
+    opt_parsed parsed;
+    *dir = NULL;
+    ATOM_TRY(train_config_defaults(&c));
+    atom_status st = read_parts(config, &pool_text, &run_text);
+    if (st == ATOM_OK)
+        st = opt_peek_text(&train_command, config, run_text, strlen(run_text), &c, &parsed);
+    if (st == ATOM_OK) {
+        *dir = c.output_dir;
+        c.output_dir = NULL;
+    }
+    train_config_free(&c);
+    atom_free(pool_text);
+    atom_free(run_text);
+    return st;
+}
+
 /* The section `pool:` and what was said beside it; *pool_text and *run_text are the file in two. */
 static atom_status read_settings(pool_run *r, const pool_create *create, pool_said *said,
                                  char **pool_text, char **run_text)
 {
     opt_parsed parsed;
-    char *text = NULL;
-    uint64_t bytes;
-    atom_status st;
-    if (!atom_path_exists(create->config))
-        return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", create->config);
-    ATOM_TRY_CLEAN(atom_file_read(create->config, OPT_FILE_BYTES_MAX, &text, &bytes));
-    ATOM_TRY_CLEAN(pool_settings_split(create->config, text, bytes, pool_text, run_text));
-    ATOM_TRY_CLEAN(opt_defaults(&pool_options, &r->settings, &parsed));
-    ATOM_TRY_CLEAN(opt_read_text(&pool_options, create->config, *pool_text, strlen(*pool_text),
-                                 &r->settings, &parsed));
-    ATOM_TRY_CLEAN(pool_options_set(&pool_options, create->settings, create->n_settings,
-                                    &r->settings, &parsed));
+    ATOM_TRY(read_parts(create->config, pool_text, run_text));
+    ATOM_TRY(opt_defaults(&pool_options, &r->settings, &parsed));
+    ATOM_TRY(opt_read_text(&pool_options, create->config, *pool_text, strlen(*pool_text),
+                           &r->settings, &parsed));
+    ATOM_TRY(pool_options_set(&pool_options, create->settings, create->n_settings, &r->settings,
+                              &parsed));
     pool_settings_fill(&r->settings, &parsed);
     *said = (pool_said){.sync_steps = was_said(&parsed, "sync_steps"),
                         .codec = was_said(&parsed, "codec"),
                         .due_seconds = was_said(&parsed, "due_seconds")};
-    ATOM_TRY_CLEAN(pool_settings_check(&r->settings, &parsed, create->config, *pool_text));
-cleanup:
-    atom_free(text);
-    return st;
+    return pool_settings_check(&r->settings, &parsed, create->config, *pool_text);
 }
 
 /* Muon's part of the step that this member makes of summed gradients, matrix by matrix. */

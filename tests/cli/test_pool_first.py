@@ -173,6 +173,25 @@ class PoolFirst(test_pool_train.Members):
         for process in (a, b):
             process.kill()
 
+    def test_the_directory_that_the_configuration_names(self):
+        run = "lr: 2e-3\noutput_dir: named\n" + RUN.replace("learning_rate: 1e-3\n", "")
+        words = [w for w in self.attempt("a", "--listen", "127.0.0.1:0", run=run) if w not in ("-o", "a")]
+        self.ok(*words, "--dry-run")
+        self.assertFalse(os.path.exists(self.path("named")))
+        said = self.ok(*words)
+        self.assertTrue(os.path.exists(self.path("named", "checkpoint-20")))
+        self.assertTrue(os.path.exists(self.path("named", "pool", "identity")))
+        self.assertEqual(said.err.count("called 'learning_rate'"), 1, said.err)
+        self.fails(2, *words, says="named already holds a pool")
+        self.fails(2, *words, "--dry-run", says="named already holds a pool")
+        # As for atom train, the command line wins.
+        self.ok(*words, "-o", "a")
+        self.assertTrue(os.path.exists(self.path("a", "checkpoint-20")))
+        self.write("run.yml", RUN)
+        self.fails(2, *words, says=["--output-dir DIR", "output_dir in", "run.yml"])
+        self.write("run.yml", RUN.replace("threads: 1", "thread: 1"))
+        self.fails(2, *words, says=["run.yml:10:1", "did you mean 'threads'?"])
+
     def test_sums_have_no_outer_step(self):
         for key in ("sync_steps: 5", "outer_learning_rate: 0.5", "outer_momentum: 0.5", "mix: 0.1"):
             run = RUN[:RUN.index("pool:")] + f"pool:\n  sync: gradients\n  {key}\n"

@@ -25,7 +25,7 @@ static const opt_spec specs[] = {
              "outer_momentum, mix, rewarm_steps)."},
     {.name = "output_dir", .type = OPT_TEXT, AT(output_dir), .value = "DIR", .letter = 'o',
      .help = "Where checkpoints, metrics and the membership (in DIR/pool) are written; keep a "
-             "copy of DIR/pool/identity. Required, except with --dry-run."},
+             "copy of DIR/pool/identity. Default: the configuration's. Only --dry-run does without."},
     {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT", .help = "Name of the pool."},
     PLAN_ROW_MODEL(.group = "Overrides", .help = "In place of the configuration's."),
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
@@ -222,6 +222,12 @@ static atom_status show_ticket(const pool_show *show, const create_values *v)
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     create_values *v = values;
+    if (!v->output_dir)
+        ATOM_TRY(pool_create_dir(v->config, &v->output_dir));
+    if (!v->output_dir && !v->dry_run)
+        return atom_fail(ATOM_E_USAGE,
+                         "'pool create' needs --output-dir DIR, or the key output_dir in %s",
+                         v->config);
     const pool_option train[] = {
         {"model", v->model}, {"data", v->data}, {"device", v->device}, {"devices", v->devices}};
     const pool_option settings[] = {
@@ -247,8 +253,6 @@ static atom_status run(void *values, const opt_parsed *parsed)
                                 .invite_days = v->invite_days,
                                 .dry_run = v->dry_run};
     atom_status st;
-    if (!v->output_dir && !v->dry_run)
-        return atom_fail(ATOM_E_USAGE, "'pool create' needs --output-dir");
     if (v->host.listen.n == 0) /* somebody must be reachable, and the first is alone */
         ATOM_TRY(opt_set(&options, (uint32_t)opt_find(&options, "listen"), "*:4400", v));
     if (!v->dry_run)
