@@ -211,6 +211,13 @@ static atom_status describe(const pool_run *r, const char *genesis, const char *
                   "the run.yml that others get does not contain %s, because each host decides "
                   "that for itself",
                   r->withheld);
+    const char *plan = r->config.plan ? "plan" : "", *trace = r->config.trace ? "trace" : "";
+    const char *both = *plan && *trace ? " and " : "";
+    if (*plan || *trace)
+        pool_note(&r->hooks,
+                  "%s%s%s %s used by this process only; `atom pool join -o %s` comes back without "
+                  "%s",
+                  plan, both, trace, *both ? "are" : "is", r->dir, *both ? "them" : "it");
 cleanup:
     atom_free(shared);
     atom_free(text);

@@ -192,6 +192,16 @@ class PoolFirst(test_pool_train.Members):
         self.write("run.yml", RUN.replace("threads: 1", "thread: 1"))
         self.fails(2, *words, says=["run.yml:10:1", "did you mean 'threads'?"])
 
+    def test_what_holds_for_the_first_process_alone(self):
+        run = "updates: host\nsave_dtype: bf16\nsave_rate: 1GB\ntrace: " + self.path("t.json") + "\n" + RUN
+        words = [w for w in self.attempt("a", "--listen", "127.0.0.1:0", run=run) if w != "--quiet"]
+        self.assertIn("trace is used by this process only; `atom pool join -o a` comes back without it", self.ok(*words).err)
+        kept = self.read("a", "local.yml").decode()
+        for line in "updates: host\n", "save_dtype: bf16\n", "save_rate: ":
+            self.assertIn(line, kept)
+        for key in "trace", "plan":
+            self.assertNotIn(key + ":", kept)
+
     def test_sums_have_no_outer_step(self):
         for key in ("sync_steps: 5", "outer_learning_rate: 0.5", "outer_momentum: 0.5", "mix: 0.1"):
             run = RUN[:RUN.index("pool:")] + f"pool:\n  sync: gradients\n  {key}\n"

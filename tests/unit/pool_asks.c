@@ -230,6 +230,40 @@ static void what_is_published(void **state)
     train_config_free(&back);
 }
 
+/* A key of the creator's own file is the pool's, or kept for the member that comes back, or said by it
+ * once: there is no other. */
+static void no_key_is_forgotten(void **state)
+{
+    static const char *const once[] = {"model",
+                                       "init",
+                                       "adapter",
+                                       "resume_from_checkpoint",
+                                       "overwrite",        /* the first weights */
+                                       "output_dir",       /* where the member comes back to */
+                                       "num_train_epochs", /* published as steps */
+                                       "compress_boundaries",
+                                       "at",           /* refused in a pool */
+                                       "update_ahead", /* no update of a pool runs ahead */
+                                       "plan",
+                                       "trace"}; /* a note says so */
+    (void)state;
+    for (uint32_t row = 0; row < train_command.n_specs; row++) {
+        const opt_spec *s = &train_command.specs[row];
+        char text[100];
+        bool told = false;
+        for (size_t i = 0; i < sizeof once / sizeof *once; i++)
+            told = told || strcmp(s->name, once[i]) == 0;
+        if (s->flags & OPT_CLI_ONLY)
+            continue;
+        snprintf(text, sizeof text, "%s: %s\n", s->name, sample(s));
+        bool kept = pool_run_check_local("local.yml", text, false) == ATOM_OK;
+        bool its = opt_is_shared(&train_command, row) && strcmp(s->name, "dtype") != 0;
+        if (kept + told + its != 1)
+            fail_msg("%s is %s", s->name,
+                     kept + told + its ? "the pool's and the host's" : "forgotten");
+    }
+}
+
 /* ---- the manifest ---- */
 
 static void refuses_file(const char *name, uint64_t bytes, bool later)
@@ -339,10 +373,15 @@ int main(void)
 {
     atom_log_set_level(ATOM_LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_list_is_closed), cmocka_unit_test(settings_are_of_no_host),
-        cmocka_unit_test(each_key),           cmocka_unit_test(not_a_configuration),
-        cmocka_unit_test(what_is_published),  cmocka_unit_test(files),
-        cmocka_unit_test(settings),           cmocka_unit_test(config_is_json),
+        cmocka_unit_test(the_list_is_closed),
+        cmocka_unit_test(settings_are_of_no_host),
+        cmocka_unit_test(each_key),
+        cmocka_unit_test(not_a_configuration),
+        cmocka_unit_test(what_is_published),
+        cmocka_unit_test(no_key_is_forgotten),
+        cmocka_unit_test(files),
+        cmocka_unit_test(settings),
+        cmocka_unit_test(config_is_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
