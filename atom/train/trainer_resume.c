@@ -179,7 +179,7 @@ atom_status trainer_resume_find(const trainer *t, char **path)
     }
     if (is_none(resume))
         return c->overwrite ? check_replaced(c) : check_unused(c);
-    if (c->init == TRAIN_INIT_RANDOM && !t->hooks.seam)
+    if (c->init == TRAIN_INIT_RANDOM)
         return atom_fail(ATOM_E_USAGE,
                          "init: random would have no effect, because the run continues with the "
                          "weights of %s; leave out either init or resume_from_checkpoint",
@@ -500,7 +500,7 @@ void trainer_resume_note(const trainer *t)
     train_state now = t->state;
     trainer_fill_state(t, &now);
     note_passed_over(t);
-    if (t->config->init == TRAIN_INIT_RANDOM && !t->hooks.seam)
+    if (t->config->init == TRAIN_INIT_RANDOM)
         trainer_note(t, "resume: init: random is not used, because the run continues with the "
                         "weights that it has");
     note_number(t, "learning_rate", t->state.learning_rate, now.learning_rate);

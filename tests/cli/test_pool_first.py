@@ -202,6 +202,13 @@ class PoolFirst(test_pool_train.Members):
         for key in "trace", "plan":
             self.assertNotIn(key + ":", kept)
 
+    def test_random_weights_and_a_checkpoint(self):
+        self.train("mine")
+        start = "init: random\nresume_from_checkpoint: " + self.path("mine", "checkpoint-20") + "\n"
+        self.fails(2, *self.attempt("a", "--listen", "127.0.0.1:0", run=start + RUN),
+                   says=["init: random", "checkpoint-20", "leave out"])
+        self.assertFalse(os.path.exists(self.path("a")))
+
     def test_sums_have_no_outer_step(self):
         for key in ("sync_steps: 5", "outer_learning_rate: 0.5", "outer_momentum: 0.5", "mix: 0.1"):
             run = RUN[:RUN.index("pool:")] + f"pool:\n  sync: gradients\n  {key}\n"
