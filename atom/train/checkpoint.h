@@ -82,6 +82,10 @@ uint32_t train_checkpoint_count(const char *output_dir);
  * Free with atom_free. */
 char *train_checkpoint_foreign(const char *output_dir);
 
+/* The name of a file or link in output_dir where a checkpoint of one of the steps after+1 .. last would be
+ * written, which could not take its place; NULL: there is none. Free with atom_free. */
+char *train_checkpoint_blocked(const char *output_dir, int64_t after, int64_t last);
+
 /* The step that the directory's name says, or -1 where it is not a checkpoint-STEP. */
 int64_t train_checkpoint_step(const char *path);
 

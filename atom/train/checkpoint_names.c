@@ -11,11 +11,13 @@
 #include "atom/train/checkpoint.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char PREFIX[] = "checkpoint-", TEMPORARY[] = ".tmp";
 
@@ -30,6 +32,17 @@ static int64_t step_of(const char *name)
     size_t n = strspn(digits, "0123456789");
     bool written_so = n && n <= DIGITS_MAX && !digits[n] && (digits[0] != '0' || n == 1);
     return written_so ? strtoll(digits, NULL, 10) : -1;
+}
+
+/* Step of "checkpoint-STEP.tmp", or -1. */
+static int64_t unfinished_step(const char *entry)
+{
+    char name[64];
+    size_t n = strlen(entry), end = sizeof TEMPORARY - 1;
+    if (n <= end || n >= sizeof name || strcmp(entry + n - end, TEMPORARY) != 0)
+        return -1;
+    snprintf(name, sizeof name, "%.*s", (int)(n - end), entry);
+    return step_of(name);
 }
 
 int64_t train_checkpoint_step(const char *path)
@@ -100,6 +113,27 @@ char *train_checkpoint_foreign(const char *output_dir)
     return found;
 }
 
+static bool is_directory(DIR *d, const char *name)
+{
+    struct stat info;
+    return fstatat(dirfd(d), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(info.st_mode);
+}
+
+char *train_checkpoint_blocked(const char *output_dir, int64_t after, int64_t last)
+{
+    char *found = NULL;
+    DIR *d = opendir(output_dir);
+    for (struct dirent *entry; d && !found && (entry = readdir(d));) {
+        int64_t whole = step_of(entry->d_name), unfinished = unfinished_step(entry->d_name);
+        int64_t step = whole > unfinished ? whole : unfinished;
+        if (step > after && step <= last && !is_directory(d, entry->d_name))
+            found = atom_strdup(entry->d_name);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
 uint32_t train_checkpoint_count(const char *output_dir)
 {
     return find_steps(output_dir, -1).n;
@@ -130,12 +164,7 @@ static char *find_unfinished(const char *output_dir)
     char *found = NULL;
     DIR *d = opendir(output_dir);
     for (struct dirent *entry; d && !found && (entry = readdir(d));) {
-        char name[64];
-        size_t n = strlen(entry->d_name), end = sizeof TEMPORARY - 1;
-        if (n <= end || n >= sizeof name || strcmp(entry->d_name + n - end, TEMPORARY) != 0)
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)(n - end), entry->d_name);
-        if (step_of(name) >= 0)
+        if (unfinished_step(entry->d_name) >= 0)
             found = atom_path_join(output_dir, entry->d_name);
     }
     if (d)

@@ -166,7 +166,32 @@ static atom_status check_no_pool(const train_config *c)
                      c->output_dir);
 }
 
-atom_status trainer_resume_find(const trainer *t, char **path)
+/* Where a checkpoint belongs there is something that it cannot replace, which would show only when it is
+ * saved: after hours, or at the end. path: NULL where the run begins. */
+static atom_status check_blocked(const trainer *t, const char *path)
+{
+    const train_config *c = t->config;
+    char *state = path ? atom_path_join(path, "atom_state.json") : NULL;
+    train_state from = {0};
+    bool known =
+        !path || (state && atom_path_exists(state) && train_state_read(state, &from) == ATOM_OK);
+    atom_free(state);
+    if (!known || t->hooks.save_nothing)
+        return ATOM_OK; /* loading says what is wrong with it */
+    char *name = train_checkpoint_blocked(c->output_dir, from.step,
+                                          t->hooks.seam ? INT64_MAX : c->max_steps);
+    if (!name)
+        return ATOM_OK;
+    atom_status st = atom_fail(
+        ATOM_E_USAGE,
+        "output_dir %s: %s is not a directory, so no checkpoint could be saved under this name; "
+        "move it away, or choose another output_dir",
+        c->output_dir, name);
+    atom_free(name);
+    return st;
+}
+
+static atom_status find_start(const trainer *t, char **path)
 {
     const train_config *c = t->config;
     const char *resume = c->resume_from_checkpoint;
@@ -193,6 +218,17 @@ atom_status trainer_resume_find(const trainer *t, char **path)
         ATOM_TRY(lies_in(resume, c->output_dir) ? check_newest(c, resume) : check_unused(c));
     *path = atom_strdup(resume);
     return *path ? ATOM_OK : atom_fail_memory("a path", 256);
+}
+
+atom_status trainer_resume_find(const trainer *t, char **path)
+{
+    ATOM_TRY(find_start(t, path));
+    atom_status st = check_blocked(t, *path);
+    if (st != ATOM_OK) {
+        atom_free(*path);
+        *path = NULL;
+    }
+    return st;
 }
 
 /* ---- is it a checkpoint of this model? ---- */

@@ -221,6 +221,28 @@ class OneRunOneDirectory(TrainCase):
         shutil.rmtree(self.path("run", "checkpoint-4"))
         self.ok(*again)  # killed before its first checkpoint
 
+    def test_a_file_where_a_checkpoint_belongs(self):
+        """It is found at the start, not when the checkpoint is to be saved."""
+        self.train("run", steps=2)
+        again = ["--resume-from-checkpoint", "auto", "--save-steps", 1]
+        for name, more in (("checkpoint-3", again), ("checkpoint-4.tmp", again), ("checkpoint-3", ["--overwrite"])):
+            self.write("run/" + name, "mine")
+            for dry in [], ["--dry-run"]:
+                self.refused(*self.args("run", *more, *dry, steps=4), says=["run: " + name + " is not a directory", "move it away"])
+            self.assertEqual(self.read("run", name), b"mine")
+            self.assertTrue(os.path.exists(self.path("run", "checkpoint-2", "atom_state.json")))
+            os.remove(self.path("run", name))
+        os.symlink(self.path("elsewhere"), self.path("run", "checkpoint-3"))
+        self.refused(*self.args("run", *again, steps=4), says="checkpoint-3 is not a directory")
+        os.remove(self.path("run", "checkpoint-3"))
+        # Names that this run does not come to: of steps before and after it, and of a checkpoint on another drive.
+        os.rename(self.path("run", "checkpoint-2"), self.path("elsewhere"))
+        os.symlink(self.path("elsewhere"), self.path("run", "checkpoint-2"))
+        for name in "checkpoint-1", "checkpoint-5", "checkpoint-03":
+            self.write("run/" + name, "mine")
+        self.train("run", *again, steps=4)
+        self.assertTrue(os.path.exists(self.path("run", "checkpoint-3", "atom_state.json")))
+
     def test_checkpoints_of_others_are_not_replaced(self):
         os.makedirs(self.path("run", "checkpoint-2"))
         self.write("run/checkpoint-2/model.safetensors", "weeks of work")
