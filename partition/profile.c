@@ -5,6 +5,7 @@
  */
 #include "partition/json.h"
 
+#include "atom/base/classifier.h"
 #include "atom/base/mem.h"
 
 #include <math.h>
@@ -260,35 +261,17 @@ static bool is_matmul(atom_op op)
            op == ATOM_OP_attention;
 }
 
-/* What kernels/cuda takes (loss.cu): room for f32 logits and for their gradient in act, each in rows
- * within limits. Not the 33 MiB that the matrix library asks for beside them. */
-enum {
-    LOGIT_ROWS_MIN = 128,
-    LOGIT_ROWS_MAX = 512,
-    LOGIT_BYTES = 104 << 20,
-    D_ROWS_MAX = 2048,
-    D_BYTES = 208 << 20
-};
-
-static uint64_t rows_in(uint64_t bytes, uint64_t row_bytes, uint64_t most, uint64_t rows)
-{
-    uint64_t n = bytes / row_bytes / 64 * 64;
-    n = n < LOGIT_ROWS_MIN ? LOGIT_ROWS_MIN : n;
-    n = n < most ? n : most;
-    return n < rows ? n : rows;
-}
-
 /* Scratch of a node; what other devices than cards need is known only where their kernels are
- * (swap_program.workspace_bytes). */
+ * (swap_program.workspace_bytes). Not the 33 MiB that the matrix library asks for beside it. */
 static uint64_t model_workspace(const graph *g, int32_t node)
 {
     const graph_node *n = &g->nodes[node];
     if (n->op != ATOM_OP_classifier)
         return 0;
-    uint64_t rows = (uint64_t)(g->micro_batch * g->sequence), each = atom_dtype_bytes(g->dtype);
-    uint64_t vocab = ((uint64_t)g->params[n->params[0]].dims[0] + 63) / 64 * 64;
-    return rows_in(LOGIT_BYTES, vocab * 4, LOGIT_ROWS_MAX, rows) * vocab * 4 +
-           rows_in(D_BYTES, vocab * each, D_ROWS_MAX, rows) * vocab * each;
+    return atom_classifier_of(g->micro_batch * g->sequence, g->params[n->params[0]].dims[0],
+                              (int64_t)atom_dtype_bytes(g->dtype), ATOM_CLASSIFIER_LOGIT_ROWS_MAX,
+                              ATOM_CLASSIFIER_D_ROWS_MAX)
+        .bytes;
 }
 
 /* Bytes of what a node's kernels do one after the other: passes over the logits and their gradient, and

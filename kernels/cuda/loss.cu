@@ -3,30 +3,24 @@
  * and its sum of exponentials in one pass (every thread keeps its own pair, combined in a fixed
  * order), and writes loss and gradient in a second pass that the caches serve. The classifier never
  * holds all logits: f32 logits of a few rows at a time, d logits in act for a larger chunk, then
- * the two products of that chunk. Both sizes depend on dims alone, so bits depend on no plan.
+ * the two products of that chunk. Both sizes (atom/base/classifier.h) depend on dims alone, so bits
+ * depend on no plan.
  */
+#include "atom/base/classifier.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/prim.cuh"
 
 #include <math.h>
 
-/* Rows of f32 logits at a time: enough for large tiles (256 rows of GPT-2's make 460 TFLOP/s on an
- * H200, 512 make 700), and not so few that the product reads all of w for next to nothing: 64 rows
- * are 64 operations per byte, and cards make 75 to 300 in the time of one. Rows of d logits: enough
- * for the sums of dw, which go through memory once per chunk. */
 enum {
     THREADS_MAX = 512,
     THREADS_MIN = 128,
-    ALIGN_V = 64,
-    VECTOR = 8, /* 16 bytes of bf16 */
-    LOGIT_ROWS_MIN = 128,
-    LOGIT_BYTES = 104 << 20,
-    D_BYTES = 208 << 20
+    VECTOR = 8 /* 16 bytes of bf16 */
 };
 #if !defined(KRN_LOGIT_ROWS_MAX) /* the tests' shim makes chunks small, to cross them */
-#define KRN_LOGIT_ROWS_MAX 512
-#define KRN_D_ROWS_MAX 2048
+#define KRN_LOGIT_ROWS_MAX ATOM_CLASSIFIER_LOGIT_ROWS_MAX
+#define KRN_D_ROWS_MAX ATOM_CLASSIFIER_D_ROWS_MAX
 #endif
 
 /* Largest value so far and sum of exp(x - largest). */
@@ -208,46 +202,21 @@ void krn_cuda_cross_entropy_bwd(krn_ctx *cx, const krn_args *args, atom_dtype ac
     cross_entropy(cx, args, args->buf[4], act);
 }
 
-/* Sizes and places of the classifier's scratch. */
-struct room {
-    int64_t ld, logit_rows, d_rows;
-    uint64_t d_at, matmul_at, bytes;
-};
-
-static int64_t rows_in(int64_t bytes, int64_t row_bytes, int64_t most)
+static atom_classifier room_of(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)
 {
-    int64_t rows = bytes / row_bytes / 64 * 64;
-    rows = rows < LOGIT_ROWS_MIN ? (int64_t)LOGIT_ROWS_MIN : rows;
-    return rows < most ? rows : most;
-}
-
-static room room_of(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)
-{
-    room r;
-    int64_t N = dim[0], bytes = (int64_t)atom_dtype_bytes(act);
-    r.ld = (dim[2] + ALIGN_V - 1) / ALIGN_V * ALIGN_V;
-    r.logit_rows = rows_in(LOGIT_BYTES, r.ld * 4, KRN_LOGIT_ROWS_MAX);
-    r.d_rows = rows_in(D_BYTES, r.ld * bytes, KRN_D_ROWS_MAX) / r.logit_rows * r.logit_rows;
-    r.d_rows = r.d_rows < r.logit_rows ? r.logit_rows : r.d_rows;
-    r.logit_rows = r.logit_rows < N ? r.logit_rows : N;
-    r.d_rows = r.d_rows < N ? r.d_rows : N;
-    r.d_at = (uint64_t)(r.logit_rows * r.ld) * 4;
-    r.d_at = (r.d_at + 255) / 256 * 256;
-    r.matmul_at = r.d_at + (backward ? (uint64_t)(r.d_rows * r.ld * bytes) : 0);
-    r.matmul_at = (r.matmul_at + 255) / 256 * 256;
-    r.bytes = r.matmul_at + krn_cuda_matmul_workspace();
-    return r;
+    return atom_classifier_of(dim[0], dim[2], backward ? (int64_t)atom_dtype_bytes(act) : 0,
+                              KRN_LOGIT_ROWS_MAX, KRN_D_ROWS_MAX);
 }
 
 uint64_t krn_cuda_classifier_workspace(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)
 {
-    return room_of(backward, dim, act).bytes;
+    return room_of(backward, dim, act).bytes + krn_cuda_matmul_workspace();
 }
 
 /* One chunk of rows: buffers of the op, moved to its first row. */
 struct classifier {
     krn_ctx *cx;
-    room r;
+    atom_classifier r;
     int64_t C, V;
     atom_dtype act;
     const void *x, *w;
@@ -270,7 +239,7 @@ static const void *element(const void *x, int64_t i, atom_dtype act)
 
 static void multiply(const classifier *c, const krn_matmul *mm)
 {
-    krn_cuda_matmul(c->cx, mm, scratch_of(c, c->r.matmul_at));
+    krn_cuda_matmul(c->cx, mm, scratch_of(c, c->r.bytes));
 }
 
 /* How many tokens a product takes from token v on: whole vectors first, then what is left. Of 50257

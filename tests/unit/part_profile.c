@@ -157,6 +157,41 @@ static char *swap_text(const char *text, const char *from, const char *to)
     return out;
 }
 
+/* Of a described card, as its kernel takes it: f32 logits of some rows, and their gradient in act of a whole
+ * number of times as many (kernels/cuda/loss.cu). */
+static void models_the_classifiers_scratch(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t vocab, tokens;
+        atom_dtype dtype;
+        uint64_t logit_rows, d_rows, ld;
+    } cases[] = {
+        {50257, 4096, ATOM_BF16, 512, 2048, 50304},  {50257, 4096, ATOM_F32, 512, 1024, 50304},
+        {128256, 4096, ATOM_BF16, 192, 768, 128256}, {128256, 256, ATOM_BF16, 192, 256, 128256},
+        {262144, 4096, ATOM_F32, 128, 128, 262144},  {257, 4096, ATOM_BF16, 512, 2048, 320},
+        {50257, 100, ATOM_BF16, 100, 100, 50304}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        graph_config config = {.name = "tiny",
+                               .vocab_size = cases[i].vocab,
+                               .positions = 4096,
+                               .width = 24,
+                               .layers = 1,
+                               .heads = 2,
+                               .inner = 96,
+                               .epsilon = 1e-5f,
+                               .init_std = 0.02f};
+        graph *g = fused_gpt2(&config, cases[i].dtype, 1, cases[i].tokens);
+        part_profile *profile = modelled(g, "h100");
+        uint64_t taken = 0, each = atom_dtype_bytes(cases[i].dtype);
+        for (uint32_t k = 0; k < g->n_nodes; k++)
+            taken += profile->nodes[k].workspace_bytes;
+        assert_int_equal(taken, cases[i].ld * (cases[i].logit_rows * 4 + cases[i].d_rows * each));
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+}
+
 static void reads_specs_strictly(void **state)
 {
     (void)state;
@@ -337,6 +372,7 @@ int main(void)
         cmocka_unit_test(models_attention_apart),
         cmocka_unit_test(refuses_a_dtype_the_device_lacks),
         cmocka_unit_test(ships_specs),
+        cmocka_unit_test(models_the_classifiers_scratch),
         cmocka_unit_test(reads_specs_strictly),
         cmocka_unit_test(reads_back_the_same_bits),
         cmocka_unit_test(reads_profiles_without_gains),
