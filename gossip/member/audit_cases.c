@@ -224,7 +224,7 @@ static bool over(const gsp_audit_case *c, uint64_t now)
 bool gsp_audit_cases_work(gsp_audit_cases *cs, bool idle, gsp_event *event)
 {
     gsp_audit_case *c = &cs->open;
-    uint64_t now = atom_clock_ns();
+    uint64_t now = atom_clock_ns(), link[GSP_MEMBERS_MAX];
     if (!c->on)
         return false;
     *event = (gsp_event){.kind = GSP_ON_AUDITED,
@@ -239,7 +239,8 @@ bool gsp_audit_cases_work(gsp_audit_cases *cs, bool idle, gsp_event *event)
         return idle;
     }
     const gsp_named *named = gsp_withheld_find(cs->friends->agree, c->claim.version);
-    gsp_patience_look(&c->patience, gsp_questions_linked(cs->friends, named), now);
+    gsp_questions_links(cs->friends, named, link);
+    gsp_patience_look(&c->patience, link, now);
     event->withheld = lacked & gsp_patience_late(&c->patience, c->within_ns);
     if (over(c, now)) {
         event->withheld &= gsp_patience_late(&c->patience, LATE_TIMES / 2 * c->within_ns);

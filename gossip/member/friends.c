@@ -207,7 +207,8 @@ gsp_friend *gsp_friends_up(gsp_friends *fs, const gsp_key *key)
         gsp_friend *f = &fs->friend[i];
         if (f->up)
             continue;
-        *f = (gsp_friend){.up = true, .key = *key, .bulk_ns = atom_clock_ns()};
+        *f = (gsp_friend){
+            .up = true, .link = ++fs->n_links, .key = *key, .bulk_ns = atom_clock_ns()};
         return f;
     }
     return NULL;

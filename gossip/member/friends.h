@@ -35,6 +35,7 @@ typedef struct gsp_letter gsp_letter; /* an encoded message */
 
 typedef struct gsp_friend {
     bool up;
+    uint64_t link; /* its number, from 1: no two links of a process have the same one */
     gsp_key key;
     bool busy[GSP_NET_CHANNEL_N]; /* the link's queue is full, until its ROOM event */
     uint64_t bulk_ns;             /* when its last piece came */
@@ -51,6 +52,7 @@ typedef struct gsp_friends {
     const gsp_agree *agree; /* who I am, of which lineage, and the roster */
     gsp_codec codec;
     gsp_friend friend[GSP_NET_PEERS_MAX];
+    uint64_t n_links; /* that there have been */
     uint32_t turn;    /* whose turn it is */
     gsp_tally pulled; /* bytes of parts, by key; its window is a version */
     gsp_message draft;

@@ -6,26 +6,36 @@
 
 static const uint64_t GAP_NS = 2000000000u;
 
-void gsp_patience_look(gsp_patience *p, uint32_t linked, uint64_t now)
+void gsp_patience_look(gsp_patience *p, const uint64_t link[GSP_MEMBERS_MAX], uint64_t now)
 {
     uint64_t passed = p->looked_ns && now > p->looked_ns ? now - p->looked_ns : 0;
     passed = passed < GAP_NS ? passed : GAP_NS;
-    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
-        if (p->linked & linked & p->asked & 1u << i)
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++) {
+        if (link[i] == 0 || link[i] != p->link[i])
+            p->asked &= ~(1u << i);
+        else if (p->asked >> i & 1)
             p->had_ns[i] += passed;
-    p->linked = linked;
-    p->asked &= linked;
+        p->link[i] = link[i];
+    }
     p->looked_ns = now;
+}
+
+static uint32_t linked(const gsp_patience *p)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        bits |= p->link[i] ? 1u << i : 0;
+    return bits;
 }
 
 uint32_t gsp_patience_unasked(const gsp_patience *p)
 {
-    return p->linked & ~p->asked;
+    return linked(p) & ~p->asked;
 }
 
 void gsp_patience_asked(gsp_patience *p, uint32_t i)
 {
-    p->asked |= p->linked & 1u << i;
+    p->asked |= linked(p) & 1u << i;
 }
 
 bool gsp_patience_piece(gsp_patience *p, uint32_t i, uint32_t sequence)
@@ -41,7 +51,7 @@ uint32_t gsp_patience_late(const gsp_patience *p, uint64_t within)
 {
     uint32_t late = 0;
     for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
-        if ((p->linked >> i & 1) && p->had_ns[i] >= within)
+        if (p->link[i] && p->had_ns[i] >= within)
             late |= 1u << i;
     return late;
 }

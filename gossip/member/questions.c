@@ -115,14 +115,15 @@ bool gsp_questions_exhibit(const gsp_questions *qs, uint64_t version, const gsp_
     return false;
 }
 
-uint32_t gsp_questions_linked(gsp_friends *friends, const gsp_named *named)
+void gsp_questions_links(gsp_friends *friends, const gsp_named *named,
+                         uint64_t link[GSP_MEMBERS_MAX])
 {
-    uint32_t linked = 0;
+    memset(link, 0, GSP_MEMBERS_MAX * sizeof *link);
     for (uint32_t i = 0; named && i < named->n_contributors; i++) {
         const gsp_member *who = gsp_withheld_maker(named, i);
-        linked |= who && gsp_friends_find(friends, &who->key) ? 1u << i : 0;
+        const gsp_friend *f = who ? gsp_friends_find(friends, &who->key) : NULL;
+        link[i] = f ? f->link : 0;
     }
-    return linked;
 }
 
 void gsp_questions_pull(gsp_friends *friends, gsp_friend *to, uint64_t version, uint32_t part,
@@ -138,10 +139,11 @@ void gsp_questions_pull(gsp_friends *friends, gsp_friend *to, uint64_t version, 
 
 static bool look(gsp_questions *qs, gsp_question *q, const gsp_named *named, gsp_event *event)
 {
-    uint64_t now = atom_clock_ns();
+    uint64_t now = atom_clock_ns(), link[GSP_MEMBERS_MAX];
     uint32_t here = 0;
     bool ask = q->asked_ns == 0 || now - q->asked_ns > ASK_NS;
-    gsp_patience_look(&q->patience, gsp_questions_linked(qs->friends, named), now);
+    gsp_questions_links(qs->friends, named, link);
+    gsp_patience_look(&q->patience, link, now);
     uint32_t asks = q->wanted & (ask ? UINT32_MAX : gsp_patience_unasked(&q->patience));
     for (uint32_t i = 0; i < named->n_contributors; i++) {
         const gsp_member *who = gsp_withheld_maker(named, i);

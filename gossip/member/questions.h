@@ -41,9 +41,10 @@ ATOM_MUST bool gsp_questions_exhibit(const gsp_questions *questions, uint64_t ve
 /* Asks again what is due. True: *event is news for the agreement, and there may be more. */
 ATOM_MUST bool gsp_questions_work(gsp_questions *questions, gsp_event *event);
 
-/* For those who ask for contributions to a part: bits of the contributors of `named` whose makers
- * have a link. */
-uint32_t gsp_questions_linked(gsp_friends *friends, const gsp_named *named);
+/* For those who ask for contributions to a part: the number of the link that the maker of each contribution
+ * of `named` has; 0: none. */
+void gsp_questions_links(gsp_friends *friends, const gsp_named *named,
+                         uint64_t link[GSP_MEMBERS_MAX]);
 /* A piece of contribution i is about to be taken: its maker, if it sent it, gains time. True: it did
  * for the first time. */
 bool gsp_questions_answered(gsp_patience *patience, const gsp_named *named, uint32_t i,

@@ -182,10 +182,13 @@ static void letters_are_bounded(void **unused)
     for (uint32_t k = 0; k < 300; k++)
         gsp_friends_tell(friends, peer[0], gsp_friends_draft(friends, GSP_PULL));
     assert_int_equal(peer[0]->n_letters, 256);
+    uint64_t before = peer[0]->link, other = peer[1]->link;
     gsp_friends_down(peer[0]);
     assert_int_equal(peer[0]->n_letters, 0);
     const gsp_key gone = {{1}};
     assert_null(gsp_friends_find(friends, &gone));
+    peer[0] = gsp_friends_up(friends, &gone); /* the same place, another link */
+    assert_true(peer[0]->link > other && other > before && before > 0);
 }
 
 /* ---- pulls ---- */

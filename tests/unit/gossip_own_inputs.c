@@ -145,10 +145,19 @@ static void four_versions_are_soon_there_after_a_restart(void **state)
     scratch_close(&place);
 }
 
+/* A look at which those of the bits have a link, the same all the time. */
+static void sees(gsp_patience *p, uint32_t linked, uint64_t now)
+{
+    uint64_t link[GSP_MEMBERS_MAX] = {0};
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        link[i] = linked >> i & 1 ? i + 1 : 0;
+    gsp_patience_look(p, link, now);
+}
+
 /* Whoever looks asks those that were not asked yet. */
 static void look(gsp_patience *p, uint32_t linked, uint64_t now)
 {
-    gsp_patience_look(p, linked, now);
+    sees(p, linked, now);
     for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
         if (gsp_patience_unasked(p) >> i & 1)
             gsp_patience_asked(p, i);
@@ -163,16 +172,16 @@ static void time_before_a_question_is_nobodys_fault(void **state)
     uint64_t now = 5 * second;
     gsp_patience_asked(&p, 0); /* it has no link: that is lost */
     for (uint32_t k = 0; k < 4; k++)
-        gsp_patience_look(&p, 3, now += second);
+        sees(&p, 3, now += second);
     assert_int_equal(gsp_patience_unasked(&p), 3);
     assert_int_equal(gsp_patience_late(&p, 1), 0);
     gsp_patience_asked(&p, 0);
     assert_int_equal(gsp_patience_unasked(&p), 2);
-    gsp_patience_look(&p, 3, now += second);
+    sees(&p, 3, now += second);
     assert_int_equal(gsp_patience_late(&p, second), 1);
-    gsp_patience_look(&p, 2, now += second);
-    gsp_patience_look(&p, 3, now += second);
-    gsp_patience_look(&p, 3, now += second); /* nobody has asked it since it is back */
+    sees(&p, 2, now += second);
+    sees(&p, 3, now += second);
+    sees(&p, 3, now += second); /* nobody has asked it since it is back */
     assert_int_equal(gsp_patience_unasked(&p), 3);
     assert_int_equal(gsp_patience_late(&p, second), 1); /* the time before counts as ever */
     assert_int_equal(gsp_patience_late(&p, second + 1), 0);
@@ -194,6 +203,31 @@ static void time_without_a_link_is_nobodys_fault(void **state)
     assert_int_equal(gsp_patience_late(&p, second), 2);
     look(&p, 3, now += 3600 * second); /* this member slept */
     assert_int_equal(gsp_patience_late(&p, 10 * second), 0);
+}
+
+/* A link that ended and came back between two looks: its question is lost, so it is asked again, and the time
+ * until then does not count. */
+static void a_new_link_is_known_by_its_number(void **state)
+{
+    (void)state;
+    const uint64_t second = 1000000000u;
+    gsp_patience p = {0};
+    uint64_t link[GSP_MEMBERS_MAX] = {7, 8}, now = 5 * second;
+    gsp_patience_look(&p, link, now);
+    gsp_patience_asked(&p, 0);
+    gsp_patience_asked(&p, 1);
+    gsp_patience_look(&p, link, now += second);
+    link[1] = 9;
+    gsp_patience_look(&p, link, now += second);
+    assert_int_equal(gsp_patience_unasked(&p), 2);
+    gsp_patience_look(&p, link, now += second);
+    assert_int_equal(gsp_patience_unasked(&p), 2);
+    assert_int_equal(gsp_patience_late(&p, 3 * second), 1);
+    assert_int_equal(gsp_patience_late(&p, second), 3); /* the time over the old link stays */
+    assert_int_equal(gsp_patience_late(&p, second + 1), 1);
+    gsp_patience_asked(&p, 1);
+    gsp_patience_look(&p, link, now += second);
+    assert_int_equal(gsp_patience_late(&p, 2 * second), 3);
 }
 
 /* Slow is not silent: each piece begins its maker's time anew, and none does so twice. */
@@ -276,6 +310,7 @@ static void open_others(void)
         others.named.contributor[i].member = (uint8_t)i;
         others.named.contributor[i].root.byte[0] = (uint8_t)(i + 1);
         others.named.roster.member[i].key.byte[0] = others.friend[i].key.byte[0] = (uint8_t)i;
+        others.friend[i].link = i + 1;
     }
 }
 
@@ -316,6 +351,11 @@ static void comes_back(uint32_t (*look_at)(uint64_t ms))
     others.linked[1] = true;
     assert_int_equal(look_at(100), 0);
     assert_int_equal(others.n_asked[1], 2);
+    others.friend[1].link++; /* it ended and came back between two looks */
+    assert_int_equal(look_at(100), 0);
+    assert_int_equal(others.n_asked[1], 3);
+    assert_int_equal(look_at(100), 0);
+    assert_int_equal(others.n_asked[0] + others.n_asked[1], 4); /* once */
     uint32_t late = 0;
     for (uint32_t k = 0; k < 40; k++)
         late |= look_at(100);
@@ -384,6 +424,7 @@ int main(void)
         cmocka_unit_test(time_without_a_link_is_nobodys_fault),
         cmocka_unit_test(time_before_a_question_is_nobodys_fault),
         cmocka_unit_test(whoever_comes_back_is_asked_at_once),
+        cmocka_unit_test(a_new_link_is_known_by_its_number),
         cmocka_unit_test(a_piece_is_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
