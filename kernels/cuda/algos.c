@@ -1,8 +1,8 @@
 /*
  * Owns the file of chosen algorithms. One idea: lines are only appended, under a lock, and the
- * first of a key counts; so processes that race agree afterwards. A damaged line is skipped: it
- * costs a new choice, never a wrong one, because the library checks every algorithm that it is
- * handed.
+ * first of a key counts, or the first that was measured; so processes that race agree afterwards. A
+ * damaged line is skipped: it costs a new choice, never a wrong one, because the library checks every
+ * algorithm that it is handed.
  */
 #include "kernels/cuda/algos.h"
 
@@ -49,7 +49,7 @@ static bool parse(const char *line, krn_algo *out)
     return true;
 }
 
-const krn_algo *krn_algos_find(const krn_algos *algos, const char *key)
+static krn_algo *find(const krn_algos *algos, const char *key)
 {
     for (size_t i = 0; i < algos->n; i++) {
         if (strcmp(algos->items[i].key, key) == 0)
@@ -58,9 +58,17 @@ const krn_algo *krn_algos_find(const krn_algos *algos, const char *key)
     return NULL;
 }
 
+const krn_algo *krn_algos_find(const krn_algos *algos, const char *key)
+{
+    return find(algos, key);
+}
+
 static atom_status keep(krn_algos *algos, const krn_algo *algo)
 {
-    if (krn_algos_find(algos, algo->key))
+    krn_algo *there = find(algos, algo->key);
+    if (there && krn_algo_is_makeshift(there) && !algo->plain && algo->seconds > 0)
+        *there = *algo;
+    if (there)
         return ATOM_OK;
     atom_status st = atom_grow(&algos->items, algos->n, &algos->capacity, sizeof *algos->items);
     if (st == ATOM_OK)

@@ -4,7 +4,8 @@
  * the same bits.
  *
  * A line is a key (shape, layout, dtypes, epilogue) and a choice of 64 opaque bytes. The first line
- * of a key wins, so a file only grows and a choice never changes.
+ * of a key wins, so a file only grows and a choice never changes; but one that was measured takes the
+ * place of one that could not be.
  *
  * Thread: one at a time. Owner: the caller, until krn_algos_close.
  */
@@ -26,6 +27,12 @@ typedef struct krn_algo {
     uint64_t word[KRN_ALGO_WORDS];
     double seconds; /* as measured; 0: not measured */
 } krn_algo;
+
+/* It stands in for one that was measured. (What is plain is so because the library has nothing.) */
+static inline bool krn_algo_is_makeshift(const krn_algo *algo)
+{
+    return !algo->plain && algo->seconds == 0;
+}
 
 typedef struct krn_algos krn_algos;
 

@@ -43,7 +43,7 @@ static struct {
     pthread_mutex_t lock;
     int users;
     char identity[256];
-    bool first_only, bare, plain_only, warm;
+    bool first_only, bare, plain_only, warm, told_again;
     double bytes_per_second; /* of the card's memory: what a separate pass costs */
     cublasLtHandle_t handles[CARDS_MAX];
     krn_algos *algos;
@@ -224,9 +224,56 @@ static bool capturing(cudaStream_t stream)
            status != cudaStreamCaptureStatusNone;
 }
 
+/* Whether a choice can be measured here, and outlives the process. */
+static bool measures(cudaStream_t stream)
+{
+    return !lib.first_only && !lib.plain_only && krn_algos_kept(lib.algos) && !capturing(stream);
+}
+
 static uint64_t d_bytes(const krn_lt_shape *s)
 {
-    return (uint64_t)(s->m * s->ldd) * atom_dtype_bytes((atom_dtype)s->d_dtype);
+    return (uint64_t)((s->m - 1) * s->ldd + s->n) * atom_dtype_bytes((atom_dtype)s->d_dtype);
+}
+
+/* Where candidates write. What a product adds to must be the same afterwards: they add to memory that the
+ * card has to spare, or to d itself while the host keeps what was there. */
+typedef struct target {
+    void *d;     /* NULL: there is no memory for it anywhere */
+    void *spare; /* of the card */
+    void *kept;  /* on the host */
+} target;
+
+static bool copy(void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind,
+                 cudaStream_t stream)
+{
+    return cudaMemcpyAsync(to, from, bytes, kind, stream) == cudaSuccess &&
+           cudaStreamSynchronize(stream) == cudaSuccess;
+}
+
+static target target_begin(const krn_lt_shape *s, const krn_matmul *mm, cudaStream_t stream)
+{
+    target t = {.d = mm->d};
+    if (!mm->add)
+        return t;
+    if (cudaMalloc(&t.spare, d_bytes(s)) == cudaSuccess) {
+        t.d = t.spare;
+        return t;
+    }
+    t.spare = NULL;
+    t.kept = atom_alloc(1, d_bytes(s));
+    if (!t.kept || !copy(t.kept, mm->d, d_bytes(s), cudaMemcpyDeviceToHost, stream))
+        t.d = NULL;
+    return t;
+}
+
+static void target_end(const target *t, const krn_lt_shape *s, const krn_matmul *mm,
+                       cudaStream_t stream)
+{
+    if (t->spare)
+        (void)cudaFree(t->spare);
+    if (t->kept && t->d && !copy(mm->d, t->kept, d_bytes(s), cudaMemcpyHostToDevice, stream))
+        failed("what a product adds to", (int)cudaPeekAtLastError(), s);
+    atom_free(t->kept);
 }
 
 /* Which epilogues to try: all in the product, or each left to a kernel. Ends with everything left.
@@ -260,21 +307,20 @@ static void choose(krn_lt_product *p, const krn_matmul *mm, void *workspace, cud
     krn_lt_shape s = p->s;
     unsigned ways[2];
     int n = lib.plain_only ? 0 : ways_of(&s, ways);
-    bool measure = !lib.first_only && krn_algos_kept(lib.algos) && !capturing(stream);
-    void *scratch = NULL, *d = measure ? mm->d : NULL;
+    target to = {0};
+    if (measures(stream))
+        to = target_begin(&s, mm, stream);
     float *sums = (float *)(void *)((char *)workspace + KRN_LT_BYTES);
-    if (measure && mm->add)
-        d = cudaMalloc(&scratch, d_bytes(&s)) == cudaSuccess ? scratch : NULL;
     double best = 0;
     bool have = false;
     for (int w = 0; w < n; w++) {
         krn_lt_product one;
         double ms = 0;
-        if (have && !d)
+        if (have && !to.d)
             break; /* not measured: the first that the library offers */
         if (!krn_lt_open(&one, &s, ways[w]))
             continue;
-        if (krn_lt_point(&one, mm, sums) && fastest(&one, mm, d, workspace, stream, &ms) &&
+        if (krn_lt_point(&one, mm, sums) && fastest(&one, mm, to.d, workspace, stream, &ms) &&
             (!have || ms + left_ms(&s, ways[w]) < best)) {
             krn_lt_close(p);
             *p = one;
@@ -283,8 +329,7 @@ static void choose(krn_lt_product *p, const krn_matmul *mm, void *workspace, cud
         } else
             krn_lt_close(&one);
     }
-    if (scratch)
-        (void)cudaFree(scratch);
+    target_end(&to, &s, mm, stream);
     (void)cudaGetLastError(); /* what a candidate refused is no fault of ours */
     p->plain = !have;
     if (!have && !lib.plain_only)
@@ -292,7 +337,7 @@ static void choose(krn_lt_product *p, const krn_matmul *mm, void *workspace, cud
     p->left = have ? p->left : 0;
     out->left = p->left;
     out->plain = p->plain;
-    out->seconds = best * 1e-3;
+    out->seconds = !have || !to.d ? 0 : best > 0 ? best * 1e-3 : 1e-9;
     memcpy(out->word, &p->algo, sizeof out->word);
 }
 
@@ -320,6 +365,49 @@ static bool take(krn_lt_product *p, const krn_matmul *mm, float *sums, const krn
     return false;
 }
 
+static void tell_again(void)
+{
+    if (!lib.told_again)
+        krn_cuda_log(
+            ATOM_LOG_INFO,
+            "note: some matrix products had got an algorithm without measuring, because no "
+            "memory was left for that; they are measured now, so results may differ in their "
+            "last bits from those of earlier runs");
+    lib.told_again = true;
+}
+
+/* The kept choice, or a new one, which is kept. The file is locked. One that was not measured is made
+ * again as soon as it can be, but not while a process lives: its bits stay what they are. */
+static void settle(krn_lt_product *p, const krn_lt_shape *s, const krn_matmul *mm, void *workspace,
+                   cudaStream_t stream)
+{
+    krn_algo algo = {.workspace_bytes = KRN_LT_BYTES}, old = {0};
+    float *sums = (float *)(void *)((char *)workspace + KRN_LT_BYTES);
+    memset(p, 0, sizeof *p);
+    p->s = *s;
+    krn_lt_key(s, algo.key);
+    const krn_algo *kept = krn_algos_find(lib.algos, algo.key);
+    if (kept)
+        old = *kept;
+    bool again = kept && krn_algo_is_makeshift(&old) && measures(stream);
+    if (kept && !again && take(p, mm, sums, &old))
+        return;
+    memset(p, 0, sizeof *p);
+    p->s = *s;
+    choose(p, mm, workspace, stream, &algo);
+    if (again && algo.seconds == 0) { /* in vain */
+        krn_lt_close(p);
+        memset(p, 0, sizeof *p);
+        p->s = *s;
+        if (take(p, mm, sums, &old))
+            return;
+        choose(p, mm, workspace, stream, &algo);
+    } else if (again)
+        tell_again();
+    if (krn_algos_add(lib.algos, &algo) != ATOM_OK)
+        failed("remembering an algorithm", 0, s);
+}
+
 static krn_lt_product *add_product(const krn_lt_shape *s, const krn_matmul *mm, void *workspace,
                                    cudaStream_t stream)
 {
@@ -331,20 +419,8 @@ static krn_lt_product *add_product(const krn_lt_shape *s, const krn_matmul *mm, 
     if (before != cudaSuccess)
         failed("a kernel before a product", (int)before, s);
     krn_lt_product *p = &lib.products[lib.n];
-    krn_algo algo = {.workspace_bytes = KRN_LT_BYTES};
-    memset(p, 0, sizeof *p);
-    p->s = *s;
-    krn_lt_key(s, algo.key);
     krn_algos_lock(lib.algos);
-    const krn_algo *kept = krn_algos_find(lib.algos, algo.key);
-    float *sums = (float *)(void *)((char *)workspace + KRN_LT_BYTES);
-    if (!kept || !take(p, mm, sums, kept)) {
-        memset(p, 0, sizeof *p);
-        p->s = *s;
-        choose(p, mm, workspace, stream, &algo);
-        if (krn_algos_add(lib.algos, &algo) != ATOM_OK)
-            failed("remembering an algorithm", 0, s);
-    }
+    settle(p, s, mm, workspace, stream);
     krn_algos_unlock(lib.algos);
     lib.n++;
     return p;

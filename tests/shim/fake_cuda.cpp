@@ -9,6 +9,7 @@
  * ATOM_FAKE_FAULT_IS=memory: and says that it lacks memory.
  * ATOM_FAKE_CARDS=N: so many cards. ATOM_FAKE_USED=N: bytes of a card that others use.
  * ATOM_FAKE_NO_UPLOAD: no memory for recordings.
+ * ATOM_FAKE_FULL=card: no memory for a thread that computes. =host: and it gets nothing to the host.
  */
 #include <cuda_runtime_api.h>
 #include <cuda_shim.h>
@@ -71,6 +72,15 @@ bool faulty(bool copies_now = false)
     if (!first_bad)
         return false;
     return (copies_now ? ++copies : copies.load()) >= first_bad;
+}
+
+/* This thread computes: it has queued a kernel or a product. */
+thread_local bool computes = false;
+
+bool is_full(const char *where)
+{
+    const char *full = computes ? getenv("ATOM_FAKE_FULL") : nullptr;
+    return full && (!where || strcmp(full, where) == 0);
 }
 
 cudaError_t refuse(cudaError_t error)
@@ -172,6 +182,7 @@ void run_or_keep(fake_stream *s, const std::function<void()> &work)
 void shim_launch(void *stream, dim3 grid, unsigned threads, size_t shared_bytes,
                  const std::function<void()> &thread)
 {
+    computes = true;
     run_or_keep((fake_stream *)stream,
                 [=] { shim_launch_now(nullptr, grid, threads, shared_bytes, thread); });
 }
@@ -183,6 +194,7 @@ void fake_closed(void);
 
 void fake_enqueue(cudaStream_t stream, const std::function<void()> &work)
 {
+    computes = true;
     run_or_keep(stream, work);
 }
 int fake_card_of(cudaStream_t stream)
@@ -279,7 +291,7 @@ cudaError_t cudaMemGetInfo(size_t *has, size_t *all)
 }
 cudaError_t cudaMalloc(void **at, size_t bytes)
 {
-    *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    *at = is_full(nullptr) ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
     return *at ? cudaSuccess : refuse(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void *at)
@@ -312,11 +324,13 @@ cudaError_t cudaHostUnregister(void *at)
     std::lock_guard<std::mutex> held(lock);
     return registered.erase((const char *)at) ? cudaSuccess : refuse(cudaErrorInvalidValue);
 }
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
     if (faulty(true))
         return refuse(fault());
+    if (kind == cudaMemcpyDeviceToHost && is_full("host"))
+        return refuse(cudaErrorMemoryAllocation);
     if (!in_one_piece(dst, bytes) || !in_one_piece(src, bytes))
         return refuse(cudaErrorInvalidValue);
     run_or_keep(stream, [=] { memcpy(dst, src, bytes); });

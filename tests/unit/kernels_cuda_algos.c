@@ -59,6 +59,37 @@ static void test_kept(void **state)
     assert_int_equal(atom_dir_remove(dir), ATOM_OK);
 }
 
+/* What could not be measured stands in until somebody can; what was measured stays, and what is plain. */
+static void test_measured_later(void **state)
+{
+    char dir[] = "/tmp/atom-algos-XXXXXX";
+    krn_algos *one = NULL, *two = NULL;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(krn_algos_open(dir, "a card", &one), ATOM_OK);
+    krn_algo guessed = algo("a", 1), other = algo("a", 2), first = algo("a", 3),
+             late = algo("a", 4);
+    krn_algo plain = algo("b", 5), of_b = algo("b", 6);
+    guessed.seconds = other.seconds = plain.seconds = 0;
+    plain.plain = true;
+    const krn_algo *const all[] = {&guessed, &other, &first, &late, &guessed, &plain, &of_b};
+    const uint64_t wins[] = {1, 1, 3, 3, 3, 5, 5};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        krn_algos_lock(one);
+        assert_int_equal(krn_algos_add(one, all[i]), ATOM_OK);
+        krn_algos_unlock(one);
+        assert_int_equal(krn_algos_find(one, all[i]->key)->word[0], wins[i]);
+    }
+    assert_int_equal(one->n, 2);
+    assert_int_equal(krn_algos_open(dir, "a card", &two), ATOM_OK);
+    assert_int_equal(two->n, 2);
+    assert_int_equal(krn_algos_find(two, "a")->word[0], 3);
+    assert_int_equal(krn_algos_find(two, "b")->word[0], 5);
+    krn_algos_close(&one);
+    krn_algos_close(&two);
+    assert_int_equal(atom_dir_remove(dir), ATOM_OK);
+}
+
 static void test_damage(void **state)
 {
     char dir[] = "/tmp/atom-algos-XXXXXX";
@@ -89,6 +120,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_measured_later),
         cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
