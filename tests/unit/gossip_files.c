@@ -2,6 +2,7 @@
 #include "gossip/pool/data.h"
 #include "gossip/pool/files.h"
 #include "tests/lib/gossip_contact.h"
+#include "tests/scratch.h"
 
 #include <setjmp.h>
 #include <sodium.h>
@@ -135,6 +136,76 @@ static void a_lost_file_is_fetched_again(void **state)
     char command[80];
     snprintf(command, sizeof command, "rm -r %s", directory);
     assert_int_equal(system(command), 0);
+    test_free(data);
+    test_free(manifest);
+    test_free(links);
+}
+
+/* ---- data that comes ---- */
+
+typedef struct asked {
+    gsp_net net;
+    uint32_t pieces; /* how often for some */
+} asked;
+
+static gsp_net_sent hear_pieces(gsp_net *net, const uint8_t *key, gsp_net_channel channel,
+                                const void *head, size_t head_bytes, const void *body,
+                                size_t body_bytes)
+{
+    gsp_word m;
+    (void)key;
+    (void)channel;
+    (void)body;
+    (void)body_bytes;
+    assert_true(gsp_word_decode(head, head_bytes, &m));
+    ((asked *)net)->pieces += m.kind == GSP_WORD_ASK_PIECES;
+    return GSP_NET_SENT;
+}
+
+/* A file of one piece is fetched; the diary says which, and how large it is. */
+static void the_diary_names_what_came(void **state)
+{
+    (void)state;
+    static const gsp_net_ops hears = {.send = hear_pieces};
+    static const char text[] = "a short file";
+    scratch s;
+    asked net = {.net.ops = &hears};
+    gsp_links *links = test_calloc(1, sizeof *links);
+    gsp_manifest *manifest = test_calloc(1, sizeof *manifest);
+    gsp_data *data = test_calloc(1, sizeof *data);
+    gsp_event_log diary = {.directory = scratch_open(&s)->dir};
+    gsp_net_event e = {.kind = GSP_NET_UP};
+    gsp_word piece = {.kind = GSP_WORD_PIECE, .body = (const uint8_t *)text};
+    gsp_manifest_file *file = &manifest->file[0];
+    bool finished = false;
+    uint64_t bytes;
+    char *source = atom_strdup(scratch_write(&s, "source", text, sizeof text)), *events = NULL;
+    *file = (gsp_manifest_file){.name = "train_0.bin", .later = true};
+    test_must(gsp_pieces_make(source, scratch_path(&s, "tree"), &file->bytes, &file->hash));
+    manifest->n_files = 1;
+    links->net = &net.net;
+    gsp_link *link = gsp_links_add(links, &e);
+    *data = (gsp_data){.directory = s.dir, .manifest = manifest, .links = links, .diary = &diary};
+    test_must(gsp_data_place(data, s.dir));
+    test_must(gsp_data_fetch_begin(data, s.dir, file->bytes));
+    piece.hash = file->hash;
+    piece.body_bytes = (uint32_t)file->bytes;
+    for (uint64_t now = SECOND; !finished && now < 20 * SECOND; now += SECOND) {
+        test_must(gsp_data_fetch_turn(data, &finished));
+        gsp_data_step(data, now);
+        if (net.pieces)
+            gsp_data_came(data, link, &piece);
+    }
+    assert_true(finished);
+    assert_true(data->whole[0]);
+    gsp_data_fetch_end(data);
+    gsp_data_close(data);
+    gsp_event_log_close(&diary);
+    test_must(atom_file_read(scratch_path(&s, "events.jsonl"), 1 << 16, &events, &bytes));
+    assert_non_null(strstr(events, "\"event\":\"file\",\"name\":\"train_0.bin\",\"bytes\":13}"));
+    atom_free(events);
+    atom_free(source);
+    scratch_close(&s);
     test_free(data);
     test_free(manifest);
     test_free(links);
@@ -404,6 +475,7 @@ int main(void)
     test_pool_make(&P, 7);
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_slow_line_brings_a_file),
                                        cmocka_unit_test(a_lost_file_is_fetched_again),
+                                       cmocka_unit_test(the_diary_names_what_came),
                                        cmocka_unit_test(a_key_gets_its_share_and_no_more),
                                        cmocka_unit_test(a_liar_among_donors_is_found),
                                        cmocka_unit_test(nobody_is_waited_for_alone)};

@@ -11,8 +11,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -359,6 +361,27 @@ static void a_disk_that_is_too_small(void **state)
     atom_free(made);
 }
 
+/* Where a record cannot be written, the disk's own reason is said, and not that the file was cut. */
+static void a_commit_that_fails_says_why(void **state)
+{
+    rig *r = *state;
+    store *s = NULL;
+    store_config config = config_of(r, STORE_AUTO);
+    struct rlimit usual, low;
+    assert_int_equal(store_open(&config, &s), ATOM_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    low = (struct rlimit){.rlim_cur = STORE_ALIGN, .rlim_max = usual.rlim_max};
+    signal(SIGXFSZ, SIG_IGN); /* so that a write beyond the limit fails with EFBIG */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    atom_status st = store_commit(s, 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(st, ATOM_E_RESOURCE);
+    assert_non_null(strstr(atom_fail_message(), "no room to write at byte"));
+    assert_non_null(strstr(atom_fail_message(), r->path));
+    store_close(&s);
+}
+
 static uint64_t committed(const rig *r)
 {
     store *s = NULL;
@@ -449,6 +472,7 @@ int main(void)
                                        T(a_lost_name_is_noticed),
                                        T(one_user_at_a_time),
                                        T(a_disk_that_is_too_small),
+                                       T(a_commit_that_fails_says_why),
                                        T(commits_survive_torn_records),
                                        T(out_of_memory_is_an_error),
                                        T(memory_files_work)};
