@@ -1,6 +1,8 @@
 /* Exports: what is there stays, what fails leaves nothing behind, want of memory is an error. */
 #include "atom/base/files.h"
 #include "atom/export/export.h"
+#include "atom/file/ggufread.h"
+#include "tests/lib/metaspace.h"
 #include "tests/lib/model_dir.h"
 #include "tests/scratch.h"
 
@@ -149,6 +151,43 @@ static void what_stands_beside(void **state)
     fixture_close(&f);
 }
 
+/* With "llama" there are no merges in the file: scores say which pair is merged first, and what no
+ * merge makes comes after all of them. */
+static void scores_are_the_order_of_merges(void **state)
+{
+    static const struct {
+        int id;
+        float score;
+    } want[] = {{0, 0}, /* no token of a text */
+                {3, 0}, /* a byte */
+                {METASPACE_AB, 0},
+                {METASPACE_ABC, -1},
+                {METASPACE_SPACE_ABC, -2},
+                {METASPACE_SPACE, -4},
+                {METASPACE_C, -4},
+                {METASPACE_N, 0}}; /* not in use */
+    (void)state;
+    fixture f;
+    file_gguf_in *in = NULL;
+    json_t *root = metaspace_json(METASPACE_REPLACE, "null");
+    float score;
+    fixture_open(&f, "x.gguf");
+    assert_int_equal(json_dump_file(root, scratch_path(&f.s, "model/tokenizer.json"), 0), 0);
+    assert_int_equal(export(&f, "gguf"), ATOM_OK);
+    assert_int_equal(file_gguf_open(f.output, &in), ATOM_OK);
+    const file_gguf_value *scores = file_gguf_find(in, "tokenizer.ggml.scores");
+    assert_non_null(scores);
+    assert_int_equal(scores->item, FILE_GGUF_VALUE_F32);
+    assert_int_equal(scores->n, f.m.config.vocab_size);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        memcpy(&score, scores->at + sizeof score * (size_t)want[i].id, sizeof score);
+        assert_true(score == want[i].score);
+    }
+    file_gguf_in_close(&in);
+    json_decref(root);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +195,7 @@ int main(void)
         cmocka_unit_test(what_is_there_stays),
         cmocka_unit_test(without_tokenizer),
         cmocka_unit_test(what_stands_beside),
+        cmocka_unit_test(scores_are_the_order_of_merges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

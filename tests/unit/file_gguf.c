@@ -365,6 +365,11 @@ static void keys_that_count(void **state)
     assert_true(c.rope.factor == 4);
     assert_int_equal(with_key(&f, path, "rope.scale_linear", 2, false, &c), ATOM_OK);
     assert_true(c.rope.factor == 2);
+    /* a factor below 1 is one, too */
+    f.config.rope.factor = 0.5f;
+    write_model(&f, FILE_GGUF_F32, path);
+    assert_int_equal(file_gguf_read_model(path, &c, NULL), ATOM_OK);
+    assert_true(c.rope.factor == 0.5f);
     fixture_close(&f);
     scratch_close(&s);
 }

@@ -7,11 +7,13 @@
 #include "atom/file/zip.h"
 #include "tests/scratch.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -164,6 +166,11 @@ static void test_zip_with_a_comment(void **state)
         assert_int_equal(file_zip_load(z, file_zip_find(z, "a"), 5, &text), ATOM_OK);
         assert_string_equal(text, "hello");
         atom_free(text);
+        int fd = open(path, O_RDONLY);
+        uint64_t at = 0;
+        assert_int_equal(file_zip_places(z, fd, a->used, &at), ATOM_OK);
+        assert_memory_equal(a->bytes + at, "hello", 5);
+        close(fd);
         file_zip_close(&z);
     }
     atom_free(a);

@@ -362,7 +362,7 @@ static void spoilt_files_are_refused(void **state)
         {"model.vocab.a", "98", "same id", ATOM_E_FORMAT},
         {"model.vocab.a b", "300", "alphabet", ATOM_E_UNSUPPORTED},
         {"normalizer", "{\"type\": \"NFKC\"}", "NFKC", ATOM_E_UNSUPPORTED},
-        {"normalizer", "{\"type\": \"Prepend\", \"prepend\": \"x\"}", "Prepend",
+        {"normalizer", "{\"type\": \"Prepend\", \"prepend\": \"x\"}", "is Prepend;",
          ATOM_E_UNSUPPORTED},
         {"normalizer", "{\"type\": \"Prepend\", \"prepend\": \"\u2581\"}", "without a Replace",
          ATOM_E_UNSUPPORTED},
