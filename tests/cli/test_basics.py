@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 
 import tool
@@ -152,6 +153,20 @@ class Basics(tool.Case):
         for command in COMMANDS:
             page = self.ok("help", "--man", *command.split()).out
             self.assertIn(".TH ", page)
+
+
+class Page(tool.Case):
+    def test_it_ends_with_a_signal(self):
+        """However soon that comes: it is sent as soon as the page's address is told."""
+        os.makedirs(self.path("run", "pool"), mode=0o700)
+        for name in "keys", "manifest.json":
+            self.write(os.path.join("run", "pool", name), "{}")
+        for number in signal.SIGINT, signal.SIGTERM:
+            page = self.start_atom("pool", "web", "run", "--listen", "127.0.0.1:0")
+            self.assertRegex(page.stdout.readline(), r"^http://127\.0\.0\.1:\d+/\n$")
+            page.send_signal(number)
+            self.assertEqual(page.communicate(timeout=60), ("", ""))
+            self.assertEqual(page.returncode, 0)
 
 
 class Data(tool.Case):

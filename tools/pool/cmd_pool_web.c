@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct web_values {
     char *listen;
@@ -45,18 +44,12 @@ static const opt_command options = {
     OPT_TABLE(specs, web_values),
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    interrupted = number;
-}
-
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const web_values *v = values;
-    struct sigaction action = {.sa_handler = on_signal};
     atom_status st = ATOM_OK;
+    sigset_t ends;
+    int number;
     pool_web *web = NULL;
     const char *directory = parsed->n_positional ? parsed->positional[0] : ".";
     char *pool = atom_path_join(directory, "pool");
@@ -67,13 +60,15 @@ static atom_status run(void *values, const opt_parsed *parsed)
         ATOM_TRY_CLEAN(atom_fail(
             ATOM_E_USAGE, "%s holds no pool; name the output directory of pool create or join",
             directory));
+    /* Blocked before there is a page, and in its thread: whenever one comes, it is waited for below. */
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    sigprocmask(SIG_BLOCK, &ends, NULL);
     ATOM_TRY_CLEAN(pool_web_open(pool, directory, v->listen, &web));
     cli_print("%s\n", pool_web_url(web));
     ATOM_TRY_CLEAN(cli_flush());
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    while (!interrupted)
-        pause();
+    sigwait(&ends, &number);
 cleanup:
     pool_web_close(&web);
     atom_free(pool);
