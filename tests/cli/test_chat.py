@@ -9,6 +9,7 @@ import select
 import signal
 import string
 import subprocess
+import time
 
 import tool
 
@@ -252,6 +253,13 @@ class Chat(tool.Case):
             t.say("/reset")
             self.assertIn(ANSWER, t.say("qwertz"))  # as at first
             t.write(b"half a li\x03")
+            self.assertIn("Ctrl-D quits", t.until("> "))
+            self.assertIn(ANSWER, t.say("qwertz"))
+            # A signal that comes before the line is waited for: the prompt hangs where the screen is stopped (Ctrl-S).
+            t.write(b"\x13/reset\n")
+            time.sleep(0.3)
+            os.kill(t.pid, signal.SIGINT)
+            t.write(b"\x11")
             self.assertIn("Ctrl-D quits", t.until("> "))
             self.assertIn(ANSWER, t.say("qwertz"))
             t.write(b"\x04")

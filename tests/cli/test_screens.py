@@ -127,6 +127,12 @@ class Screens(tool.Case):
         for name in ("avx2", "fma", "f16c", "avx512f", "avx512_bf16") if lines else ():
             self.assertEqual(name in cpu["isa"], name in lines[0], name)
 
+    def test_described_cards(self):
+        """A card is profiled in the type that it computes in, if nobody names one."""
+        for card, dtype in ("gtx-1080", "fp32"), ("rtx-4090", "bf16"):
+            told = self.ok("profile", "--model", "gpt2-124m", "--device-spec", card, "--sequence-len", 128, "--json").json()
+            self.assertEqual((told["dtype"], told["device"]["modelled"]), (dtype, True))
+
     def check_what_if(self, *args):
         told, shown = self.ok(*args, "--what-if", "--json").json(), self.lines(*args, "--what-if")
         now = told["predicted_tokens_per_second"]

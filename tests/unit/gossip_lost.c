@@ -45,6 +45,10 @@ static void a_lost_chain_keeps_nobody_away(void **unused)
     fork_ns = 0;
     until(4, hosts[0].applied + 2);
     assert_equal_states();
+    /* What it had alone is of no use to anybody: nobody even began to fetch it. */
+    assert_int_equal(hosts[3].n_read, 0);
+    for (unsigned i = 0; i < 3; i++)
+        assert_false(hosts[i].status.state_found);
     pool_close();
 }
 
