@@ -303,6 +303,18 @@ static pt2_piece rows_of(const pt2_piece *whole, int64_t first, int64_t step, in
     return p;
 }
 
+/* A product of which others read other parts is named after its first row, too: "blocks.0.mlp.linear:64". */
+static void name_part(const pt2_eval *e, int64_t first, graph_node *node)
+{
+    char name[GRAPH_NAME_MAX];
+    bool taken = false;
+    node_name(e->node, name);
+    for (uint32_t i = 0; i < e->g->n_nodes; i++)
+        taken |= strcmp(e->g->nodes[i].name, name) == 0;
+    if (taken)
+        snprintf(node->name, sizeof node->name, "%.50s:%lld", name, (long long)first);
+}
+
 static int64_t inputs_of(const pt2_eval *e, const pt2_base *b)
 {
     const graph_tensor *t = &e->g->tensors[b->x];
@@ -346,6 +358,7 @@ atom_status pt2_join(pt2_eval *e, const pt2_run *runs, uint32_t n, int32_t *id)
     if (first.has_b)
         ATOM_TRY_CLEAN(
             pt2_param(e, pieces, n, 1, 0, GRAPH_INIT_ZERO, &node.params[node.n_params++]));
+    name_part(e, runs[0].first, &node);
     ATOM_TRY_CLEAN(pt2_node(e, &node, id));
 cleanup:
     e->node = now;

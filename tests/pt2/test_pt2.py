@@ -304,6 +304,48 @@ def check_default_eps(work, data):
     check(made["said"] not in (made["half"], made["twice"]), "an RMS norm's eps is not used")
 
 
+def check_halves(work, data):
+    """The halves of one product, added in either order: each is a product of its own."""
+    made = []
+    for name, order in (("a+b", ("getitem_7", "getitem_8")), ("b+a", ("getitem_8", "getitem_7"))):
+        model = os.path.join(work, name + ".pt2")
+
+        def change(program, _, order=order):
+            [node] = [node for node in program["graph_module"]["graph"]["nodes"]
+                      if node["outputs"] == [{"as_tensor": {"name": "mul_10"}}]]
+            node["target"] = "torch.ops.aten.add.Tensor"
+            for one_input, half in zip(node["inputs"], order):
+                one_input["arg"] = {"as_tensor": {"name": half}}
+
+        keep(os.path.join(fixtures, "odd.pt2"), model, change=change)
+        one(name, model, work, data)
+        made.append(losses(os.path.join(work, name)))
+    check(made[0] == made[1], f"a + b is not b + a: {made}")
+
+
+def check_names(work, data):
+    """Two weights that are one product are named after both, up to the last dot that their names share."""
+    model, out, new = os.path.join(work, "names.pt2"), os.path.join(work, "names"), {"gate": "w1", "up": "w3"}
+
+    def called(name):
+        head, _, tail = name.partition(".")
+        return f"{new.get(head, head)}.{tail}"
+
+    def change(program, rows):
+        for spec in program["graph_module"]["signature"]["input_specs"]:
+            if "parameter" in spec:
+                spec["parameter"]["parameter_name"] = called(spec["parameter"]["parameter_name"])
+        for name in list(rows):
+            rows[called(name)] = rows.pop(name)
+
+    keep(os.path.join(fixtures, "caps.pt2"), model, change=change)
+    train(model, data, out, 4)
+    check_state(os.path.join(out, "checkpoint-4"), model, "names")
+    with open(os.path.join(out, "checkpoint-4", "config.json")) as f:
+        names = set(re.findall(r"[\w.+]*\+[\w.+]*", f.read()))
+    check(names == {"w1+w3.weight", "w1+w3.bias"}, f"joined names: {names}")
+
+
 POOL = """
 micro_batch_size: 2
 sequence_len: 6
@@ -353,6 +395,8 @@ def main():
         check_all_types(work, data)
         check_shares(work, data)
         check_default_eps(work, data)
+        check_halves(work, data)
+        check_names(work, data)
         check_pool(work, data)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,
