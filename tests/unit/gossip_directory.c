@@ -5,12 +5,15 @@
 #include "gossip/directory/directory.h"
 #include "tests/lib/gossip_contact.h"
 
+#include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -149,6 +152,48 @@ static void halves_grow_together(void **state)
         gsp_directory_close(&n[i].directory);
 }
 
+/* Takes a datagram that came. */
+static bool hears(int fd)
+{
+    char data[2048];
+    return recv(fd, data, sizeof data, MSG_DONTWAIT) > 0;
+}
+
+/* A bootstrap node that says nothing is asked again, also by who found another one since. */
+static void the_silent_are_asked_again(void **state)
+{
+    (void)state;
+    test_pool p;
+    node n[2];
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    char host[32];
+    test_pool_make(&p, 1);
+    int silent = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(silent, (struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(getsockname(silent, (struct sockaddr *)&at, &bytes), 0);
+    open_node(&p, 0, &n[0]);
+    open_node(&p, 1, &n[1]);
+    publish(&p, &n[1], 1, 1);
+    snprintf(host, sizeof host, "127.0.0.1:%u", ntohs(at.sin_port));
+    test_must(gsp_directory_bootstrap(n[0].directory, host));
+    meet(&n[0], &n[1]);
+    double end = atom_clock_seconds() + PATIENCE_SECONDS;
+    while (!n[0].found[1] && atom_clock_seconds() < end) {
+        rest();
+        take(&p, &n[0]);
+    }
+    assert_true(n[0].found[1]);
+    /* OpenDHT itself asks a few times at first, and then no more. */
+    unsigned heard = 0;
+    for (; heard < 8 && atom_clock_seconds() < end; heard += hears(silent))
+        rest();
+    assert_int_equal(heard, 8);
+    close(silent);
+    gsp_directory_close(&n[0].directory);
+    gsp_directory_close(&n[1].directory);
+}
+
 static void strangers_are_not_handed_on(void **state)
 {
     (void)state;
@@ -242,9 +287,9 @@ static void keys_stay_as_they_are(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_stay_as_they_are), cmocka_unit_test(members_find_each_other),
-        cmocka_unit_test(halves_grow_together),  cmocka_unit_test(strangers_are_not_handed_on),
-        cmocka_unit_test(says_what_is_wrong),
+        cmocka_unit_test(keys_stay_as_they_are),       cmocka_unit_test(members_find_each_other),
+        cmocka_unit_test(halves_grow_together),        cmocka_unit_test(the_silent_are_asked_again),
+        cmocka_unit_test(strangers_are_not_handed_on), cmocka_unit_test(says_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
