@@ -201,7 +201,7 @@ static atom_status look_at_member(host *h)
     h->members[i] = json_integer_value(json_object_get(o, "roster"));
     json_decref(o);
     bool grew = h->applied >= 0 && applied > h->applied && ours;
-    if (h->applied < 0 || applied > h->applied)
+    if (applied > h->applied)
         h->applied = applied;
     return grew ? tell(h, HOST_CERTIFIED, 0) : ATOM_OK;
 }
