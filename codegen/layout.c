@@ -36,19 +36,6 @@ uint32_t gen_share(const gen_layout *layout, uint32_t d)
     return layout->C / layout->D * d + (d < more ? d : more);
 }
 
-swap_range gen_store_device(const gen_store *item, uint32_t i)
-{
-    if (item->bytes == 0)
-        return (swap_range){0};
-    return (swap_range){SWAP_DEVICE, item->device + (i % item->device_items) * item->bytes,
-                        item->bytes};
-}
-
-swap_range gen_store_host(const gen_store *item, uint32_t i)
-{
-    return (swap_range){SWAP_HOST, item->host + i * item->bytes, item->bytes};
-}
-
 /* --- what each sub-model owns, borrows and exchanges ----------------------------------------- */
 
 static uint64_t param_end(const graph_param *p)
@@ -333,17 +320,23 @@ static void place_holds(gen_layout *layout)
     }
 }
 
+/* Of one micro-batch: the most bytes of two neighbouring boundaries. */
+static uint64_t neighbours_bytes(const gen_layout *layout)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 1; k < layout->n; k++)
+        most = max_u64(most, layout->visits[k].x.bytes + layout->visits[k].y.bytes);
+    return most;
+}
+
 /* Boundaries that stay on the device: activations of every cut for the whole step; gradients
  * double-ended, since only neighbours are alive together. Activations, too, where no backward comes. */
 static void place_boundaries_device(gen_layout *layout)
 {
     const bool trains = graph_trains(layout->g);
-    uint64_t total = 0, ring = 0;
-    for (uint32_t k = 1; k < layout->n; k++) {
-        uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
+    uint64_t total = 0, ring = neighbours_bytes(layout) * layout->most;
+    for (uint32_t k = 1; k < layout->n; k++)
         total += layout->visits[k].x.bytes * layout->most;
-        ring = max_u64(ring, (layout->visits[k].x.bytes + next) * layout->most);
-    }
     uint64_t x_base = region(layout->out, SWAP_DEVICE, "boundaries", trains ? total : ring);
     uint64_t dx_base = region(layout->out, SWAP_DEVICE, "boundary gradients", trains ? ring : 0);
     for (uint32_t k = 1; k < layout->n; k++) {
@@ -361,11 +354,7 @@ static void place_boundaries_device(gen_layout *layout)
  * of a visit and what comes in do not wait for each other. */
 static void place_boundaries_host(gen_layout *layout)
 {
-    uint64_t ring = 0;
-    for (uint32_t k = 1; k < layout->n; k++) {
-        uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
-        ring = max_u64(ring, (layout->visits[k].x.bytes + next) * 2);
-    }
+    uint64_t ring = neighbours_bytes(layout) * 2;
     uint64_t x_base = region(layout->out, SWAP_DEVICE, "boundary staging", ring);
     uint64_t dx_base = region(layout->out, SWAP_DEVICE, "boundary gradient staging",
                               graph_trains(layout->g) ? ring : 0);
@@ -402,29 +391,43 @@ static void place_small(gen_layout *layout)
     layout->out->workspace = layout->workspace;
 }
 
+static void store_on_host(gen_store *s, uint64_t host, uint64_t stride)
+{
+    s->host = host;
+    s->host_stride = stride;
+}
+
 static void place_host_store(gen_layout *layout, gen_store *s, uint64_t *total)
 {
     if (s->place == PART_ON_HOST && s->bytes) {
-        s->host = *total;
+        store_on_host(s, *total, s->bytes);
         *total += s->bytes * layout->C;
     }
 }
 
 /* The gradient of a boundary goes where the boundary was: backward of a micro-batch has brought that
  * back, for the last time, before it makes the gradient. With a state on disk it has a place of its
- * own where there is room: else the search would make more cuts, and they take it from held blocks. */
+ * own where there is room: else the search would make more cuts, and they take it from held blocks.
+ * Where no backward comes, each boundary of a micro-batch goes where the one before it was. */
 static void place_stashes(gen_layout *layout)
 {
-    uint64_t base = layout->out->host_bytes, at = base;
+    const bool trains = graph_trains(layout->g), host = layout->plan->boundaries == PART_ON_HOST;
+    uint64_t base = layout->out->host_bytes, at = base, widest = 0;
+    for (uint32_t k = 0; !trains && host && k < layout->n; k++)
+        widest = max_u64(widest, layout->visits[k].x.bytes);
+    at += widest * layout->C;
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         place_host_store(layout, &v->kept, &at);
         place_host_store(layout, &v->sent, &at);
-        place_host_store(layout, &v->x_store, &at);
+        if (trains)
+            place_host_store(layout, &v->x_store, &at);
+        else
+            store_on_host(&v->x_store, base, widest);
         if (layout->plan->disk && !layout->plan->over_boundaries)
             place_host_store(layout, &v->dx_store, &at);
         else
-            v->dx_store.host = v->x_store.host;
+            store_on_host(&v->dx_store, v->x_store.host, v->x_store.host_stride);
     }
     place_host_store(layout, &layout->late, &at);
     (void)region(layout->out, SWAP_HOST, "stashes", at - base);

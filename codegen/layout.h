@@ -42,7 +42,8 @@ typedef struct gen_store {
     part_place place;
     uint64_t device;       /* arena offset of the first item or of the staging ring */
     uint32_t device_items; /* of a share, or 2 for staging */
-    uint64_t host;         /* slab offset of C items; only with PART_ON_HOST */
+    uint64_t host;         /* slab offset of the first of C items; only with PART_ON_HOST */
+    uint64_t host_stride;  /* from one to the next */
 } gen_store;
 
 typedef struct gen_extra {
@@ -123,7 +124,17 @@ uint64_t gen_node_workspace(const graph *g, int32_t node, int backward, const kr
 /* Byte offset of a parameter inside the slot of sub-model k; the parameter must be used there. */
 uint64_t gen_slot_offset(const gen_layout *layout, uint32_t k, int32_t param);
 /* Arena range of item i of a share's, and slab range of item i of all. */
-swap_range gen_store_device(const gen_store *item, uint32_t i);
-swap_range gen_store_host(const gen_store *item, uint32_t i);
+static inline swap_range gen_store_device(const gen_store *item, uint32_t i)
+{
+    if (item->bytes == 0)
+        return (swap_range){0};
+    return (swap_range){SWAP_DEVICE, item->device + (i % item->device_items) * item->bytes,
+                        item->bytes};
+}
+
+static inline swap_range gen_store_host(const gen_store *item, uint32_t i)
+{
+    return (swap_range){SWAP_HOST, item->host + i * item->host_stride, item->bytes};
+}
 
 #endif

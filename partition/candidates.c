@@ -23,9 +23,8 @@ bool part_way_setting(const part_search_state *s, int way, part_setting *setting
                               .boundaries = way & 2 ? PART_ON_HOST : PART_ON_DEVICE,
                               .clip = s->request->clip,
                               .forward = !graph_trains(s->g)};
-    if (setting->forward)
-        return way ==
-               0; /* there is nothing to keep, and what crosses is on the device in passing */
+    if (setting->forward) /* there is nothing to keep; two are there in passing in any case */
+        return way == 0 || (way == 2 && s->micro_batches > 2);
     return !(setting->keep == PART_KEEP_HOST && s->request->recompute == 1);
 }
 

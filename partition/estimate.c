@@ -55,19 +55,22 @@ static part_range range_of(const part_model *m, const part_plan *plan, uint32_t 
 
 static void add_boundaries(const part_plan *plan, const part_model *m, part_verdict *v)
 {
-    uint64_t C = plan->micro_batches, total = 0, ring = 0;
-    uint64_t late = plan->boundaries == PART_ON_HOST && plan->n_sub_models > 1 ? 2 : C;
+    uint64_t C = plan->micro_batches, total = 0, ring = 0, widest = 0;
+    const bool host = plan->boundaries == PART_ON_HOST;
+    uint64_t late = host && plan->n_sub_models > 1 ? 2 : C;
     for (uint32_t k = 1; k < plan->n_sub_models; k++) {
         const part_sub_model *s = &plan->sub_models[k];
         uint64_t x = m->boundary_bytes[s->first_node];
         uint64_t y = m->boundary_bytes[s->last_node];
         total += x;
+        widest = max_u64(widest, x);
         ring = max_u64(ring, x + y);
     }
     v->device_peak_bytes += late * m->late_bytes;
-    if (!graph_trains(m->g))
-        v->device_peak_bytes += C * ring;
-    else if (plan->boundaries == PART_ON_HOST) {
+    if (!graph_trains(m->g)) {
+        v->device_peak_bytes += (host ? 2 : C) * ring;
+        v->host_peak_bytes += host ? C * widest : 0; /* layout.c, place_stashes() */
+    } else if (host) {
         v->device_peak_bytes += 4 * ring;
         v->host_peak_bytes += (plan->disk && !plan->over_boundaries ? 2 : 1) * C *
                               total; /* layout.c, place_stashes() */
@@ -176,7 +179,6 @@ static double load_behind(clocks *c, double updated, double update, double freed
  * before that, if it has none of its own, and after its own update. */
 static void forward(const part_model *m, const part_plan *plan, clocks *c, double *loaded)
 {
-    const int64_t C = plan->micro_batches;
     const double rest = 1.0 / 3; /* of the others' updates, where two thirds run ahead */
     double updated = 0, freed = 0;
     for (uint32_t k = 0; k < plan->n_sub_models; k++) {
@@ -191,7 +193,7 @@ static void forward(const part_model *m, const part_plan *plan, clocks *c, doubl
                                   (double)t.load * PS);
         freed = c->compute;
         if (k + 1 < plan->n_sub_models)
-            visit(c, *loaded, t.fwd, t.x_in, t.y_out, (t.x_in + t.x_out) / C);
+            visit(c, *loaded, t.fwd, t.x_in, t.y_out, 2 * t.crossing);
     }
 }
 
@@ -204,8 +206,8 @@ static void backward(const part_model *m, const part_plan *plan, clocks *c, doub
         bool turn = k + 1 == plan->n_sub_models;
         double begin = max_f64(loaded, c->compute);
         int64_t compute = turn ? t.turn : t.bwd, in = turn ? t.x_in : t.back_in;
-        int64_t first = turn ? t.x_in + t.x_out : t.back_in + t.y_back_out;
-        double end = visit(c, loaded, compute, in, t.x_out, first / C);
+        int64_t first = turn ? 2 * t.crossing : (t.back_in + t.y_back_out) / C;
+        double end = visit(c, loaded, compute, in, t.x_out, first);
         end = run(&c->compute, &c->compute_busy, end, gradient_seconds(m, &r));
         if (!plan->in_place)
             end = run(&c->d2h, &c->d2h_busy, end, (double)t.spill * PS);

@@ -178,7 +178,7 @@ static inline uint64_t part_larger(uint64_t a, uint64_t b)
 static inline uint64_t part_boundary_places(const part_setting *s)
 {
     if (s->forward)
-        return s->micro_batches;
+        return s->boundaries == PART_ON_HOST ? 2 : s->micro_batches;
     /* On the device every boundary of the plan has C places more; those of this pair are counted
      * here. */
     return s->boundaries == PART_ON_HOST ? 4 : 2 * (uint64_t)s->micro_batches;

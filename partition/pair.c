@@ -115,11 +115,11 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
     compute(m, s, r, part_warm_share(d, touched_bytes(r)),
             part_warm_share(d, touched_bytes(r) + r->grad_bytes),
             r->first == 0 && r->last == (int32_t)m->g->n_nodes, &t);
-    if (!graph_trains(m->g))
-        t.load_both = 0; /* nothing comes back */
+    t.crossing = (t.x_in + t.x_out) / C / 2;
+    if (!graph_trains(m->g)) /* nothing comes back */
+        t.load_both = t.x_out = t.back_in = t.y_back_out = 0;
     t.bwd_one = t.bwd / C;
     t.least = t.fwd + t.bwd + (t.back_in + t.y_back_out) / C / 2;
-    t.crossing = (t.x_in + t.x_out) / C / 2;
     return t;
 }
 

@@ -259,6 +259,18 @@ static void counts_the_copies_of_a_turn(void **state)
     graph_close(&g);
 }
 
+/* Of one micro-batch: what crosses from one sub-model to the next goes, on the host, where what came
+ * before it was. */
+static uint64_t passing_bytes(const part_plan *plan, const part_model *m)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 1; plan->boundaries == PART_ON_HOST && k < plan->n_sub_models; k++) {
+        uint64_t bytes = m->boundary_bytes[plan->sub_models[k].first_node];
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* An evaluation alone: its memory and its time, of random plans. */
 static void agrees_where_nothing_is_trained(void **state)
 {
@@ -273,6 +285,7 @@ static void agrees_where_nothing_is_trained(void **state)
         graph_set_forward(g);
         device.copy_latency_seconds = 0;
         device.h2d_bytes_per_second = device.h2d_both_bytes_per_second = 1e7;
+        device.d2h_bytes_per_second = device.d2h_both_bytes_per_second = 1e7;
         assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
         for (uint32_t n = 0; n < profile->n_nodes; n++) {
             assert_true(profile->nodes[n].bwd_seconds <= 0);
@@ -280,20 +293,22 @@ static void agrees_where_nothing_is_trained(void **state)
         }
         assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
         part_plan *plan = random_plan(m, &seed);
-        plan->boundaries = PART_ON_DEVICE;
+        const bool host = i % 2;
+        plan->boundaries = host ? PART_ON_HOST : PART_ON_DEVICE;
         gen_judge judge = {.g = g, .profile = profile};
         if (gen_judge_plan(&judge, plan, &exact) != ATOM_OK)
             fail_msg("%s", atom_fail_message());
         part_estimate(m, plan, &model);
         assert_int_equal(model.host_peak_bytes, exact.host_peak_bytes);
-        assert_int_equal(exact.host_peak_bytes, g->param_extent * atom_dtype_bytes(g->dtype) +
-                                                    plan->micro_batches * m->micro_batch_bytes);
+        assert_int_equal(exact.host_peak_bytes,
+                         g->param_extent * atom_dtype_bytes(g->dtype) +
+                             plan->micro_batches * (m->micro_batch_bytes + passing_bytes(plan, m)));
         double off = (double)model.device_peak_bytes / (double)exact.device_peak_bytes - 1;
         if (fabs(off) > 0.05)
             fail_msg("plan %d: %llu bytes on the device, the model says %llu", i,
                      (unsigned long long)exact.device_peak_bytes,
                      (unsigned long long)model.device_peak_bytes);
-        if (fabs(model.step_seconds / exact.step_seconds - 1) > 0.01)
+        if (fabs(model.step_seconds / exact.step_seconds - 1) > (host ? 0.04 : 0.01))
             fail_msg("plan %d takes %g s, the model says %g s", i, exact.step_seconds,
                      model.step_seconds);
         part_plan_close(&plan);
