@@ -24,7 +24,7 @@ typedef struct eval_values {
     int64_t batches;
     int32_t dtype;
     char *device;
-    uint64_t device_memory;
+    uint64_t device_memory, link_bandwidth;
     int64_t threads;
     bool json;
 } eval_values;
@@ -64,6 +64,9 @@ static const opt_spec specs[] = {
     PLAN_ROW_DTYPE(.help = "auto: bf16 if the device supports it natively, else fp32."),
     PLAN_ROW_DEVICE(.help = "What computes."),
     PLAN_ROW_DEVICE_MEMORY(.help = "Limit for all memory used on the device."),
+    PLAN_ROW_LINK_BANDWIDTH(.help = "Slow copies between host and device down to this rate in "
+                                    "each direction, to imitate a PCIe link (CPU device with "
+                                    "--device-memory only). auto: full speed."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
@@ -72,8 +75,9 @@ static const opt_spec specs[] = {
 static const opt_command options = {
     .name = "eval",
     .summary = "measure the loss or the accuracy of a saved model",
-    .description = "Needs the weights alone in host memory: 2 bytes for each parameter in bf16, 4 in "
-                   "fp32, and on the CPU the device's memory beside them.",
+    .description =
+        "Needs the weights alone in host memory: 2 bytes for each parameter in bf16, 4 in "
+        "fp32, and on the CPU the device's memory beside them.",
     .examples = "atom eval --model run/checkpoint-100 --data data/ --sequence-len 256\n"
                 "atom eval --model run/checkpoint-100 --choices hellaswag_val.jsonl "
                 "--micro-batch-size 16\n",
@@ -186,6 +190,7 @@ static atom_status run_choices(const eval_values *v)
         .dtype = v->dtype,
         .device = v->device,
         .device_memory = v->device_memory,
+        .link_bandwidth = v->link_bandwidth,
         .threads = v->threads,
         .progress = show_progress,
     };
@@ -210,6 +215,7 @@ static atom_status run_data(const eval_values *v)
         .dtype = v->dtype,
         .device = v->device,
         .device_memory = v->device_memory,
+        .link_bandwidth = v->link_bandwidth,
         .threads = v->threads,
         .packing = (train_packing)v->packing,
         .progress = cli_progress,

@@ -34,7 +34,8 @@ typedef struct asked {
 typedef struct placed {
     size_t question; /* in questions[] */
     uint32_t choice;
-    int64_t first, n;
+    uint32_t part;    /* micro-batch */
+    int64_t first, n; /* in it */
 } placed;
 
 typedef struct scoring {
@@ -46,10 +47,12 @@ typedef struct scoring {
     char *spaced;             /* an answer behind its space */
     size_t spaced_n;
     int64_t longest, most; /* tokens of a row: seen; allowed */
+    int64_t seen;          /* tokens of all rows */
 
     eval_model e;
-    int32_t *tokens, *targets, *starts; /* i32[B,T], of the engine */
-    int64_t row, at;                    /* where the next row of tokens goes: sample, place in it */
+    int32_t *tokens, *targets, *starts; /* i32[B,T], of the engine: of micro-batch `part` */
+    uint32_t part;                      /* where the next row of tokens goes: micro-batch, */
+    int64_t row, at;                    /* sample in it, place in that */
     asked *questions;
     size_t n_questions, questions_capacity;
     placed *rows;
@@ -113,23 +116,27 @@ static atom_status measure_question(void *ctx, const text_question *q)
         int64_t n = (int64_t)(keep + s->answer.n) - 1;
         if (st == ATOM_OK && n > s->longest)
             s->longest = n;
+        s->seen += n;
     }
     return st;
 }
 
 /* --- batches ---------------------------------------------------------------------------------- */
 
-static void clear_batch(scoring *s)
+/* Rows go to this micro-batch of the batch from now on. */
+static void begin_part(scoring *s, uint32_t part)
 {
     const graph *g = s->e.bench->g;
     int64_t T = g->sequence, all = g->micro_batch * T;
+    train_engine_batch(s->e.engine, part, &s->tokens, &s->targets);
+    s->starts = train_engine_starts(s->e.engine, part);
     for (int64_t i = 0; i < all; i++) {
         s->tokens[i] = 0;
         s->targets[i] = -1;
         s->starts[i] = (int32_t)(i % T); /* padding sees only itself */
     }
+    s->part = part;
     s->row = s->at = 0;
-    s->n_rows = 0;
 }
 
 /* The first of the largest of scores[n], divided by lengths if there are any. */
@@ -183,7 +190,7 @@ static void sum_up(scoring *s)
 /* Adds the losses of a row to its answer. */
 static atom_status take_score(scoring *s, const placed *row)
 {
-    const float *losses = train_engine_losses(s->e.engine, 0) + row->first;
+    const float *losses = train_engine_losses(s->e.engine, row->part) + row->first;
     asked *q = &s->questions[row->question];
     double sum = 0;
     for (int64_t i = 0; i < row->n; i++)
@@ -205,27 +212,26 @@ static atom_status take_score(scoring *s, const placed *row)
 /* Scores what is in the batch; the last question may wait for its other answers. */
 static atom_status run_batch(scoring *s)
 {
-    double loss;
-    int64_t targets;
     size_t done = 0;
     if (s->n_rows == 0)
         return ATOM_OK;
-    ATOM_TRY(train_engine_eval(s->e.engine, &loss, &targets));
+    ATOM_TRY(train_engine_eval(s->e.engine, s->part + 1));
     for (size_t i = 0; i < s->n_rows; i++)
         ATOM_TRY(take_score(s, &s->rows[i]));
     for (; done < s->n_questions && s->questions[done].scored == s->questions[done].n; done++)
         judge(s, &s->questions[done]);
     memmove(s->questions, s->questions + done, (s->n_questions - done) * sizeof *s->questions);
     s->n_questions -= done;
-    clear_batch(s);
+    s->n_rows = 0;
+    begin_part(s, 0);
     sum_up(s);
     if (s->request->progress)
         s->request->progress(s->request->ctx, &s->result, s->of);
     return ATOM_OK;
 }
 
-/* Room for n tokens that see no others: behind the last row, else in the next sample, else in the
- * next batch. */
+/* Room for n tokens that see no others: behind the last row, else in the next sample, else in the next
+ * micro-batch, which may be of the next batch. */
 static atom_status find_room(scoring *s, int64_t n)
 {
     const graph *g = s->e.bench->g;
@@ -233,7 +239,12 @@ static atom_status find_room(scoring *s, int64_t n)
         s->row++;
         s->at = 0;
     }
-    return s->row == g->micro_batch ? run_batch(s) : ATOM_OK;
+    if (s->row < g->micro_batch)
+        return ATOM_OK;
+    if (s->part + 1 == s->e.plan->micro_batches)
+        return run_batch(s);
+    begin_part(s, s->part + 1);
+    return ATOM_OK;
 }
 
 /* The last `keep` tokens of the context, then the answer, which alone has targets. */
@@ -251,8 +262,11 @@ static atom_status place(scoring *s, uint32_t choice, size_t keep)
             s->targets[first + i] = (int32_t)s->answer.ids[i - k + 1];
         s->starts[first + i] = (int32_t)s->at;
     }
-    s->rows[s->n_rows++] =
-        (placed){.question = s->n_questions - 1, .choice = choice, .first = first + k - 1, .n = m};
+    s->rows[s->n_rows++] = (placed){.question = s->n_questions - 1,
+                                    .choice = choice,
+                                    .part = s->part,
+                                    .first = first + k - 1,
+                                    .n = m};
     s->at += n;
     s->result.tokens += n;
     return ATOM_OK;
@@ -329,13 +343,14 @@ static atom_status open_model(scoring *s)
                                     .device = r->device,
                                     .dropout = 0,
                                     .threads = r->threads,
+                                    .link_bandwidth = r->link_bandwidth,
                                     .adapter = r->adapter};
     ATOM_TRY(eval_model_open(&s->e, &config));
-    ATOM_TRY(eval_model_load(&s->e, r->device_memory, true));
-    s->most = s->result.sequence = s->e.bench->g->sequence;
-    train_engine_batch(s->e.engine, 0, &s->tokens, &s->targets);
-    s->starts = train_engine_starts(s->e.engine, 0);
-    clear_batch(s);
+    const graph *g = s->e.bench->g;
+    int64_t each = g->micro_batch * g->sequence, batches = (s->seen + each - 1) / each;
+    ATOM_TRY(eval_model_load(&s->e, r->device_memory, true, (uint64_t)batches));
+    s->most = s->result.sequence = g->sequence;
+    begin_part(s, 0);
     return ATOM_OK;
 }
 

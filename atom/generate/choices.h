@@ -57,10 +57,11 @@ typedef struct eval_choices_request {
     int64_t sequence; /* T; -1: the longest row, in steps of 64, at most the model's longest */
     int32_t dtype;    /* plan_dtype */
     const char *device;
-    uint64_t device_memory; /* 0: all of the device */
+    uint64_t device_memory;  /* 0: all of the device */
+    uint64_t link_bandwidth; /* as plan_workbench_config has it */
     int64_t threads;
-    /* Both may be NULL. After each micro-batch, what there is so far, of `questions`; and each
-     * question, in their order. */
+    /* Both may be NULL. After each pass over one or several micro-batches, what there is so far, of
+     * `questions`; and each question, in their order. */
     void (*progress)(void *ctx, const eval_choices_result *so_far, int64_t questions);
     void (*answered)(void *ctx, const eval_choices_answer *answer);
     void *ctx;

@@ -35,6 +35,7 @@ static atom_status open_model(evaluation *v, int64_t micro_batch)
                                     .device = r->device,
                                     .dropout = 0,
                                     .threads = r->threads,
+                                    .link_bandwidth = r->link_bandwidth,
                                     .adapter = r->adapter};
     return eval_model_open(&v->e, &config);
 }
@@ -119,21 +120,21 @@ static atom_status choose_packing(evaluation *v)
     return ATOM_OK;
 }
 
-/* Windows first .. first + count, the rest of the batch without targets. */
-static atom_status fill_batch(evaluation *v, uint64_t first, uint32_t count)
+/* Micro-batch i of the pass: windows first .. first + count, the rest of it without targets. */
+static atom_status fill_batch(evaluation *v, uint32_t i, uint64_t first, uint32_t count)
 {
     const graph *g = v->e.bench->g;
     uint64_t T = (uint64_t)g->sequence, all = (uint64_t)g->micro_batch * T;
     int32_t *tokens, *targets;
-    train_engine_batch(v->e.engine, 0, &tokens, &targets);
-    for (uint64_t i = count * T; i < all; i++) {
-        tokens[i] = 0;
-        targets[i] = -1;
+    train_engine_batch(v->e.engine, i, &tokens, &targets);
+    for (uint64_t t = count * T; t < all; t++) {
+        tokens[t] = 0;
+        targets[t] = -1;
     }
     ATOM_TRY(text_windows_read(v->shards, (uint32_t)T, first, count, tokens, targets));
     if (!v->apart)
         return ATOM_OK;
-    int32_t *starts = train_engine_starts(v->e.engine, 0);
+    int32_t *starts = train_engine_starts(v->e.engine, i);
     memset(starts, 0, all * sizeof *starts);
     text_windows_starts(v->shards, (uint32_t)T, first, count, (uint32_t)v->vocab.start, tokens,
                         starts);
@@ -149,22 +150,39 @@ static atom_status shrink_batch(evaluation *v)
     return open_model(v, (int64_t)v->windows);
 }
 
+static uint64_t micro_batches(const evaluation *v)
+{
+    const uint64_t B = (uint64_t)v->e.bench->g->micro_batch;
+    return (v->windows + B - 1) / B;
+}
+
+/* Micro-batches [first, first + n) of the split. Each has a sum of its own, whatever passes it is in. */
+static atom_status run_pass(evaluation *v, uint64_t first, uint32_t n, double *sum, int64_t *count)
+{
+    const uint64_t B = (uint64_t)v->e.bench->g->micro_batch;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = (first + i) * B, left = v->windows - at;
+        ATOM_TRY(fill_batch(v, i, at, (uint32_t)(left < B ? left : B)));
+    }
+    ATOM_TRY(train_engine_eval(v->e.engine, n));
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t targets;
+        *sum += train_engine_loss(v->e.engine, i, i + 1, &targets);
+        *count += targets;
+    }
+    return ATOM_OK;
+}
+
 static atom_status run(evaluation *v, double *loss, int64_t *tokens)
 {
-    uint64_t B = (uint64_t)v->e.bench->g->micro_batch;
+    const uint64_t all = micro_batches(v), most = v->e.plan->micro_batches;
     double sum = 0;
     int64_t count = 0;
-    for (uint64_t first = 0; first < v->windows; first += B) {
-        double part = 0;
-        int64_t targets = 0;
-        uint64_t n = v->windows - first < B ? v->windows - first : B;
+    for (uint64_t first = 0; first < all; first += most) {
+        uint64_t n = all - first < most ? all - first : most;
         if (v->request->progress)
-            v->request->progress(v->request->ctx, "micro-batch", (uint32_t)(first / B),
-                                 (uint32_t)((v->windows + B - 1) / B));
-        ATOM_TRY(fill_batch(v, first, (uint32_t)n));
-        ATOM_TRY(train_engine_eval(v->e.engine, &part, &targets));
-        sum += part;
-        count += targets;
+            v->request->progress(v->request->ctx, "micro-batch", (uint32_t)first, (uint32_t)all);
+        ATOM_TRY(run_pass(v, first, (uint32_t)n, &sum, &count));
     }
     if (count == 0)
         return atom_fail(
@@ -194,7 +212,7 @@ atom_status eval_loss(const eval_request *request, eval_result *result)
     ATOM_TRY_CLEAN(open_data(&v));
     ATOM_TRY_CLEAN(shrink_batch(&v));
     ATOM_TRY_CLEAN(choose_packing(&v));
-    ATOM_TRY_CLEAN(eval_model_load(&v.e, request->device_memory, v.apart));
+    ATOM_TRY_CLEAN(eval_model_load(&v.e, request->device_memory, v.apart, micro_batches(&v)));
     begin = atom_clock_seconds();
     ATOM_TRY_CLEAN(run(&v, &loss, &tokens));
     *result = (eval_result){

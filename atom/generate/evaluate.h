@@ -20,8 +20,9 @@ typedef struct eval_request {
     int32_t dtype;
     const char *device;
     uint64_t device_memory;
+    uint64_t link_bandwidth; /* as plan_workbench_config has it */
     int64_t threads;
-    /* NULL, or called before each micro-batch */
+    /* NULL, or called before each pass over one or several micro-batches */
     void (*progress)(void *ctx, const char *what, uint32_t done, uint32_t total);
     void *ctx;
 } eval_request;

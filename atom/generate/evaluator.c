@@ -5,6 +5,7 @@
  */
 #include "atom/generate/evaluator.h"
 
+#include "atom/base/log.h"
 #include "atom/plan/device.h"
 
 atom_status eval_model_open(eval_model *e, const plan_workbench_config *config)
@@ -33,10 +34,64 @@ static atom_status plan_in_place(eval_model *e)
     return ATOM_OK;
 }
 
-atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart)
+/*
+ * How many micro-batches of a pass hide the fetch of any sub-model. Of a bf16 parameter it takes 2 /
+ * h2d_bytes_per_second, and computing takes 2 / flops_bf16 for each token; no card in presets/devices
+ * needs more than 18,300 tokens, whatever its kernels reach of its peak, and no processor computes more
+ * than CPU_FLOPS. More than that would only be longer without a word.
+ */
+static uint32_t pass_most(const eval_model *e, uint64_t micro_batches)
+{
+    enum { PASS_TOKENS = 32768, PASS_MOST = 64 };
+    static const double CPU_FLOPS = 4e12;
+    const graph *g = e->bench->g;
+    const uint64_t each = (uint64_t)(g->micro_batch * g->sequence);
+    uint64_t tokens = PASS_TOKENS;
+    double cpu = CPU_FLOPS / e->profile->device.h2d_bytes_per_second;
+    if (e->bench->card < 0 && cpu < PASS_TOKENS)
+        tokens = (uint64_t)cpu;
+    uint64_t n = (tokens + each - 1) / each;
+    n = n < PASS_MOST ? n : PASS_MOST;
+    return (uint32_t)(n < micro_batches ? n : micro_batches);
+}
+
+/* Of the host's memory a plan takes that of the CPU's device, too. */
+static bool host_holds(const eval_model *e, const part_plan *plan)
+{
+    uint64_t arena = e->bench->card < 0 ? plan->device_peak_bytes : 0;
+    return plan->host_peak_bytes + arena <= plan_host_bytes();
+}
+
+/* One plan for one micro-batch at a time; then that for as many in a pass as memory allows, if it takes
+ * no longer for each. */
+static atom_status choose_plan(eval_model *e, plan_request *search, uint64_t micro_batches)
+{
+    const graph *g = e->bench->g;
+    const krn_table *table = e->bench->table;
+    search->micro_batches = 1;
+    ATOM_TRY(plan_search(g, e->profile, table, search, &e->plan, NULL));
+    for (uint32_t n = pass_most(e, micro_batches); n > 1; n /= 2) {
+        part_plan *several = NULL, *one = e->plan;
+        search->micro_batches = n;
+        atom_status st = plan_search(g, e->profile, table, search, &several, NULL);
+        if (st == ATOM_E_RESOURCE)
+            continue;
+        ATOM_TRY(st);
+        bool better =
+            host_holds(e, several) && part_plan_seconds(several) <= n * part_plan_seconds(one);
+        e->plan = better ? several : one;
+        part_plan_close(better ? &one : &several);
+        if (better)
+            break;
+    }
+    return ATOM_OK;
+}
+
+atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart,
+                            uint64_t micro_batches)
 {
     part_device device = plan_device_guess(e->bench);
-    plan_request search = {.micro_batches = 1, .no_advice = true, .recompute = -1};
+    plan_request search = {.no_advice = true, .recompute = -1};
     train_engine_config config = {
         .bench = e->bench, .execute = TRAIN_EXECUTE_INTERPRETED, .apart = apart};
     ATOM_TRY(part_profile_model(e->bench->g, &device, &e->profile));
@@ -45,7 +100,11 @@ atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart)
     if (device_memory == 0 && device.unified)
         ATOM_TRY(plan_in_place(e));
     else
-        ATOM_TRY(plan_search(e->bench->g, e->profile, e->bench->table, &search, &e->plan, NULL));
+        ATOM_TRY(choose_plan(e, &search, micro_batches));
+    if (e->plan->in_place && e->bench->config.link_bandwidth)
+        atom_log(ATOM_LOG_WARN,
+                 "link_bandwidth has no effect, because without device_memory the CPU "
+                 "uses the weights where they are");
     config.plan = e->plan;
     config.profile = e->profile;
     ATOM_TRY(train_engine_open(&config, &e->engine));

@@ -2,10 +2,14 @@
  * A saved model, ready to say what tokens cost: what the two measures of `atom eval` share
  * (evaluate.c, choices.c). It is the trainer's own evaluation: the same graph, kernels and tape,
  * swapped through the device where its memory is capped, so numbers are those of training. Of the host
- * it takes the wire copy (2 or 4 bytes for each parameter), tokens and losses of a micro-batch, and
+ * it takes the wire copy (2 or 4 bytes for each parameter), tokens, losses and boundaries of a pass, and
  * windows of files.
  *
- * Zero it, then model, load, use the engine (micro-batch 0), close; close takes half-open ones.
+ * Where the device's memory is capped, several micro-batches make one pass through the sub-models, so
+ * that weights are fetched once for all of them. Neither losses nor the order of their sums depend on
+ * how many these are.
+ *
+ * Zero it, then model, load, use the engine, close; close takes half-open ones.
  * Ownership: texts of the configuration are borrowed until close. Thread: one caller.
  * Errors: ATOM_E_USAGE for a model without weights; those of workbench, plan and weights.
  */
@@ -25,8 +29,11 @@ typedef struct eval_model {
 /* The graph [B,T] of a model that has weights. config->trains must be false. */
 ATOM_MUST atom_status eval_model_open(eval_model *e, const plan_workbench_config *config);
 /* Its plan, memory and weights. device_memory 0: what is free of the device; apart: samples may hold several
- * documents (train_engine_starts), which the backend must know (KRN_CAN_APART). */
-ATOM_MUST atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart);
+ * documents (train_engine_starts), which the backend must know (KRN_CAN_APART); micro_batches: how many
+ * will be evaluated. e->plan->micro_batches of them are evaluated in one pass, at most; for how many are
+ * chosen see docs/design/engine.md#memory. */
+ATOM_MUST atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart,
+                                      uint64_t micro_batches);
 void eval_model_close(eval_model *e);
 
 #endif

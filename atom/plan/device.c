@@ -206,6 +206,11 @@ part_device plan_device_guess(const plan_workbench *bench)
                      .adamw_params_per_second = 5e8,
                      .launch_seconds = 2e-6};
     snprintf(d.isa, sizeof d.isa, "%s", bench->table->isa);
+    if (bench->config.link_bandwidth) {
+        double rate = (double)bench->config.link_bandwidth;
+        d.h2d_bytes_per_second = d.d2h_bytes_per_second = rate;
+        d.h2d_both_bytes_per_second = d.d2h_both_bytes_per_second = rate;
+    }
     if (bench->card >= 0) {
         d.unified = false;
         d.device_bytes = plan_device_bytes(bench);

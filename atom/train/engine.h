@@ -130,8 +130,12 @@ ATOM_MUST atom_status train_engine_gradient(train_engine *e, uint32_t step, uint
 void train_engine_reseed(train_engine *e, uint64_t seed);
 /* Runs pending updates; afterwards master, m, v and the wire copy are those of the last step. */
 ATOM_MUST atom_status train_engine_drain(train_engine *e);
-/* Sum of losses and number of target tokens over the batch places; drained first. */
-ATOM_MUST atom_status train_engine_eval(train_engine *e, double *loss_sum, int64_t *targets);
+/* Forward of the first n of the batch places, as one pass through the sub-models; drained first. The
+ * places behind them are not looked at. */
+ATOM_MUST atom_status train_engine_eval(train_engine *e, uint32_t n);
+/* The losses of the last run in micro-batches [first, past), added in their order, and how many
+ * targets they are of. */
+double train_engine_loss(train_engine *e, uint32_t first, uint32_t past, int64_t *targets);
 /* What micro-batch i's tokens lost in the last run: f32[B,T], 0 where there is no target. */
 const float *train_engine_losses(train_engine *e, uint32_t i);
 

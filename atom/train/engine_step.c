@@ -37,11 +37,11 @@ static krn_muon_step muon_of(const train_engine *e, uint32_t step, double rate)
                            .rng = {.seed = e->c.seed, .step = step, .node = KRN_RNG_MOMENTS}};
 }
 
-static int64_t count_targets(train_engine *e)
+static int64_t count_targets(train_engine *e, uint32_t first, uint32_t past)
 {
     const graph *g = e->c.bench->g;
     int64_t n = g->micro_batch * g->sequence, count = 0;
-    for (uint32_t i = 0; i < e->c.plan->micro_batches; i++) {
+    for (uint32_t i = first; i < past; i++) {
         int32_t *tokens, *targets;
         train_engine_batch(e, i, &tokens, &targets);
         for (int64_t t = 0; t < n; t++)
@@ -56,12 +56,12 @@ const float *train_engine_losses(train_engine *e, uint32_t i)
     return (const float *)train_engine_slab(e, h->losses + i * h->loss_bytes);
 }
 
-static double sum_losses(train_engine *e)
+static double sum_losses(train_engine *e, uint32_t first, uint32_t past)
 {
     const graph *g = e->c.bench->g;
     int64_t n = g->micro_batch * g->sequence;
     double sum = 0;
-    for (uint32_t i = 0; i < e->c.plan->micro_batches; i++) {
+    for (uint32_t i = first; i < past; i++) {
         const float *losses = train_engine_losses(e, i);
         int32_t *tokens, *targets;
         train_engine_batch(e, i, &tokens, &targets);
@@ -119,7 +119,7 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
                               train_step_result *result)
 {
     bool clip = e->c.plan->clip, guess = train_ahead_next(&e->ahead);
-    int64_t targets = count_targets(e);
+    int64_t targets = count_targets(e, 0, e->c.plan->micro_batches);
     swap_result run;
     double begin = atom_clock_seconds();
     if (e->pending_step && e->rest != guess)
@@ -137,7 +137,7 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
     e->rest = right;
     e->pending_step = clip ? step : 0;
     e->pending_rate = learning_rate;
-    result->loss = targets ? sum_losses(e) / (double)targets : 0;
+    result->loss = targets ? sum_losses(e, 0, e->c.plan->micro_batches) / (double)targets : 0;
     result->grad_norm = run.grad_norm;
     result->seconds = atom_clock_seconds() - begin;
     result->tape = e->low->tapes[kind];
@@ -174,12 +174,13 @@ atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first
                       .loss_scale = 1,
                       .starts = e->starts,
                       .starts_n = train_engine_starts_n(e)};
-    int64_t targets = count_targets(e);
+    int64_t targets = count_targets(e, 0, e->c.plan->micro_batches);
     double begin = atom_clock_seconds();
     ATOM_ASSERT(e->c.plan->clip && e->pending_step == 0);
     atom_status st = ATOM_OK;
     ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], &args, &run));
-    *result = (train_step_result){.loss = targets ? sum_losses(e) / (double)targets : 0,
+    double loss = sum_losses(e, 0, e->c.plan->micro_batches);
+    *result = (train_step_result){.loss = targets ? loss / (double)targets : 0,
                                   .grad_norm = run.grad_norm,
                                   .tape = e->low->tapes[SWAP_TAPE_FIRST],
                                   .targets = targets};
@@ -216,13 +217,20 @@ atom_status train_engine_drain(train_engine *e)
     return st;
 }
 
-atom_status train_engine_eval(train_engine *e, double *loss_sum, int64_t *targets)
+atom_status train_engine_eval(train_engine *e, uint32_t n)
 {
+    ATOM_ASSERT(n > 0 && n <= e->c.plan->micro_batches);
     ATOM_TRY(train_engine_drain(e));
-    swap_step args = {
-        .seed = e->c.seed, .step = 0, .starts = e->starts, .starts_n = train_engine_starts_n(e)};
-    ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_EVAL], &args, NULL));
-    *targets = count_targets(e);
-    *loss_sum = sum_losses(e);
-    return ATOM_OK;
+    swap_step args = {.seed = e->c.seed,
+                      .step = 0,
+                      .micro_batches = n,
+                      .starts = e->starts,
+                      .starts_n = train_engine_starts_n(e)};
+    return swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_EVAL], &args, NULL);
+}
+
+double train_engine_loss(train_engine *e, uint32_t first, uint32_t past, int64_t *targets)
+{
+    *targets = count_targets(e, first, past);
+    return sum_losses(e, first, past);
 }

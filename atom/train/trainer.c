@@ -24,22 +24,20 @@ static void eval_starts(const trainer *t, uint64_t first, uint32_t n, const int3
     memset(starts + used, 0, (size_t)(all - used) * sizeof *starts);
 }
 
-/* One evaluation batch; what does not fill it is padded with windows whose targets are masked. */
+/* One pass over as many micro-batches as a step has, or as there are; the last one is padded with
+ * windows whose targets are masked. */
 static atom_status eval_batch(trainer *t, uint64_t first, uint64_t windows, double *sum,
                               int64_t *count)
 {
     const graph *g = t->bench->g;
     uint32_t B = (uint32_t)g->micro_batch;
-    double loss;
     int64_t targets_n;
-    for (uint32_t i = 0; i < t->plan->micro_batches; i++) {
+    uint32_t i = 0;
+    for (uint64_t at = first; i < t->plan->micro_batches && at < windows; i++, at += B) {
         int32_t *tokens, *targets;
-        uint64_t at = first + (uint64_t)i * B;
-        uint64_t left = at < windows ? windows - at : 0;
-        uint32_t n = left < B ? (uint32_t)left : B;
+        uint32_t n = windows - at < B ? (uint32_t)(windows - at) : B;
         train_engine_batch(t->engine, i, &tokens, &targets);
-        if (n)
-            ATOM_TRY(text_windows_read(t->val, (uint32_t)g->sequence, at, n, tokens, targets));
+        ATOM_TRY(text_windows_read(t->val, (uint32_t)g->sequence, at, n, tokens, targets));
         for (int64_t e = (int64_t)n * g->sequence; e < g->micro_batch * g->sequence; e++) {
             tokens[e] = 0;
             targets[e] = -1;
@@ -47,8 +45,8 @@ static atom_status eval_batch(trainer *t, uint64_t first, uint64_t windows, doub
         if (t->apart)
             eval_starts(t, at, n, tokens, train_engine_starts(t->engine, i));
     }
-    ATOM_TRY(train_engine_eval(t->engine, &loss, &targets_n));
-    *sum += loss;
+    ATOM_TRY(train_engine_eval(t->engine, i));
+    *sum += train_engine_loss(t->engine, 0, i, &targets_n);
     *count += targets_n;
     return ATOM_OK;
 }

@@ -1,7 +1,7 @@
 /*
  * The loss of a saved model over a data set: against the plain forward pass, window by window; the
  * same bits through a device budget, and as the trainer's own evaluation has them, in the memory that
- * weights take alone; partial batches, splits, refusals.
+ * weights take alone; several micro-batches in a pass; partial batches, splits, refusals.
  */
 #include "atom/base/files.h"
 #include "atom/base/log.h"
@@ -161,26 +161,26 @@ static plan_workbench_config bench_of(const world *w, int32_t dtype)
                                    .threads = 2};
 }
 
-/* The same windows in each: the losses of every token. */
-static void fill(train_engine *e, const world *w)
+/* Micro-batch m of the next pass: the windows that begin with ids. */
+static void fill(train_engine *e, uint32_t m, const uint32_t *ids)
 {
     int32_t *tokens, *targets;
-    train_engine_batch(e, 0, &tokens, &targets);
+    train_engine_batch(e, m, &tokens, &targets);
     for (int64_t i = 0; i < 3 * T; i++) {
-        tokens[i] = (int32_t)w->val[i];
-        targets[i] = (int32_t)w->val[i + 1];
+        tokens[i] = (int32_t)ids[i];
+        targets[i] = (int32_t)ids[i + 1];
     }
 }
 
 /* What a trainer has that reads those weights, with master weights, moments and gradients. */
-static uint64_t trainers_losses(const world *w, int32_t dtype, float losses[3 * T])
+static uint64_t trainers_losses(const world *w, int32_t dtype, const uint32_t *ids,
+                                float losses[3 * T])
 {
     const plan_workbench_config config = bench_of(w, dtype);
     plan_workbench *bench = NULL;
     part_profile *profile = NULL;
     part_plan *plan = NULL;
     train_engine *e = NULL;
-    double sum;
     int64_t n;
     assert_int_equal(plan_workbench_open(&config, &bench), ATOM_OK);
     part_device device = plan_device_guess(bench);
@@ -198,8 +198,9 @@ static uint64_t trainers_losses(const world *w, int32_t dtype, float losses[3 * 
         file_merged_read(&bench->model, bench->g, train_engine_vector(e, SWAP_STATE_MASTER)),
         ATOM_OK);
     assert_int_equal(train_engine_sync(e), ATOM_OK);
-    fill(e, w);
-    assert_int_equal(train_engine_eval(e, &sum, &n), ATOM_OK);
+    fill(e, 0, ids);
+    assert_int_equal(train_engine_eval(e, 1), ATOM_OK);
+    train_engine_loss(e, 0, 1, &n);
     assert_int_equal(n, 3 * T);
     memcpy(losses, train_engine_losses(e, 0), 3 * T * sizeof *losses);
     uint64_t bytes = train_engine_host_bytes(e);
@@ -237,14 +238,13 @@ static void test_is_the_trainers(void **state)
         const plan_workbench_config config = bench_of(&w, dtype);
         float want[3 * T];
         eval_model e = {0};
-        double sum;
-        int64_t n;
-        uint64_t trainers = trainers_losses(&w, dtype, want);
+        uint64_t trainers = trainers_losses(&w, dtype, w.val, want);
         assert_int_equal(eval_model_open(&e, &config), ATOM_OK);
-        if (eval_model_load(&e, budgets[i / 2], false) != ATOM_OK)
+        if (eval_model_load(&e, budgets[i / 2], false, 1) != ATOM_OK)
             fail_msg("%s", atom_fail_message());
-        fill(e.engine, &w);
-        assert_int_equal(train_engine_eval(e.engine, &sum, &n), ATOM_OK);
+        assert_int_equal(e.plan->micro_batches, 1);
+        fill(e.engine, 0, w.val);
+        assert_int_equal(train_engine_eval(e.engine, 1), ATOM_OK);
         assert_memory_equal(train_engine_losses(e.engine, 0), want, sizeof want);
         const uint64_t wire = e.bench->g->param_extent * atom_dtype_bytes(e.bench->g->dtype);
         const uint64_t rest = 4096; /* tokens, targets and losses of 3 x 10 tokens */
@@ -256,6 +256,79 @@ static void test_is_the_trainers(void **state)
         assert_true(has_region(e.engine, "wire copy"));
         eval_model_close(&e);
     }
+    world_close(&w);
+}
+
+/* --- several micro-batches in a pass ------------------------------------------------------------- */
+
+static uint64_t fetched_bytes(const swap_tape *tape)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < tape->n; i++)
+        bytes += tape->instrs[i].code == SWAP_FETCH ? tape->instrs[i].dst.bytes : 0;
+    return bytes;
+}
+
+/* Passes of so many micro-batches as there are, and of fewer; what is not run keeps its losses. */
+static void passes_of(eval_model *e, const world *w, float want[2][3 * T])
+{
+    const uint32_t C = e->plan->micro_batches;
+    float before[3 * T];
+    int64_t n;
+    double sum = 0;
+    for (uint32_t m = 0; m < C; m++)
+        fill(e->engine, m, w->val + (m + 1) % 2 * 3 * T);
+    assert_int_equal(train_engine_eval(e->engine, C), ATOM_OK);
+    memcpy(before, train_engine_losses(e->engine, C - 1), sizeof before);
+    for (uint32_t m = 0; m < C; m++)
+        fill(e->engine, m, w->val + m % 2 * 3 * T);
+    assert_int_equal(train_engine_eval(e->engine, C - 1), ATOM_OK);
+    assert_memory_equal(train_engine_losses(e->engine, C - 1), before, sizeof before);
+    assert_int_equal(train_engine_eval(e->engine, C), ATOM_OK);
+    for (uint32_t m = 0; m < C; m++) {
+        assert_memory_equal(train_engine_losses(e->engine, m), want[m % 2], sizeof before);
+        for (int i = 0; m < 2 && i < 3 * T; i++)
+            sum += (double)want[m][i];
+    }
+    assert_true(train_engine_loss(e->engine, 0, 2, &n) == sum);
+    assert_int_equal(n, 6 * T);
+}
+
+/* What a pass fetches does not depend on how many micro-batches are in it, and neither do losses. */
+static void test_passes(void **state)
+{
+    const uint64_t budgets[] = {600 << 10, 1 << 20, 3 << 20}, batches[] = {1, 2, 7, 5000};
+    uint32_t swapped = 0, hosts = 0;
+    world w;
+    (void)state;
+    world_open(&w);
+    for (int i = 0; i < 6; i++) {
+        const int32_t dtype = i % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+        plan_workbench_config config = bench_of(&w, dtype);
+        const uint64_t link = i % 3 ? 2000000000u : 0; /* the slower it is, the longer a pass */
+        float want[2][3 * T];
+        uint64_t alone = 0;
+        for (int half = 0; half < 2; half++)
+            trainers_losses(&w, dtype, w.val + half * 3 * T, want[half]);
+        config.link_bandwidth = link;
+        for (int k = 0; k < 4; k++) {
+            eval_model e = {0};
+            assert_int_equal(eval_model_open(&e, &config), ATOM_OK);
+            if (eval_model_load(&e, budgets[i / 2], false, batches[k]) != ATOM_OK)
+                fail_msg("%s", atom_fail_message());
+            const uint32_t C = e.plan->micro_batches, n = e.plan->n_sub_models;
+            uint64_t bytes = fetched_bytes(e.engine->low->tapes[SWAP_TAPE_EVAL]);
+            assert_true(C <= batches[k] && C <= (link ? 64 : 27) && (C > 1 || k < 2));
+            alone = k == 0 ? bytes : alone;
+            assert_true(bytes < 2 * alone); /* cuts may differ, and with them what is shared */
+            swapped += n > 2 && C > 7;
+            hosts += e.plan->boundaries == PART_ON_HOST;
+            if (C > 1)
+                passes_of(&e, &w, want);
+            eval_model_close(&e);
+        }
+    }
+    assert_true(swapped > 0 && hosts > 0);
     world_close(&w);
 }
 
@@ -305,9 +378,8 @@ static void test_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_forward),
-        cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_is_the_trainers),
+        cmocka_unit_test(test_equals_forward),  cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_is_the_trainers), cmocka_unit_test(test_passes),
         cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
