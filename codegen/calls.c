@@ -12,8 +12,8 @@
  *     KEEP: backward reads it     KEPT             else                       ACT
  *     else                        ACT
  *
- * In a model of one piece most sums have no backward: both terms have the sum's gradient as theirs
- * (graph_hands_on).
+ * Most sums whose terms are both made in the range have no backward: the terms have the sum's gradient
+ * as theirs, in ACT or, where the sum goes out, in DY (graph_hands_on).
  */
 #include "codegen/layout.h"
 #include "codegen/scratch.h"
@@ -318,17 +318,27 @@ static void put_d_inputs(builder *b, swap_call *call, int32_t index)
     }
 }
 
-/* The gradient of a sum stays where it is, as that of its terms. */
+/* The gradient of a sum stays where it is, as that of its terms, if both are made here: the gradient of
+ * what came in has its own place, which goes to the neighbour. Where the sum goes out, its gradient came
+ * from the neighbour, and nobody else needs it any more. */
 static bool hand_on(builder *b, int32_t index)
 {
     const graph_node *node = &b->g->nodes[index];
     int owner = 0;
-    if (b->layout->n > 1 || !graph_hands_on(b->g, index, &owner))
+    uint64_t offset;
+    if (!graph_hands_on(b->g, index, &owner) || !made_here(b, node->in[0]) ||
+        !made_here(b, node->in[1]))
         return false;
-    gen_live_block *block = gen_scratch_find(&b->act, node->out[0], true);
-    ATOM_ASSERT(block);
-    block->tensor = node->in[owner];
-    b->same[node->in[1 - owner]] = node->in[owner];
+    int32_t sum = node->out[0], own = node->in[owner], other = node->in[1 - owner];
+    int32_t place = b->same[sum] == GRAPH_NONE ? sum : b->same[sum];
+    if (in_boundary(&b->visit->y, place, &offset)) {
+        b->same[own] = b->same[other] = place;
+        return true;
+    }
+    gen_live_block *block = gen_scratch_find(&b->act, sum, true);
+    ATOM_ASSERT(block && place == sum);
+    block->tensor = own;
+    b->same[other] = own;
     return true;
 }
 

@@ -10,11 +10,6 @@
 
 #include <string.h>
 
-typedef struct part_cross {
-    int32_t producer, last_use;
-    uint64_t bytes;
-} part_cross;
-
 static int64_t to_ps(double seconds)
 {
     return (int64_t)(seconds * 1e12 + 0.5);

@@ -53,6 +53,11 @@ typedef struct part_kept {
     uint64_t bytes;
 } part_kept;
 
+typedef struct part_cross {
+    int32_t producer, last_use;
+    uint64_t bytes;
+} part_cross;
+
 /* What holding needs to know of a node in the range that is looked at (hold.c). */
 typedef struct part_mark {
     bool out_kept;  /* its output is read by backward */
@@ -73,18 +78,19 @@ typedef struct part_model {
     /* n_nodes + 1: by how much less all nodes in front of node i take warm. There are so many ranges that
      * they do not say it themselves. */
     int64_t *fwd_gain_ps, *bwd_gain_ps;
-    int64_t *handed_ps, *handed_gain_ps; /* likewise: backward that one piece has none of */
-    uint64_t *boundary_bytes;        /* n_nodes + 1: bytes that cross in front of node i */
-    uint64_t *peak[PART_RMQ_LEVELS]; /* range maxima of live bytes */
+    int64_t *handed_ps, *handed_gain_ps; /* likewise: backward of sums that hand their gradients
+                                            on where their terms are made in the same range */
+    uint64_t *boundary_bytes;            /* n_nodes + 1: bytes that cross in front of node i */
+    uint64_t *peak[PART_RMQ_LEVELS];     /* range maxima of live bytes */
     uint32_t n_levels;
-    part_kept *kept;          /* tensors by the first node whose backward reads them */
-    struct part_cross *cross; /* tensors by cut that they cross */
-    uint32_t *cross_at;       /* n_nodes + 2: cross[cross_at[i]] .. crosses in front of node i */
-    int32_t *skips;           /* nodes that backward of [.., i) need not repeat, by i, descending */
-    int64_t *skip_ps;         /* their forward, with all in front of them in their list, */
-    int64_t *skip_gain_ps;    /* and by how much less that takes warm */
-    uint32_t *skip_at;        /* n_nodes + 2 */
-    part_mark *marks;         /* n_nodes: scratch of hold.c */
+    part_kept *kept;       /* tensors by the first node whose backward reads them */
+    part_cross *cross;     /* tensors by cut that they cross */
+    uint32_t *cross_at;    /* n_nodes + 2: cross[cross_at[i]] .. crosses in front of node i */
+    int32_t *skips;        /* nodes that backward of [.., i) need not repeat, by i, descending */
+    int64_t *skip_ps;      /* their forward, with all in front of them in their list, */
+    int64_t *skip_gain_ps; /* and by how much less that takes warm */
+    uint32_t *skip_at;     /* n_nodes + 2 */
+    part_mark *marks;      /* n_nodes: scratch of hold.c */
     uint64_t shared_bytes, late_bytes, norm_bytes, micro_batch_bytes, workspace_bytes;
     uint64_t extent_elements;  /* of the canonical vector */
     uint64_t trained_elements; /* of the optimizer's state */

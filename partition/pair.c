@@ -58,19 +58,49 @@ static uint64_t touched_bytes(const part_range *r)
     return r->slot_bytes + r->kept_bytes + r->scratch_bytes + r->x_bytes + r->y_bytes;
 }
 
+/* Of a range: backward of sums that hand their gradients on, and by how much less that would take warm. */
+typedef struct handed {
+    int64_t ps, gain_ps;
+} handed;
+
+/* Of all sums that hand their gradients on in [first, last), were they in a range without cuts. */
+static handed handed_on(const part_model *m, int32_t first, int32_t last)
+{
+    return (handed){m->handed_ps[last] - m->handed_ps[first],
+                    m->handed_gain_ps[last] - m->handed_gain_ps[first]};
+}
+
+/* Without those that have a term of an earlier range: it ends there, as all terms of such sums do. */
+static handed handed_here(const part_model *m, const part_range *r)
+{
+    handed all = handed_on(m, r->first, r->last);
+    const part_cross *in = m->cross + m->cross_at[r->first];
+    const uint32_t n = m->cross_at[r->first + 1] - m->cross_at[r->first];
+    for (uint32_t c = 0; c < n; c++) {
+        int32_t reader = in[c].last_use;
+        bool counted = reader >= r->last;
+        for (uint32_t d = 0; d < c; d++)
+            counted = counted || in[d].last_use == reader;
+        if (counted)
+            continue;
+        handed one = handed_on(m, reader, reader + 1);
+        all.ps -= one.ps;
+        all.gain_ps -= one.gain_ps;
+    }
+    return all;
+}
+
 /* Fills in what is computed: all micro-batches, of which the first is cold and the others are warm as far
- * as the shares say. handed: sums hand their gradients on, as in a model of one piece. */
+ * as the shares say. */
 static void compute(const part_model *m, const part_setting *s, const part_range *r,
-                    uint32_t fwd_share, uint32_t bwd_share, bool handed, part_times *t)
+                    uint32_t fwd_share, uint32_t bwd_share, handed sums, part_times *t)
 {
     const bool repeats = s->keep == PART_RECOMPUTE || s->keep == PART_KEEP_SOME;
     const int64_t C = s->micro_batches, again = repeats ? r->again_ps : 0;
     const int64_t again_gain = repeats ? r->again_gain_ps : 0;
     const int64_t fwd = m->fwd_gain_ps[r->last] - m->fwd_gain_ps[r->first];
-    const int64_t bwd_ps =
-        r->bwd_ps - (handed ? m->handed_ps[r->last] - m->handed_ps[r->first] : 0);
-    const int64_t bwd = m->bwd_gain_ps[r->last] - m->bwd_gain_ps[r->first] -
-                        (handed ? m->handed_gain_ps[r->last] - m->handed_gain_ps[r->first] : 0);
+    const int64_t bwd_ps = r->bwd_ps - sums.ps;
+    const int64_t bwd = m->bwd_gain_ps[r->last] - m->bwd_gain_ps[r->first] - sums.gain_ps;
     const int64_t fwd_gain = fwd * fwd_share / PART_WARM_ALL;
     const int64_t bwd_gain = (bwd + again_gain) * bwd_share / PART_WARM_ALL;
     const int64_t turn_gain = (bwd + r->again_gain_ps) * bwd_share / PART_WARM_ALL;
@@ -84,7 +114,7 @@ static void compute(const part_model *m, const part_setting *s, const part_range
 part_times part_range_least(const part_model *m, const part_setting *s, const part_range *r)
 {
     part_times t = {0};
-    compute(m, s, r, PART_WARM_ALL, PART_WARM_ALL, true, &t);
+    compute(m, s, r, PART_WARM_ALL, PART_WARM_ALL, handed_on(m, r->first, r->last), &t);
     return t;
 }
 
@@ -113,8 +143,7 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
                  (host ? C * copy_ps(r->y_bytes, d->d2h_bytes_per_second, wait) : 0),
     };
     compute(m, s, r, part_warm_share(d, touched_bytes(r)),
-            part_warm_share(d, touched_bytes(r) + r->grad_bytes),
-            r->first == 0 && r->last == (int32_t)m->g->n_nodes, &t);
+            part_warm_share(d, touched_bytes(r) + r->grad_bytes), handed_here(m, r), &t);
     t.crossing = (t.x_in + t.x_out) / C / 2;
     if (!graph_trains(m->g)) /* nothing comes back */
         t.load_both = t.x_out = t.back_in = t.y_back_out = 0;

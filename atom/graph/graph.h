@@ -335,8 +335,8 @@ typedef enum graph_grad { GRAPH_GRAD_NONE, GRAPH_GRAD_WRITE, GRAPH_GRAD_ADD } gr
 graph_grad graph_grad_mode(const graph *g, int32_t node, int i);
 
 /*
- * Can backward of `node` be left out of a model in one piece, as its gradient is that of both inputs?
- * True for a sum where the gradient of one input (*owner, 0 or 1) can take over the place, and the
+ * Can backward of `node` be left out of a sub-model that makes both inputs, as its gradient is that of
+ * both? True for a sum where the gradient of one input (*owner, 0 or 1) can take over the place, and the
  * other reads it there before anything is added.
  */
 bool graph_hands_on(const graph *g, int32_t node, int *owner);

@@ -65,7 +65,28 @@ static uint32_t calls_of_sums(const swap_calls *calls)
     return n;
 }
 
-/* In one piece only the first sum copies its gradient, to the embedding; in several all of them do. */
+/* Of the sums of all sub-models: those with a term that an earlier one makes, and the first, one of whose
+ * terms is the embedding. */
+static uint32_t sums_that_copy(const graph *g, const part_plan *plan)
+{
+    uint32_t n = 0;
+    bool first = true;
+    for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        const part_sub_model *s = &plan->sub_models[k];
+        for (int32_t i = s->first_node; i < s->last_node; i++) {
+            const graph_node *node = &g->nodes[i];
+            if (node->op != ATOM_OP_add && node->op != ATOM_OP_dropout_add)
+                continue;
+            n += first || g->tensors[node->in[0]].producer < s->first_node ||
+                 g->tensors[node->in[1]].producer < s->first_node;
+            first = false;
+        }
+    }
+    return n;
+}
+
+/* In one piece only the first sum copies its gradient, to the embedding; in several also those do whose
+ * terms are not both made where they are. */
 static void sums_hand_their_gradients_on(void **state)
 {
     (void)state;
@@ -76,18 +97,22 @@ static void sums_hand_their_gradients_on(void **state)
     part_device device = card(1e12, 1e10);
     part_profile *profile = NULL;
     assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
-    for (int stride = 10; stride <= 1000; stride *= 100) {
+    bool some = false;
+    for (int stride = 1; stride <= 1000; stride += stride < 30 ? 1 : 970) {
         gen_lowered *low = NULL;
         uint32_t copies = 0;
         part_plan *plan = strided_plan(g, profile, stride, 2);
         assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
         for (uint32_t k = 0; k < low->program->n_sub_models; k++)
             copies += calls_of_sums(&low->program->sub_models[k].list[SWAP_LIST_BWD]);
-        assert_int_equal(copies, stride == 1000 ? 1 : 6);
-        assert_int_equal(low->program->n_sub_models == 1, stride == 1000);
+        assert_int_equal(copies, sums_that_copy(g, plan));
+        assert_true(copies == (stride == 1000 ? 1 : stride == 1 ? 6 : copies));
+        some = some || (copies > 1 && copies < 6);
+        assert_true(low->program->n_sub_models > 1 || copies == 1);
         gen_lowered_close(&low);
         part_plan_close(&plan);
     }
+    assert_true(some);
     part_profile_close(&profile);
     graph_close(&g);
 }
