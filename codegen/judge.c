@@ -112,7 +112,7 @@ static atom_status simulate(const graph *g, const part_plan *plan, const part_pr
 {
     const bool trains = graph_trains(g);
     ATOM_TRY(open_simulation(g, plan, profile, table, s));
-    s->steady = trains ? SWAP_TAPE_TRAIN : SWAP_TAPE_EVAL;
+    s->steady = trains ? SWAP_TAPE_TRAIN : SWAP_TAPE_EVAL_NEXT;
     return run_twice(s, trains ? SWAP_TAPE_FIRST : SWAP_TAPE_EVAL, s->steady);
 }
 

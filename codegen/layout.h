@@ -109,8 +109,8 @@ ATOM_MUST atom_status gen_calls_build(gen_layout *layout);
 /* cost.c: what an instruction takes when it runs alone; zero without a profile. */
 void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in);
 
-/* tape.c: builds and links the tapes whose bits (1 << kind) are in kinds; where nothing is trained, the
- * evaluation in place of any. */
+/* tape.c: builds and links the tapes whose bits (1 << kind) are in kinds; where nothing is trained, those
+ * of evaluations in place of any. */
 ATOM_MUST atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile,
                                       unsigned kinds);
 

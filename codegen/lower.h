@@ -13,7 +13,7 @@
 
 typedef struct gen_lowered {
     swap_program *program;
-    swap_tape *tapes[SWAP_TAPE_N]; /* linked; NULL: this plan has no such (those ahead) */
+    swap_tape *tapes[SWAP_TAPE_N]; /* linked; NULL: this plan or graph has no such */
     swap_param *params;
     uint32_t n_params;
     swap_host_layout layout;
@@ -40,7 +40,8 @@ ATOM_MUST atom_status gen_supports(const graph *g, const krn_table *table);
 ATOM_MUST atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
                                 const krn_table *table, gen_lowered **out);
 /* The same with the tapes of training steps only: what a prediction runs. Where nothing is trained
- * (graph_set_forward), the tape of an evaluation is the only one in both, and is what is predicted. */
+ * (graph_set_forward), the tapes of evaluations are the only ones in both, and an evaluation after another
+ * is what is predicted. */
 ATOM_MUST atom_status gen_lower_steps(const graph *g, const part_plan *plan,
                                       const part_profile *profile, const krn_table *table,
                                       gen_lowered **out);

@@ -493,7 +493,11 @@ static atom_status build_tape(gen_layout *layout, const part_profile *profile, s
     w.tape->host_bytes = layout->out->host_bytes;
     w.tape->disk_bytes = swap_blocks_bytes(layout->out->layout.blocks);
     w.undone = swap_blocks_n(layout->out->layout.blocks);
-    if (kind == SWAP_TAPE_EVAL)
+    if (kind == SWAP_TAPE_EVAL_NEXT) { /* which slots are valid is what is left of the one before */
+        ATOM_TRY_CLEAN(write_eval(&w));
+        w.tape->n = 0;
+    }
+    if (kind == SWAP_TAPE_EVAL || kind == SWAP_TAPE_EVAL_NEXT)
         ATOM_TRY_CLEAN(write_eval(&w));
     else if (kind == SWAP_TAPE_DRAIN || kind == SWAP_TAPE_REST)
         ATOM_TRY_CLEAN(write_drain(&w));
@@ -510,8 +514,11 @@ cleanup:
 
 atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile, unsigned kinds)
 {
-    if (kinds && !graph_trains(layout->g))
-        kinds = 1u << SWAP_TAPE_EVAL;
+    const unsigned next = 1u << SWAP_TAPE_EVAL_NEXT;
+    if (graph_trains(layout->g))
+        kinds &= ~next;
+    else if (kinds)
+        kinds = 1u << SWAP_TAPE_EVAL | next;
     for (int kind = 0; kind < SWAP_TAPE_N; kind++) {
         if (!(kinds & 1u << kind))
             continue;

@@ -125,6 +125,9 @@ typedef enum swap_tape_kind {
     SWAP_TAPE_AHEAD, /* such a step with nothing to update before it */
     SWAP_TAPE_AGAIN, /* such a step that starts with the rest of the one before, and the commit */
     SWAP_TAPE_REST,  /* only the rest, and the commit */
+    /* Where nothing is trained: an evaluation after another one, of the same weights. What that left in
+     * its slot is not fetched again. */
+    SWAP_TAPE_EVAL_NEXT,
     SWAP_TAPE_N
 } swap_tape_kind;
 

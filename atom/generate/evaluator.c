@@ -38,7 +38,7 @@ static atom_status plan_in_place(eval_model *e)
  * How many micro-batches of a pass hide the fetch of any sub-model. Of a bf16 parameter it takes 2 /
  * h2d_bytes_per_second, and computing takes 2 / flops_bf16 for each token; no card in presets/devices
  * needs more than 18,300 tokens, whatever its kernels reach of its peak, and no processor computes more
- * than CPU_FLOPS. More than that would only be longer without a word.
+ * than CPU_FLOPS. A longer pass would only say less often how far it is.
  */
 static uint32_t pass_most(const eval_model *e, uint64_t micro_batches)
 {
@@ -62,27 +62,36 @@ static bool host_holds(const eval_model *e, const part_plan *plan)
     return plan->host_peak_bytes + arena <= plan_host_bytes();
 }
 
-/* One plan for one micro-batch at a time; then that for as many in a pass as memory allows, if it takes
- * no longer for each. */
+/* For each micro-batch. The rates are anybody's, so only much less counts beside fewer fetches: one at a
+ * time has the most. */
+static bool takes_less(const part_plan *several, const part_plan *best)
+{
+    static const double MUCH = 1.02;
+    double a = part_plan_seconds(several) / several->micro_batches;
+    double b = part_plan_seconds(best) / best->micro_batches;
+    return best->micro_batches == 1 ? a <= b : a * MUCH < b;
+}
+
+/* One plan for one micro-batch at a time; then those for as many in a pass as memory allows, half of
+ * that, and so on. */
 static atom_status choose_plan(eval_model *e, plan_request *search, uint64_t micro_batches)
 {
     const graph *g = e->bench->g;
     const krn_table *table = e->bench->table;
     search->micro_batches = 1;
     ATOM_TRY(plan_search(g, e->profile, table, search, &e->plan, NULL));
-    for (uint32_t n = pass_most(e, micro_batches); n > 1; n /= 2) {
-        part_plan *several = NULL, *one = e->plan;
+    if (e->plan->n_sub_models < 3)
+        return ATOM_OK; /* after the first micro-batch nothing is fetched (SWAP_TAPE_EVAL_NEXT) */
+    for (uint32_t n = pass_most(e, micro_batches); n > 1; n = (n + 1) / 2) {
+        part_plan *several = NULL, *best = e->plan;
         search->micro_batches = n;
         atom_status st = plan_search(g, e->profile, table, search, &several, NULL);
         if (st == ATOM_E_RESOURCE)
             continue;
         ATOM_TRY(st);
-        bool better =
-            host_holds(e, several) && part_plan_seconds(several) <= n * part_plan_seconds(one);
-        e->plan = better ? several : one;
-        part_plan_close(better ? &one : &several);
-        if (better)
-            break;
+        bool better = host_holds(e, several) && takes_less(several, best);
+        e->plan = better ? several : best;
+        part_plan_close(better ? &best : &several);
     }
     return ATOM_OK;
 }

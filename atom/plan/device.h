@@ -46,7 +46,8 @@ uint64_t plan_device_limit(const plan_workbench *bench, uint32_t n, uint64_t ask
                            const char *purpose);
 
 /* What is known of the device without measuring: kind, memory, cores, instructions, the rate of a link
- * that is slowed down; its other rates are anybody's. Good for laying a plan out, which needs no rates, not for choosing one. */
+ * that is slowed down; its other rates are anybody's. Good for laying a plan out, which needs no rates,
+ * not for choosing one. */
 part_device plan_device_guess(const plan_workbench *bench);
 
 /* The model of what computes, for people and for telling devices apart: a card's name and memory,

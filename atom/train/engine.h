@@ -63,6 +63,7 @@ typedef struct train_engine {
     uint32_t pending_step; /* step whose update has not run; 0: none */
     double pending_rate;   /* its learning rate */
     bool rest;             /* of its updates some ran ahead, and were right */
+    bool in_slots; /* what the last evaluation left on the device, where nothing is trained */
     train_ahead ahead;
     swap_disk *disk;                  /* NULL: the state is in the slab */
     swap_cow *cow;                    /* NULL: the state is on disk */
@@ -84,7 +85,8 @@ uint64_t train_engine_host_peak(const train_engine *e);
 /* The canonical vectors of what is trained, in memory or on disk. Change them only when nothing is
  * pending; then sync. */
 file_vector train_engine_vector(train_engine *e, swap_state part);
-/* All weights: masters, and behind them what is frozen, as the wire copy has it. */
+/* All weights: masters, and behind them what is frozen, as the wire copy has it. Where nothing is trained,
+ * ask for them again before they are changed after an evaluation. */
 file_vector train_engine_weights(train_engine *e);
 /* The master weights themselves; NULL when they are on disk. */
 float *train_engine_masters(train_engine *e);

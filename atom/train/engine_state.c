@@ -133,6 +133,7 @@ file_vector train_engine_weights(train_engine *e)
     file_vector v = {.ctx = e, .get = weights_get, .put = weights_put};
     if (!graph_trains(e->c.bench->g))
         v = plan_wire_vector(&e->wire);
+    e->in_slots = false;
     v.source = &e->source;
     return v;
 }

@@ -226,7 +226,12 @@ atom_status train_engine_eval(train_engine *e, uint32_t n)
                       .micro_batches = n,
                       .starts = e->starts,
                       .starts_n = train_engine_starts_n(e)};
-    return swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_EVAL], &args, NULL);
+    const swap_tape *next = e->in_slots ? e->low->tapes[SWAP_TAPE_EVAL_NEXT] : NULL;
+    const swap_tape *tape = next ? next : e->low->tapes[SWAP_TAPE_EVAL];
+    e->in_slots = false;
+    ATOM_TRY(swap_exec_run(e->exec, tape, &args, NULL));
+    e->in_slots = true;
+    return ATOM_OK;
 }
 
 double train_engine_loss(train_engine *e, uint32_t first, uint32_t past, int64_t *targets)

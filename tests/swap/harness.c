@@ -283,11 +283,17 @@ static atom_status run_steps(const harness_run *run, const gen_lowered *low, swa
     }
     swap_step last = step_of(&s, run->steps, 0);
     last.micro_batches = 0;
+    if (run->steps > 0)
+        ATOM_TRY_CLEAN(drain(&s));
+    swap_tape_kind kind = SWAP_TAPE_EVAL;
+    for (int again = 0; low->tapes[SWAP_TAPE_EVAL_NEXT] && again < 2; again++) {
+        fill_batch(g, &low->layout, slab, run->seed + 1, 1 + (uint32_t)again, C, &targets);
+        ATOM_TRY_CLEAN(swap_exec_run(exec, low->tapes[kind], &last, NULL));
+        kind = SWAP_TAPE_EVAL_NEXT;
+    }
     if (run->steps == 0)
         fill_batch(g, &low->layout, slab, run->seed, 0, C, &targets);
-    else
-        ATOM_TRY_CLEAN(drain(&s));
-    ATOM_TRY_CLEAN(swap_exec_run(exec, low->tapes[SWAP_TAPE_EVAL], &last, NULL));
+    ATOM_TRY_CLEAN(swap_exec_run(exec, low->tapes[kind], &last, NULL));
     keep_losses(run, low, slab, run->steps, out);
     ATOM_TRY_CLEAN(keep_state(run, low, disk, slab, out));
 cleanup:

@@ -294,11 +294,26 @@ static void passes_of(eval_model *e, const world *w, float want[2][3 * T])
     assert_int_equal(n, 6 * T);
 }
 
+/* What is still on the device from the evaluation before is used, but not after weights have changed. */
+static void one_after_the_other(eval_model *e, const world *w, float want[2][3 * T])
+{
+    float wrong[64] = {0};
+    for (int half = 0; half < 2; half++) {
+        fill(e->engine, 0, w->val + half * 3 * T);
+        assert_int_equal(train_engine_eval(e->engine, 1), ATOM_OK);
+        assert_memory_equal(train_engine_losses(e->engine, 0), want[half], sizeof want[half]);
+    }
+    file_vector weights = train_engine_weights(e->engine);
+    assert_int_equal(weights.put(weights.ctx, 0, 64, wrong), ATOM_OK);
+    assert_int_equal(train_engine_eval(e->engine, 1), ATOM_OK);
+    assert_memory_not_equal(train_engine_losses(e->engine, 0), want[1], sizeof want[1]);
+}
+
 /* What a pass fetches does not depend on how many micro-batches are in it, and neither do losses. */
 static void test_passes(void **state)
 {
-    const uint64_t budgets[] = {600 << 10, 1 << 20, 3 << 20}, batches[] = {1, 2, 7, 5000};
-    uint32_t swapped = 0, hosts = 0;
+    const uint64_t budgets[] = {600 << 10, 680 << 10, 3 << 20}, batches[] = {1, 2, 7, 5000};
+    uint32_t swapped = 0, hosts = 0, whole = 0;
     world w;
     (void)state;
     world_open(&w);
@@ -318,17 +333,21 @@ static void test_passes(void **state)
                 fail_msg("%s", atom_fail_message());
             const uint32_t C = e.plan->micro_batches, n = e.plan->n_sub_models;
             uint64_t bytes = fetched_bytes(e.engine->low->tapes[SWAP_TAPE_EVAL]);
-            assert_true(C <= batches[k] && C <= (link ? 64 : 27) && (C > 1 || k < 2));
+            assert_true(C <= batches[k] && C <= (link ? 64 : 27) && (C > 1 || k < 3 || n < 3));
+            const swap_tape *next = e.engine->low->tapes[SWAP_TAPE_EVAL_NEXT];
+            assert_true(n < 3 ? fetched_bytes(next) == 0 : fetched_bytes(next) <= bytes);
+            whole += n < 3;
             alone = k == 0 ? bytes : alone;
             assert_true(bytes < 2 * alone); /* cuts may differ, and with them what is shared */
             swapped += n > 2 && C > 7;
             hosts += e.plan->boundaries == PART_ON_HOST;
             if (C > 1)
                 passes_of(&e, &w, want);
+            one_after_the_other(&e, &w, want);
             eval_model_close(&e);
         }
     }
-    assert_true(swapped > 0 && hosts > 0);
+    assert_true(swapped > 0 && hosts > 0 && whole > 0);
     world_close(&w);
 }
 
