@@ -564,7 +564,7 @@ bool gsp_agree_waits(const gsp_agree *a, uint64_t least_ns, uint64_t *fork_in_ns
 const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
 {
     uint32_t n = gsp_agree_roster(a)->n;
-    uint32_t alive = gsp_people_alive_bits(a);
+    uint32_t alive = gsp_people_alive_bits(a), resting;
     unsigned count = (unsigned)__builtin_popcount(alive);
     unsigned long long age = (unsigned long long)((a->now_ns - a->quorum_ns) / 1000000000u);
     if (gsp_hash_none(&a->lineage))
@@ -583,6 +583,12 @@ const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
                  "no quorum for %llu s: %u of %u members reachable; waiting for more, and going "
                  "on alone in %llu s",
                  age, count, n, (unsigned long long)(gsp_follow_fork_in_ns(a) / 1000000000u));
+    else if (gsp_view_too_few_work(a, &resting))
+        snprintf(
+            text, bytes,
+            "member of %u, of which %u rest; among strangers a step needs more than two thirds, "
+            "so it waits until one of them goes on or leaves",
+            n, resting);
     else
         snprintf(text, bytes, "member of %u, version %llu", n, (unsigned long long)a->certified);
     return text;

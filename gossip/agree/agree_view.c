@@ -244,6 +244,25 @@ static bool waited_enough(const gsp_agree *a)
                                                            a->rules.heartbeat_ns);
 }
 
+static bool rests(const gsp_agree *a, uint32_t i)
+{
+    uint32_t k = i == a->self_i ? GSP_PEERS_KNOWN_MAX : peer_of(a, i);
+    return i == a->self_i ? a->rests : k < GSP_PEERS_KNOWN_MAX && a->peer[k].rests;
+}
+
+bool gsp_view_too_few_work(const gsp_agree *a, uint32_t *resting)
+{
+    uint32_t n = gsp_agree_roster(a)->n, work = 0;
+    *resting = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bool rest = rests(a, i);
+        *resting += rest;
+        work |= !rest && (i == a->self_i || gsp_people_alive(a, i)) ? 1u << i : 0;
+    }
+    return a->rules.robust && gsp_agree_sums(a) && *resting &&
+           !gsp_included_enough(GSP_STRANGERS, n, work);
+}
+
 /* Nobody brings anything, because all who were leased something rest, while somebody else does not:
  * whoever that is can be leased it after a version without contributions. */
 static bool is_passed_on(const gsp_agree *a)
@@ -257,7 +276,7 @@ static bool is_passed_on(const gsp_agree *a)
         if (lease > GSP_TOKENS_MAX || said(a, i) != 1)
             return false;
         leased |= lease > 0;
-        other |= lease == 0 && !(i == a->self_i ? a->rests : a->peer[peer_of(a, i)].rests);
+        other |= lease == 0 && !rests(a, i);
     }
     return leased && other;
 }
@@ -266,14 +285,16 @@ static bool is_passed_on(const gsp_agree *a)
 static bool all_brought(const gsp_agree *a)
 {
     const gsp_roster *roster = gsp_agree_roster(a);
-    bool something = a->samples > 1 || gsp_rules_joiner_ready(a);
+    /* A clipped sum of too few would be void, and so would be the next one, as long as they rest. */
+    bool enough = !a->rules.robust || gsp_included_enough(GSP_STRANGERS, roster->n, claimed(a));
+    bool something = (a->samples > 1 && enough) || gsp_rules_joiner_ready(a);
     if (not_done(a) != 0)
         return waited_enough(a);
     for (uint32_t i = 0; i < roster->n; i++) {
         if (i == a->self_i || (a->left >> i & 1))
             continue;
         /* A version without a silent one brings the roster without it closer. */
-        something |= !gsp_people_alive(a, i) || said(a, i) > 1;
+        something |= !gsp_people_alive(a, i) || (said(a, i) > 1 && enough);
     }
     return something || (a->rules.passes_on && is_passed_on(a));
 }

@@ -298,6 +298,25 @@ static void what_those_who_rest_were_leased_is_passed_on(void **state)
     close_pool();
 }
 
+static void clipped_sums_wait_for_enough_that_do_not_rest(void **state)
+{
+    (void)state;
+    char text[256];
+    open_pool(3);
+    gsp_agree *a = &w.agree[0];
+    a->rules.summed = a->rules.robust = true;
+    a->rules.time_due_ns = 1000000 * MS;
+    a->rules.lease = ten_each;
+    assert_false(due_where(11, 1, 6)); /* a sum of mine alone would be void */
+    assert_non_null(strstr(gsp_agree_explain(a, text, sizeof text), "2 rest"));
+    assert_true(due_where(11, 11, 0));
+    assert_null(strstr(gsp_agree_explain(a, text, sizeof text), "rest"));
+    a->rules.robust = false;
+    assert_true(due_where(11, 1, 6));
+    assert_null(strstr(gsp_agree_explain(a, text, sizeof text), "rest"));
+    close_pool();
+}
+
 static void who_claims_and_does_not_bring_is_not_believed(void **state)
 {
     (void)state;
@@ -372,6 +391,7 @@ int main(void)
         cmocka_unit_test(who_is_late_is_waited_for_a_quarter_as_long_again),
         cmocka_unit_test(little_is_waited_for_less),
         cmocka_unit_test(what_those_who_rest_were_leased_is_passed_on),
+        cmocka_unit_test(clipped_sums_wait_for_enough_that_do_not_rest),
         cmocka_unit_test(who_claims_and_does_not_bring_is_not_believed),
         cmocka_unit_test(patience_is_learnt),
     };
