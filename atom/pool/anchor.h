@@ -93,8 +93,10 @@ typedef struct pool_update {
     uint64_t micro_batch;                                      /* samples */
     uint64_t schedule_batch; /* samples of a step of the schedule; 0: of one of these */
     bool delayed;
-    bool robust, returns, passes_on; /* pool_batch's */
-    const swap_param *params;        /* borrowed, while a member runs */
+    bool robust;    /* pool_batch.robust */
+    bool returns;   /* pool_batch.returns */
+    bool passes_on; /* pool_batch.passes_on */
+    const swap_param *params; /* borrowed, while a member runs */
     uint32_t n_params;
     const krn_host_table *host; /* what computes; borrowed likewise */
     atom_threads *threads;
@@ -184,11 +186,11 @@ void pool_anchor_give_up(pool_anchor *pool);
 
 typedef struct pool_anchor_status {
     bool ready;
-    uint64_t applied;              /* newest version in the anchor */
-    uint64_t included, merged;     /* own contributions in the anchor; merges into live */
-    uint64_t copied;               /* copy-outs */
-    uint64_t certified_samples;    /* of the pool */
-    uint64_t own_samples;          /* not yet certified */
+    uint64_t applied;           /* newest version in the anchor */
+    uint64_t included, merged;  /* own contributions in the anchor; merges into live */
+    uint64_t copied;            /* copy-outs */
+    uint64_t certified_samples; /* of the pool */
+    uint64_t own_samples;       /* not yet certified */
     uint64_t pool_step, max_steps; /* pool_step counts own_samples too */
     /* All steps are made, but those of own_samples are in no version, and it is alone. */
     bool waits;

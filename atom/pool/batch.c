@@ -18,6 +18,9 @@ enum {
     KEY_WORDS = GSP_KEY_BYTES / 4,
     SHARE_WORDS = KEY_WORDS + 3,
     PLAN_WORDS = 2,
+    TURN_VERSIONS = 3, /* of the first turn; of the second twice as many, and so on */
+    EMPTY_SHIFT = 20,  /* beside n_open in one word */
+    EMPTY_MAX = 1 << (32 - EMPTY_SHIFT),
     MAGIC = 0x33736d67,        /* gms3 */
     MAGIC_DELAYED = 0x31646d67 /* gmd1 */
 };
@@ -33,6 +36,7 @@ void pool_batch_begin(pool_batch *b)
     for (uint32_t i = 0; i < b->n; i++)
         b->open[i / 32] |= 1u << i % 32;
     b->n_open = b->n;
+    b->empty = 0;
     b->tokens = 0;
     for (uint32_t i = 0; i < b->n_shares; i++)
         b->share[i].brought = 0;
@@ -94,7 +98,7 @@ void pool_batch_write(const pool_batch *b, float *words)
     uint32_t head[HEAD_WORDS] = {magic_of(b),         b->n,
                                  (uint32_t)b->steps,  (uint32_t)(b->steps >> 32),
                                  (uint32_t)b->tokens, (uint32_t)(b->tokens >> 32),
-                                 b->n_shares,         b->n_open};
+                                 b->n_shares,         b->n_open | b->empty << EMPTY_SHIFT};
     memcpy(words, head, sizeof head);
     memset(words + HEAD_WORDS, 0, POOL_SHARES_MAX * SHARE_WORDS * sizeof *words);
     for (uint32_t i = 0; i < b->n_shares; i++) {
@@ -150,6 +154,7 @@ bool pool_batch_read(pool_batch *b, const float *words)
     b->n_open = 0;
     for (uint32_t i = 0; i < b->n; i++)
         b->n_open += is_open(b, i);
+    b->empty = b->passes_on ? head[7] >> EMPTY_SHIFT : 0;
     return !b->delayed || read_plan(b, words + pool_batch_words(b->n, false));
 }
 
@@ -164,8 +169,8 @@ static pool_share share_of(const pool_batch *b, const gsp_key *key)
 }
 
 /* A roster with what is known of its members. May: bits of those that may compute for the next
- * version: whoever brought something to this one or, if nobody did, was not asked; else all. Robust: who share what is more than one
- * micro-batch each. */
+ * version: whoever brought something to this one, or has its turn; else all. Robust: who share what
+ * is more than one micro-batch each. */
 typedef struct table {
     uint32_t n, may;
     pool_share share[GSP_MEMBERS_MAX];
@@ -407,6 +412,28 @@ static void plan(pool_batch *b, table *t)
     }
 }
 
+/* Whether this many versions in a row end a turn. */
+static bool ends_turn(uint32_t empty)
+{
+    uint32_t turn = TURN_VERSIONS;
+    while (empty > turn) {
+        empty -= turn;
+        turn += TURN_VERSIONS;
+    }
+    return empty == turn;
+}
+
+/* Who has its turn after a version that nobody contributed to: t as it was before that version. */
+static uint32_t turns(pool_batch *b, const table *t, const uint32_t count[GSP_MEMBERS_MAX])
+{
+    uint32_t bits = 0;
+    b->empty = (b->empty + 1) % EMPTY_MAX;
+    bool ends = ends_turn(b->empty);
+    for (uint32_t i = 0; i < t->n; i++)
+        bits |= (ends ? (t->may >> i & 1) && count[i] == 0 : t->share[i].brought) ? 1u << i : 0;
+    return bits;
+}
+
 void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_proposal *c,
                        const pool_verdict *v)
 {
@@ -421,16 +448,17 @@ void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_propos
         came += in_time >> i & 1 ? count[i] : 0;
     }
     bool tells = v->whole && came > 0 && 2 * came >= leased;
-    bool passes_on = b->passes_on && c->n_contributors == 0;
+    bool empty = b->passes_on && !b->robust && c->n_contributors == 0;
+    uint32_t next = empty ? turns(b, &t, count) : in_time;
+    b->empty = empty ? b->empty : 0;
     for (uint32_t i = 0; i < t.n; i++) {
-        bool may = (in_time >> i & 1) || (passes_on && (t.may >> i & 1) && count[i] == 0);
         if (tells && (t.may >> i & 1))
             pool_share_learn(&t.share[i],
                              &(pool_share_news){.leased = count[i],
                                                 .late = count[i] > 0 && !(in_time >> i & 1),
                                                 .delayed = b->delayed,
                                                 .returns = b->returns});
-        t.share[i].brought = !b->robust && may; /* nobody is asked for a rest */
+        t.share[i].brought = !b->robust && (next >> i & 1); /* nobody is asked for a rest */
     }
     for (uint32_t k = 0; b->robust && v->whole && k < c->n_contributors; k++)
         if (c->contributor[k].member < t.n)

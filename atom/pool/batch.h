@@ -17,8 +17,9 @@ typedef struct pool_batch {
     uint64_t max_samples; /* of the run; 0: it has no end */
     /* The share of a member that stood still returns quickly, and newcomers have a whole one (share.h). */
     bool returns;
-    /* After a version to which nobody brought anything, what is open is leased to those who were not asked
-     * for it: so one after the other has its turn until somebody does not rest, however small its share. */
+    /* If nobody brings anything to several versions in a row, what is open is leased to those who were not
+     * asked for it: one after the other has its turn, until somebody does not rest, however small its
+     * share. Each turn is longer than the one before, so that one of them suffices for the slowest. */
     bool passes_on;
     /* Members compute the batch after this one, too, while this one is summed. What each has of it
      * follows from shares until something of this one is summed; then it stays planned, until something
@@ -31,6 +32,7 @@ typedef struct pool_batch {
     uint64_t steps;  /* that are in the weights; this and the rest are the agreed state's */
     uint64_t tokens; /* of the sum */
     uint32_t n_open; /* micro-batches that are not in the sum */
+    uint32_t empty;  /* passes_on: versions of this batch in a row that nobody contributed to */
     /* By key: those on the roster of the newest certificate, then those that left it, the last first.
      * Of whoever is not among them nothing is known (pool_share_first). */
     uint32_t n_shares;

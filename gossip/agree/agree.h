@@ -110,7 +110,8 @@ typedef struct gsp_rules {
     uint64_t (*lease)(void *context, uint64_t version, uint32_t n, uint32_t i);
     void *lease_context;
     /* With `lease`: if all members that were leased something rest, and another one does not, a
-     * version without contributions is due. After it the rest is leased to others (batch.h). */
+     * version without contributions is due. After some of those what is open is leased to others
+     * (batch.h). */
     bool passes_on;
     gsp_key owner; /* of the pool: the only one who may order resets */
     /* Whether a key may be a member by what it shows (docs/design/pool.md#who-gets-in), at the

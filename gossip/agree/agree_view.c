@@ -96,6 +96,7 @@ uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
 
 enum {
     JOIN_BEATS = 10, /* since the last certificate, before one is made for a joiner alone */
+    REST_BEATS = 1,  /* the same, before one is made because those who were leased something rest */
     LATE_BEATS = 1   /* at least, that members wait for those who are not done */
 };
 
@@ -255,25 +256,27 @@ bool gsp_view_too_few_work(const gsp_agree *a, uint32_t *resting)
     uint32_t n = gsp_agree_roster(a)->n, work = 0;
     *resting = 0;
     for (uint32_t i = 0; i < n; i++) {
-        bool rest = rests(a, i);
-        *resting += rest;
-        work |= !rest && (i == a->self_i || gsp_people_alive(a, i)) ? 1u << i : 0;
+        bool here = i == a->self_i || gsp_people_alive(a, i);
+        *resting += here && rests(a, i);
+        work |= here && !rests(a, i) ? 1u << i : 0;
     }
     return a->rules.robust && gsp_agree_sums(a) && *resting &&
            !gsp_included_enough(GSP_STRANGERS, n, work);
 }
 
-/* Nobody brings anything, because all who were leased something rest, while somebody else does not:
- * whoever that is can be leased it after a version without contributions. */
+/* Nobody brings anything, because all who were leased something rest, while somebody else does not.
+ * After some versions without contributions what is open is leased to others (batch.h). */
 static bool is_passed_on(const gsp_agree *a)
 {
     uint32_t n = gsp_agree_roster(a)->n;
     bool leased = false, other = false;
+    if (a->now_ns - a->certified_ns < REST_BEATS * a->rules.heartbeat_ns)
+        return false; /* whatever they say, and however often they change it */
     for (uint32_t i = 0; i < n; i++) {
         if ((a->left >> i & 1) || (i != a->self_i && !gsp_people_alive(a, i)))
             continue;
         uint64_t lease = a->rules.lease(a->rules.lease_context, a->certified + 1, n, i);
-        if (lease > GSP_TOKENS_MAX || said(a, i) != 1)
+        if (lease > GSP_TOKENS_MAX || said(a, i) != 1 || (lease > 0 && !rests(a, i)))
             return false;
         leased |= lease > 0;
         other |= lease == 0 && !rests(a, i);

@@ -26,8 +26,8 @@ const char *gsp_seek_text(const gsp_seek *s, char *text, size_t bytes)
     uint32_t n = 0;
     bool long_way = s->look_ns && s->pause_ns > PAUSE_FIRST_NS;
     snprintf(text, bytes, "looking for a member%s",
-             s->shut    ? "; who answers there does not know this ticket: ask for a new one, or "
-                          "the run may have ended"
+             s->shut    ? "; whoever answers there does not know this ticket; ask for a new one, "
+                          "but the run may also have ended"
              : long_way ? "; none answers: they may be off, or the run may have ended"
                         : "");
     for (uint32_t i = 0; i <= GSP_TICKET_HOSTS_MAX; i++) {

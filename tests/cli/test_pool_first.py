@@ -144,7 +144,7 @@ class PoolFirst(test_pool_train.Members):
         self.ok("pool", "rotate", "a")
         self.ok("pool", "rotate", "a")  # the last key but one is forgotten
         result = self.fails(1, "pool", "join", ticket, "-o", "b", "--patience", 3, *ALONE,
-                            says="who answers there does not know this ticket: ask for a new one, or the run may have ended")
+                            says="whoever answers there does not know this ticket; ask for a new one, but the run may also have ended")
         self.assertIn("pool: looking for a member", result.err)
         process.kill()
 

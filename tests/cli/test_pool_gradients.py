@@ -324,7 +324,7 @@ class PoolGradients(Members):
         self.assertIsNone(rest.poll())
         rest.terminate()
         rest.communicate(timeout=PATIENCE)
-        self.fails(1, "pool", "join", ticket, "--data", self.data, "-o", "p5", "--patience", 12, *ALONE, says="the run may have ended")
+        self.fails(1, "pool", "join", ticket, "--data", self.data, "-o", "p5", "--patience", 12, *ALONE, says=["the run may", "have ended"])
 
     def test_those_who_rest(self):
         """Whoever is the only one that does not rest makes all steps, also where it would be leased nothing."""

@@ -289,7 +289,12 @@ static void what_those_who_rest_were_leased_is_passed_on(void **state)
     a->rules.passes_on = true;
     assert_true(due_where(1, 1, 1));
     assert_true(due_where(1, 1, 3));
-    assert_false(due_where(1, 1, 7)); /* all rest: for whom? */
+    assert_false(due_where(1, 1, 7));  /* all rest: for whom? */
+    assert_false(due_where(1, 1, 0));  /* who was leased it says nothing of a rest */
+    a->rules.heartbeat_ns = 1001 * MS; /* no more than one such version in a heartbeat */
+    assert_false(due_where(1, 1, 1));
+    a->rules.heartbeat_ns = 1000 * MS;
+    assert_true(due_where(1, 1, 1));
     assert_false(due_where(0, 1, 1)); /* it is being made */
     a->rules.lease = ten_each;
     assert_false(due_where(1, 1, 1)); /* nobody is left to be asked */
