@@ -15,14 +15,19 @@ typedef struct point {
     uint32_t members;
     int64_t steps;
     double percent;
+    double dense;
 } point;
 
 static const point by_adamw[] = {
-    {0.446, 2, 5, 2.1},  {0.446, 2, 20, 2.0}, {0.446, 2, 50, 2.7}, {0.446, 4, 5, 4.7},
-    {0.446, 4, 20, 6.4}, {0.446, 8, 20, 7.4}, {0.44, 4, 10, 4.1},  {2.9, 8, 20, 8.5},
-    {35, 8, 30, 3.9},    {90, 8, 30, 3.1},    {180, 8, 30, 2.3},   {550, 8, 30, 1.7},
-    {2400, 8, 30, 1.1},  {35, 4, 30, 2.0},    {2400, 4, 30, 0.3},  {35, 2, 30, 0.7}};
-static const point by_muon[] = {{0.446, 8, 20, 12.1}, {0.446, 8, 50, 15.4}, {0.44, 4, 10, 5.4}};
+    {0.446, 2, 5, 2.1, 0},  {0.446, 2, 20, 2.0, 0}, {0.446, 2, 50, 2.7, 0}, {0.446, 4, 5, 4.7, 0},
+    {0.446, 4, 20, 6.4, 0}, {0.446, 8, 20, 7.4, 0}, {0.44, 4, 10, 4.1, 0},  {2.9, 8, 20, 8.5, 0},
+    {35, 8, 30, 3.9, 0},    {90, 8, 30, 3.1, 0},    {180, 8, 30, 2.3, 0},   {550, 8, 30, 1.7, 0},
+    {2400, 8, 30, 1.1, 0},  {35, 4, 30, 2.0, 0},    {2400, 4, 30, 0.3, 0},  {35, 2, 30, 0.7, 0}};
+static const point by_muon[] = {{0.446, 8, 20, 12.1, 0},   {0.446, 8, 50, 15.4, 0},
+                                {0.44, 4, 10, 5.4, 0},     {0.446, 8, 20, 7.4, 0.1},
+                                {0.446, 2, 20, 6.1, 0.1},  {0.446, 4, 20, 9.5, 0.1},
+                                {0.446, 8, 20, 12.3, 0.1}, {2.89, 8, 20, 16.9, 0.1},
+                                {2.89, 8, 20, 18.2, 0.1},  {2.89, 8, 5, 14.9, 0.1}};
 
 static pool_learns expect(double millions, uint32_t members, int64_t steps, bool muon, double dense)
 {
@@ -38,11 +43,12 @@ static void each_point(const point *points, size_t n, bool muon)
 {
     for (size_t i = 0; i < n; i++) {
         const point *p = &points[i];
-        pool_learns e = expect(p->millions, p->members, p->steps, muon, 0);
+        pool_learns e = expect(p->millions, p->members, p->steps, muon, p->dense);
         assert_true(e.known);
-        print_message("%s %g M, %u members, H %lld: %.2f %%, expected %.2f (%.2f to %.2f)\n",
-                      muon ? "Muon" : "AdamW", p->millions, p->members, (long long)p->steps,
-                      p->percent, 100 * e.behind, 100 * e.low, 100 * e.high);
+        print_message(
+            "%s %g M, %u members, H %lld, %g dense: %.2f %%, expected %.2f (%.2f to %.2f)\n",
+            muon ? "Muon" : "AdamW", p->millions, p->members, (long long)p->steps, p->dense,
+            p->percent, 100 * e.behind, 100 * e.low, 100 * e.high);
         assert_true(p->percent > 100 * e.low && p->percent < 100 * e.high);
     }
 }
@@ -75,7 +81,7 @@ static void beyond_the_points_it_knows_nothing(void **unused)
         double dense;
     } none[] = {{0.1, 4, 20, false, 0},  {7000, 4, 20, false, 0},  {124, 1, 20, false, 0},
                 {124, 16, 20, false, 0}, {124, 4, 1, false, 0},    {124, 4, 500, false, 0},
-                {124, 4, 20, true, 0},   {0.45, 2, 20, true, 0},   {0.45, 4, 5, true, 0},
+                {124, 4, 20, true, 0},   {0.45, 16, 20, true, 0},  {0.45, 4, 3, true, 0},
                 {0.1, 4, 20, true, 0},   {124, 4, 20, false, 0.5}, {124, 4, 20, false, 0.01}};
     (void)unused;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
