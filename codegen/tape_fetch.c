@@ -1,7 +1,8 @@
 /*
  * Owns what brings parameters to a device. One idea: each device fetches for itself, one visit
- * ahead, in as many pieces as the visit before it has micro-batches, or more where few are large; what is still in its slot is
- * not fetched again. Refuses to know when a slot is free: ranges say that.
+ * ahead, in as many pieces as the visit before it has micro-batches, or more where few are large;
+ * what is still in its slot is not fetched again. Refuses to know when a slot is free: ranges say
+ * that.
  */
 #include "codegen/tape_inner.h"
 

@@ -19,8 +19,7 @@ typedef enum gsp_freeze {
 
 typedef struct gsp_work {
     void *context;
-    bool
-        on_disk; /* memory is short: what is kept of contributions that were brought goes to disk */
+    bool on_disk; /* memory is short: contributions that were brought are kept on disk */
     /*
      * The contribution to `version`: *x points to the fragment's floats, finite, which stay as they
      * are until this version is applied or another one is frozen.
