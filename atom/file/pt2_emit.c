@@ -245,6 +245,10 @@ cleanup:
 
 /* --- nodes ------------------------------------------------------------------------------------ */
 
+/* Of a node's name, with its 0: graph_add_node keeps the rest for endings. And what is kept of a name that
+ * gets a tail; saved runs have such names. */
+enum { ROOM = GRAPH_NAME_MAX - 5, KEPT = 50 };
+
 /* "blocks.0.attn.linear_1": where in the user's modules, and the exported graph's own word. */
 static void node_name(const json_t *node, char out[GRAPH_NAME_MAX])
 {
@@ -257,7 +261,6 @@ static void node_name(const json_t *node, char out[GRAPH_NAME_MAX])
     const char *last = stack ? strrchr(stack, ';') : NULL;
     const char *path = last ? strchr(last, ',') : NULL, *end = path ? strchr(path + 1, ',') : NULL;
     size_t n = end ? (size_t)(end - path - 1) : 0;
-    enum { ROOM = GRAPH_NAME_MAX - 5 };
     char name[2 * GRAPH_NAME_MAX];
     if (!word || !fits_a_name(word, strlen(word)))
         word = "node";
@@ -268,12 +271,39 @@ static void node_name(const json_t *node, char out[GRAPH_NAME_MAX])
     snprintf(out, GRAPH_NAME_MAX, "%.*s", ROOM - 1, strlen(name) < ROOM ? name : word);
 }
 
+static bool name_taken(const pt2_eval *e, const char *name)
+{
+    for (uint32_t i = 0; i < e->g->n_nodes; i++)
+        if (strcmp(e->g->nodes[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Of a long name the beginning, so that the tail has room. */
+static void name_with(char out[GRAPH_NAME_MAX], const char *name, const char *tail)
+{
+    size_t room = ROOM - 1 - strlen(tail);
+    snprintf(out, GRAPH_NAME_MAX, "%.*s%s", room < KEPT ? (int)room : KEPT, name, tail);
+}
+
+/* Parts of one product may begin at one row, and names that are cut may be the same: counted until one is free. */
+static void name_apart(const pt2_eval *e, char name[GRAPH_NAME_MAX])
+{
+    char wanted[GRAPH_NAME_MAX], tail[16];
+    memcpy(wanted, name, sizeof wanted);
+    for (unsigned n = 2; name_taken(e, name); n++) {
+        snprintf(tail, sizeof tail, ":%u", n);
+        name_with(name, wanted, tail);
+    }
+}
+
 atom_status pt2_node(pt2_eval *e, graph_node *node, int32_t *base)
 {
     int32_t id;
     atom_status st;
     if (!node->name[0])
         node_name(e->node, node->name);
+    name_apart(e, node->name);
     st = graph_add_node(e->g, node, &id);
     if (st != ATOM_OK)
         return st == ATOM_E_FORMAT ? pt2_refuse(e, "%s", atom_fail_message()) : st;
@@ -286,7 +316,7 @@ atom_status pt2_node_part(pt2_eval *e, graph_node *node, const char *tail, int32
 {
     char name[GRAPH_NAME_MAX];
     node_name(e->node, name);
-    snprintf(node->name, sizeof node->name, "%.50s%s", name, tail);
+    name_with(node->name, name, tail);
     return pt2_node(e, node, base);
 }
 
@@ -306,13 +336,11 @@ static pt2_piece rows_of(const pt2_piece *whole, int64_t first, int64_t step, in
 /* A product of which others read other parts is named after its first row, too: "blocks.0.mlp.linear:64". */
 static void name_part(const pt2_eval *e, int64_t first, graph_node *node)
 {
-    char name[GRAPH_NAME_MAX];
-    bool taken = false;
+    char name[GRAPH_NAME_MAX], tail[24];
     node_name(e->node, name);
-    for (uint32_t i = 0; i < e->g->n_nodes; i++)
-        taken |= strcmp(e->g->nodes[i].name, name) == 0;
-    if (taken)
-        snprintf(node->name, sizeof node->name, "%.50s:%lld", name, (long long)first);
+    snprintf(tail, sizeof tail, ":%lld", (long long)first);
+    if (name_taken(e, name))
+        name_with(node->name, name, tail);
 }
 
 static int64_t inputs_of(const pt2_eval *e, const pt2_base *b)

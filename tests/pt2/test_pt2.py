@@ -323,6 +323,34 @@ def check_halves(work, data):
     check(made[0] == made[1], f"a + b is not b + a: {made}")
 
 
+def check_part_names(work, data):
+    """One half of a product that is read three times, and halves of two products whose long names begin alike."""
+    def node(name, target, *inputs):
+        return {"target": f"torch.ops.aten.{target}", "metadata": {}, "outputs": [{"as_tensor": {"name": name}}], "inputs": [
+            {"name": to, "arg": arg if isinstance(arg, dict) else {"as_tensor": {"name": arg}}, "kind": 1} for to, arg in inputs]}
+
+    for what, terms, long in (("thrice", ("getitem_7", "getitem_8", "getitem_7", "getitem_7"), ""),
+                              ("alike", ("getitem_7", "getitem_8", "more_7", "more_8"), "b" * 48)):
+        def change(program, _, terms=terms, long=long):
+            nodes = program["graph_module"]["graph"]["nodes"]
+            at = {one["outputs"][0].get("as_tensor", {}).get("name"): one for one in nodes if one["outputs"]}
+            [halves] = [one for one in nodes if "chunk" in one["target"]]
+            product = at["linear_2"]
+            if long:
+                product["metadata"]["nn_module_stack"] = f"L__self__,,Odd;L__self__block,{long},Linear"
+                again = json.loads(json.dumps([product, halves]).replace('"linear_2"', '"linear_22"').replace('"getitem_', '"more_'))
+                nodes[nodes.index(halves) + 1:nodes.index(halves) + 1] = again
+            last = nodes.index(at["mul_10"])
+            sums = [node("sum_0", "add.Tensor", ("self", terms[0]), ("other", terms[1])),
+                    node("sum_1", "add.Tensor", ("self", "sum_0"), ("other", terms[2])),
+                    node("mul_10", "add.Tensor", ("self", "sum_1"), ("other", terms[3]))]
+            nodes[last:last + 1] = [{**nodes[last], **one, "metadata": nodes[last]["metadata"]} for one in sums]
+
+        model = os.path.join(work, what + ".pt2")
+        keep(os.path.join(fixtures, "odd.pt2"), model, change=change)
+        one(what, model, work, data)
+
+
 def check_names(work, data):
     """Two weights that are one product are named after both, up to the last dot that their names share."""
     model, out, new = os.path.join(work, "names.pt2"), os.path.join(work, "names"), {"gate": "w1", "up": "w3"}
@@ -396,6 +424,7 @@ def main():
         check_shares(work, data)
         check_default_eps(work, data)
         check_halves(work, data)
+        check_part_names(work, data)
         check_names(work, data)
         check_pool(work, data)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
