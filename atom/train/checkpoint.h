@@ -83,8 +83,9 @@ uint32_t train_checkpoint_count(const char *output_dir);
 char *train_checkpoint_foreign(const char *output_dir);
 
 /* The name of a file or link in output_dir where a checkpoint of one of the steps after+1 .. last would be
- * written, which could not take its place; NULL: there is none. Free with atom_free. */
-char *train_checkpoint_blocked(const char *output_dir, int64_t after, int64_t last);
+ * written, which could not take its place; NULL: there is none. *link: whether it is a link, to whatever.
+ * Free with atom_free. */
+char *train_checkpoint_blocked(const char *output_dir, int64_t after, int64_t last, bool *link);
 
 /* The step that the directory's name says, or -1 where it is not a checkpoint-STEP. */
 int64_t train_checkpoint_step(const char *path);

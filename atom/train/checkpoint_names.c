@@ -113,20 +113,24 @@ char *train_checkpoint_foreign(const char *output_dir)
     return found;
 }
 
-static bool is_directory(DIR *d, const char *name)
+/* Neither a directory nor gone. */
+static bool is_in_the_way(DIR *d, const char *name, bool *link)
 {
     struct stat info;
-    return fstatat(dirfd(d), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(info.st_mode);
+    if (fstatat(dirfd(d), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(info.st_mode))
+        return false;
+    *link = S_ISLNK(info.st_mode);
+    return true;
 }
 
-char *train_checkpoint_blocked(const char *output_dir, int64_t after, int64_t last)
+char *train_checkpoint_blocked(const char *output_dir, int64_t after, int64_t last, bool *link)
 {
     char *found = NULL;
     DIR *d = opendir(output_dir);
     for (struct dirent *entry; d && !found && (entry = readdir(d));) {
         int64_t whole = step_of(entry->d_name), unfinished = unfinished_step(entry->d_name);
         int64_t step = whole > unfinished ? whole : unfinished;
-        if (step > after && step <= last && !is_directory(d, entry->d_name))
+        if (step > after && step <= last && is_in_the_way(d, entry->d_name, link))
             found = atom_strdup(entry->d_name);
     }
     if (d)

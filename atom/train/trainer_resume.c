@@ -173,20 +173,21 @@ static atom_status check_blocked(const trainer *t, const char *path)
     const train_config *c = t->config;
     char *state = path ? atom_path_join(path, "atom_state.json") : NULL;
     train_state from = {0};
+    bool link = false;
     bool known =
         !path || (state && atom_path_exists(state) && train_state_read(state, &from) == ATOM_OK);
     atom_free(state);
     if (!known || t->hooks.save_nothing)
         return ATOM_OK; /* loading says what is wrong with it */
     char *name = train_checkpoint_blocked(c->output_dir, from.step,
-                                          t->hooks.seam ? INT64_MAX : c->max_steps);
+                                          t->hooks.seam ? INT64_MAX : c->max_steps, &link);
     if (!name)
         return ATOM_OK;
     atom_status st = atom_fail(
         ATOM_E_USAGE,
-        "output_dir %s: %s is not a directory, so no checkpoint could be saved under this name; "
-        "move it away, or choose another output_dir",
-        c->output_dir, name);
+        "output_dir %s: %s is %s, so no checkpoint could be saved under this name (a run that is "
+        "interrupted saves one after any step); move it away, or choose another output_dir",
+        c->output_dir, name, link ? "a link" : "not a directory");
     atom_free(name);
     return st;
 }

@@ -228,13 +228,15 @@ class OneRunOneDirectory(TrainCase):
         for name, more in (("checkpoint-3", again), ("checkpoint-4.tmp", again), ("checkpoint-3", ["--overwrite"])):
             self.write("run/" + name, "mine")
             for dry in [], ["--dry-run"]:
-                self.refused(*self.args("run", *more, *dry, steps=4), says=["run: " + name + " is not a directory", "move it away"])
+                self.refused(*self.args("run", *more, *dry, steps=4), says=["run: " + name + " is not a directory",
+                                                                                       "after any step); move it away"])
             self.assertEqual(self.read("run", name), b"mine")
             self.assertTrue(os.path.exists(self.path("run", "checkpoint-2", "atom_state.json")))
             os.remove(self.path("run", name))
-        os.symlink(self.path("elsewhere"), self.path("run", "checkpoint-3"))
-        self.refused(*self.args("run", *again, steps=4), says="checkpoint-3 is not a directory")
-        os.remove(self.path("run", "checkpoint-3"))
+        for target in "elsewhere", "run":  # to nothing, and to a directory
+            os.symlink(self.path(target), self.path("run", "checkpoint-3"))
+            self.refused(*self.args("run", *again, steps=4), says="run: checkpoint-3 is a link, so")
+            os.remove(self.path("run", "checkpoint-3"))
         # Names that this run does not come to: of steps before and after it, and of a checkpoint on another drive.
         os.rename(self.path("run", "checkpoint-2"), self.path("elsewhere"))
         os.symlink(self.path("elsewhere"), self.path("run", "checkpoint-2"))
