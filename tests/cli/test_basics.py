@@ -3,6 +3,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 
 import tool
@@ -167,6 +168,30 @@ class Page(tool.Case):
             page.send_signal(number)
             self.assertEqual(page.communicate(timeout=60), ("", ""))
             self.assertEqual(page.returncode, 0)
+
+    def test_a_second_signal_ends_it_at_once(self):
+        """It is closing, and waits for an answer from a member that gives none."""
+        member = self.path("run", "pool")
+        os.makedirs(member, mode=0o700)
+        for name in "keys", "manifest.json":
+            self.write(os.path.join("run", "pool", name), "{}")
+        with socket.socket(socket.AF_UNIX) as silent, socket.socket() as reader:
+            place = os.open(member, os.O_PATH)  # a short name for the socket
+            silent.bind(f"/proc/self/fd/{place}/control.sock")
+            os.close(place)
+            os.chmod(os.path.join(member, "control.sock"), 0o600)
+            silent.listen()
+            silent.settimeout(60)
+            page = self.start_atom("pool", "web", "run", "--listen", "127.0.0.1:0")
+            port = int(page.stdout.readline().rstrip("/\n").rpartition(":")[2])
+            reader.connect(("127.0.0.1", port))
+            reader.sendall(f"GET /status.json HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            with silent.accept()[0] as question:
+                self.assertIn(b"status", question.recv(100))
+                for number in signal.SIGINT, signal.SIGTERM:  # one is waited for, the other comes while it closes
+                    page.send_signal(number)
+                page.communicate(timeout=60)
+        self.assertIn(page.returncode, (-signal.SIGINT, -signal.SIGTERM))
 
 
 class Data(tool.Case):

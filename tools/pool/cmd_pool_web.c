@@ -55,13 +55,13 @@ static atom_status run(void *values, const opt_parsed *parsed)
     char *pool = atom_path_join(directory, "pool");
     if (!pool)
         return atom_fail_memory("a path", strlen(directory));
+    sigemptyset(&ends);
     ATOM_TRY_CLEAN(gsp_pool_check_rights(pool));
     if (!gsp_pool_exists(pool))
         ATOM_TRY_CLEAN(atom_fail(
             ATOM_E_USAGE, "%s holds no pool; name the output directory of pool create or join",
             directory));
     /* Blocked before there is a page, and in its thread: whenever one comes, it is waited for below. */
-    sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     sigprocmask(SIG_BLOCK, &ends, NULL);
@@ -70,6 +70,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     ATOM_TRY_CLEAN(cli_flush());
     sigwait(&ends, &number);
 cleanup:
+    sigprocmask(SIG_UNBLOCK, &ends, NULL); /* from here on one more ends it at once */
     pool_web_close(&web);
     atom_free(pool);
     return st;
