@@ -175,28 +175,23 @@ static double load_behind(clocks *c, double updated, double update, double freed
     return c->h2d;
 }
 
-/* In an evaluation after another one: has the device still got the sub-model? Two have places that do not
- * meet; of three the middle one has (SWAP_TAPE_EVAL_NEXT). */
-static bool is_still_there(const part_model *m, const part_plan *plan, uint32_t k)
-{
-    const uint32_t n = plan->n_sub_models;
-    return !graph_trains(m->g) && (n < 3 || (n == 3 && k == 1) || plan->sub_models[k].resident);
-}
-
 /* Forward of all but the last, each loaded while the one before computes: into the place of the one
- * before that, if it has none of its own, and after its own update. */
+ * before that, if it has none of its own, and after its own update. What an evaluation before this one
+ * left is not loaded. */
 static void forward(const part_model *m, const part_plan *plan, clocks *c, double *loaded)
 {
     const double rest = 1.0 / 3; /* of the others' updates, where two thirds run ahead */
+    const part_slots slots = part_plan_slots(plan);
     double updated = 0, freed = 0;
     for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        const bool there = !graph_trains(m->g) && part_slots_keep(&slots, plan, k);
         part_range r;
         part_times t = times_of(m, plan, k, &r);
         double update = plan->clip ? (double)t.update * PS * (m->ahead && k ? rest : 1) : 0;
         if (plan->clip)
             updated = run(&c->host, &c->host_busy, 0, update);
         *loaded = updated;
-        if (!plan->in_place && !is_still_there(m, plan, k))
+        if (!plan->in_place && !there)
             *loaded = load_behind(c, updated, update, plan->sub_models[k].resident ? 0 : freed,
                                   (double)t.load * PS);
         freed = c->compute;

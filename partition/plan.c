@@ -97,3 +97,37 @@ void part_plan_close(part_plan **plan)
     atom_free(*plan);
     *plan = NULL;
 }
+
+/* --- evaluations one after the other --- */
+
+part_slots part_plan_slots(const part_plan *plan)
+{
+    part_slots s = {0};
+    uint64_t before = 0; /* of the ring, what the sub-model in front has */
+    for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        uint64_t bytes = plan->sub_models[k].resident ? 0 : plan->sub_models[k].param_bytes;
+        s.ring_bytes = before + bytes > s.ring_bytes ? before + bytes : s.ring_bytes;
+        s.most_bytes[k % 2] = bytes > s.most_bytes[k % 2] ? bytes : s.most_bytes[k % 2];
+        s.n[k % 2] += bytes > 0;
+        before = bytes;
+    }
+    return s;
+}
+
+bool part_slots_keep(const part_slots *slots, const part_plan *plan, uint32_t k)
+{
+    const part_sub_model *sub = &plan->sub_models[k];
+    if (plan->in_place || sub->resident || sub->param_bytes == 0)
+        return true;
+    return slots->n[k % 2] == 1 &&
+           sub->param_bytes + slots->most_bytes[1 - k % 2] <= slots->ring_bytes;
+}
+
+uint64_t part_plan_fetched_bytes(const part_plan *plan)
+{
+    const part_slots slots = part_plan_slots(plan);
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < plan->n_sub_models; k++)
+        bytes += part_slots_keep(&slots, plan, k) ? 0 : plan->sub_models[k].param_bytes;
+    return bytes;
+}

@@ -127,6 +127,22 @@ bool part_can_hold(const graph *g, const part_sub_model *s, int32_t node);
 ATOM_MUST atom_status part_plan_copy(const part_plan *plan, part_plan **out);
 void part_plan_close(part_plan **plan);
 
+/*
+ * What an evaluation leaves in its slots for the next one, where nothing is trained. Slots are those of
+ * codegen/layout.c: resident sub-models have one of their own; of the others those with even numbers lie
+ * at the bottom of a ring, those with odd ones at its top.
+ */
+typedef struct part_slots {
+    uint64_t ring_bytes;
+    uint64_t most_bytes[2]; /* of one sub-model at the bottom, and at the top */
+    uint32_t n[2];          /* sub-models with parameters there */
+} part_slots;
+part_slots part_plan_slots(const part_plan *plan);
+/* Is sub-model k still there? No other is where it was. */
+bool part_slots_keep(const part_slots *slots, const part_plan *plan, uint32_t k);
+/* Bytes of parameters that an evaluation after another one fetches. */
+uint64_t part_plan_fetched_bytes(const part_plan *plan);
+
 /* JSON, versioned ("atom_plan": 1). There, and only there, "last_node" is inclusive. Reading checks
  * types and ranges, and that the sub-models follow each other; part_plan_check does the rest. */
 ATOM_MUST atom_status part_plan_write(const part_plan *plan, const char *path);

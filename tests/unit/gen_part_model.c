@@ -318,6 +318,68 @@ static void agrees_where_nothing_is_trained(void **state)
     }
 }
 
+/* n sub-models of about as many nodes each. */
+static part_plan *even_plan(const part_model *m, uint32_t n)
+{
+    part_plan *plan = NULL;
+    int32_t first = 0;
+    assert_int_equal(part_plan_open(m->g, m->profile, n, &plan), ATOM_OK);
+    for (uint32_t k = 0; k < n; k++) {
+        int32_t last = m->points[(k + 1) * (m->n_points - 1) / n];
+        part_range r = part_range_make(m, first, last);
+        plan->sub_models[k] =
+            (part_sub_model){.first_node = first, .last_node = last, .param_bytes = r.slot_bytes};
+        plan->cut_bytes += r.x_bytes;
+        first = last;
+    }
+    return plan;
+}
+
+/* What the tape of an evaluation after another one fetches, with any of the sub-models resident. */
+static void knows_what_is_still_there(void **state)
+{
+    (void)state;
+    uint64_t seed = 61, nothing = 0, several = 0;
+    for (int i = 0; i < 6; i++) {
+        graph *g = random_model(&seed);
+        graph_set_forward(g);
+        part_profile *profile = modelled(g, "rtx-4090");
+        part_model *m = NULL;
+        assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
+        for (uint32_t n = 1; n <= 5; n++) {
+            part_plan *plan = even_plan(m, n);
+            for (uint32_t mask = 0; mask < 1u << n; mask++) {
+                gen_lowered *low = NULL;
+                part_verdict v;
+                uint64_t fetched = 0;
+                for (uint32_t k = 0; k < n; k++)
+                    plan->sub_models[k].resident = mask >> k & 1;
+                const uint64_t want = part_plan_fetched_bytes(plan);
+                if (gen_lower(g, plan, profile, NULL, &low) != ATOM_OK)
+                    fail_msg("%s", atom_fail_message());
+                const swap_tape *tape = low->tapes[SWAP_TAPE_EVAL_NEXT];
+                for (uint32_t t = 0; t < tape->n; t++)
+                    fetched += tape->instrs[t].code == SWAP_FETCH ? tape->instrs[t].dst.bytes : 0;
+                /* Of what the last one borrows of others the end is not rounded up. */
+                if ((fetched == 0) != (want == 0) || want < fetched || want - fetched >= 256)
+                    fail_msg(
+                        "model %d, %u sub-models, resident %x: %llu bytes are fetched, not %llu", i,
+                        n, mask, (unsigned long long)fetched, (unsigned long long)want);
+                part_estimate(m, plan, &v);
+                assert_true((v.h2d_seconds > 0) == (want > 0));
+                nothing += n > 2 && want == 0;
+                several += want > 0;
+                gen_lowered_close(&low);
+            }
+            part_plan_close(&plan);
+        }
+        part_model_close(&m);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    assert_true(nothing > 40 && several > 40);
+}
+
 static double seconds_of(const graph *g, const part_profile *profile, part_request request)
 {
     gen_judge judge = {.g = g, .profile = profile};
@@ -494,6 +556,7 @@ int main(void)
         cmocka_unit_test(agrees_about_the_disk),
         cmocka_unit_test(counts_the_copies_of_a_turn),
         cmocka_unit_test(agrees_where_nothing_is_trained),
+        cmocka_unit_test(knows_what_is_still_there),
         cmocka_unit_test(finds_plans_where_nothing_is_trained),
         cmocka_unit_test(a_free_choice_is_no_worse_than_a_forced_one),
         cmocka_unit_test(sends_less_where_that_is_faster)};
