@@ -84,20 +84,30 @@ ATOM_MUST static atom_status add_updating(part_search_state *s)
     return ATOM_OK;
 }
 
+/* Where nothing is trained, one sub-model is estimated to take as long as computing does, so no other plan
+ * is made beside it: it must not be refused later. */
+ATOM_MUST static atom_status weigh_single(part_search_state *s, part_plan *plan, part_verdict *v)
+{
+    part_plan_estimate(s, plan, v);
+    return !graph_trains(s->g) && s->device_bytes ? part_weigh(s, plan, v) : ATOM_OK;
+}
+
 ATOM_MUST static atom_status add_single(part_search_state *s)
 {
     part_candidate c = {0};
     part_verdict v;
     ATOM_TRY(make_single(s, &c.plan));
-    part_plan_estimate(s, c.plan, &v);
+    atom_status st = weigh_single(s, c.plan, &v);
     /* The model may be a little high: let the exact evaluation say no. */
-    if (v.device_peak_bytes / 20 * 19 <= part_device_limit(s) && part_host_holds(s, &v)) {
+    const uint64_t bytes = graph_trains(s->g) ? v.device_peak_bytes / 20 * 19 : v.device_peak_bytes;
+    if (st == ATOM_OK && bytes <= part_device_limit(s) && part_host_holds(s, &v)) {
         add(s, c);
         return ATOM_OK;
     }
-    part_note_need(s, &v, part_device_limit(s));
+    if (st == ATOM_OK)
+        part_note_need(s, &v, part_device_limit(s));
     part_plan_close(&c.plan);
-    return ATOM_OK;
+    return st;
 }
 
 /* Does every pair of the plan hide what moves? */
@@ -174,6 +184,22 @@ ATOM_MUST static atom_status too_slow(part_search_state *s, const part_setting *
     return st;
 }
 
+/* An evaluation has nothing to keep but parameters, so with the same cuts more memory is never slower. The
+ * memory that cuts are made for is therefore the same in front of any limit: fourth roots of 2. */
+ATOM_MUST static atom_status add_forward(part_search_state *s, const part_setting *setting)
+{
+    static const double roots[] = {1, 1.189207, 1.414214, 1.681793};
+    const uint64_t limit = part_device_limit(s);
+    bool hidden;
+    ATOM_TRY(add_one(s, setting, PART_GOAL_TIME, limit, &hidden));
+    for (int i = 4 * 61; s->device_bytes && i-- > 0;) {
+        uint64_t capacity = (uint64_t)(roots[i % 4] * (double)((uint64_t)1 << i / 4));
+        if (capacity < s->cuts_bytes && capacity < limit && capacity > limit / 16)
+            ATOM_TRY(add_one(s, setting, PART_GOAL_TIME, capacity, &hidden));
+    }
+    return ATOM_OK;
+}
+
 ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *setting)
 {
     static const uint32_t eighths[] = {8, 6, 4, 3, 2, 1};
@@ -186,6 +212,8 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
         if (dear)
             return ATOM_OK;
     }
+    if (setting->forward)
+        return add_forward(s, setting);
     for (size_t f = 0; f < sizeof eighths / sizeof *eighths; f++) {
         uint64_t capacity = part_device_limit(s) / 8 * eighths[f];
         bool hidden = false;

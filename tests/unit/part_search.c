@@ -355,6 +355,44 @@ static void lets_the_exact_evaluation_decide(void **state)
     graph_close(&g);
 }
 
+/* Evaluations, around what one sub-model needs: more memory is never slower, whether the model thinks that
+ * it needs more than it does, or less. */
+static void evaluates_with_what_it_is_given(void **state)
+{
+    (void)state;
+    static const int64_t more_mib[] = {-10, 0, 10};
+    graph *g = fused_preset("gpt2-124m", ATOM_BF16, 1, 256);
+    graph_set_forward(g);
+    part_profile *profile = modelled(g, "rtx-4090");
+    exact e = {0};
+    part_request request = {
+        .micro_batches = 1, .recompute = -1, .evaluate = evaluate, .evaluate_ctx = &e};
+    assert_int_equal(part_model_open(g, profile, &e.m), ATOM_OK);
+    for (size_t i = 0; i < sizeof more_mib / sizeof *more_mib; i++) {
+        double before = 1e9;
+        e.more_bytes = (uint64_t)more_mib[i] * (1 << 20);
+        request.device_budget_bytes = (uint64_t)16 << 30;
+        part_plan *whole = find(g, profile, &request, NULL);
+        const uint64_t need = whole->device_peak_bytes;
+        assert_int_equal(whole->n_sub_models, 1);
+        for (uint64_t limit = need / 100 * 85; limit < need / 100 * 108; limit += need / 100) {
+            request.device_budget_bytes = limit;
+            part_plan *plan = find(g, profile, &request, NULL);
+            if (plan->predicted_step_seconds > before * 1.005)
+                fail_msg("with %llu of %llu bytes, %lld MiB off: %g s after %g",
+                         (unsigned long long)limit, (unsigned long long)need,
+                         (long long)more_mib[i], plan->predicted_step_seconds, before);
+            assert_true((plan->n_sub_models == 1) == (limit >= need));
+            before = plan->predicted_step_seconds;
+            part_plan_close(&plan);
+        }
+        part_plan_close(&whole);
+    }
+    part_model_close(&e.m);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 /* The recommended number gets nearly all of the tokens per second that any number gets, and half of
  * it does not; neither depends on what is asked for. Loads are not all: here updates bind. */
 static void recommends_micro_batches(void **state)
@@ -464,6 +502,7 @@ int main(void)
         cmocka_unit_test(runs_in_place_without_a_budget),
         cmocka_unit_test(says_what_would_fit),
         cmocka_unit_test(lets_the_exact_evaluation_decide),
+        cmocka_unit_test(evaluates_with_what_it_is_given),
         cmocka_unit_test(recommends_micro_batches),
         cmocka_unit_test(plans_gpt3_175b),
         cmocka_unit_test(survives_want_of_memory),
