@@ -62,14 +62,20 @@ static bool host_holds(const eval_model *e, const part_plan *plan)
     return plan->host_peak_bytes + arena <= plan_host_bytes();
 }
 
-/* For each micro-batch. The rates are anybody's, so only much less counts beside fewer fetches: one at a
- * time has the most. */
-static bool takes_less(const part_plan *several, const part_plan *best)
+/* What the link brings for each micro-batch, once the first pass is over: weights, and boundaries that lie
+ * on the host. */
+static double brought_bytes(const part_plan *plan)
+{
+    return (double)part_plan_fetched_bytes(plan) / plan->micro_batches +
+           (double)(plan->boundaries == PART_ON_HOST ? plan->cut_bytes : 0);
+}
+
+bool eval_plan_is_better(const part_plan *plan, const part_plan *than)
 {
     static const double MUCH = 1.02;
-    double a = part_plan_seconds(several) / several->micro_batches;
-    double b = part_plan_seconds(best) / best->micro_batches;
-    return best->micro_batches == 1 ? a <= b : a * MUCH < b;
+    double a = part_plan_seconds(plan) / plan->micro_batches;
+    double b = part_plan_seconds(than) / than->micro_batches;
+    return brought_bytes(plan) < brought_bytes(than) ? a <= b * MUCH : a * MUCH < b;
 }
 
 /* One plan for one micro-batch at a time; then those for as many in a pass as memory allows, half of
@@ -80,8 +86,8 @@ static atom_status choose_plan(eval_model *e, plan_request *search, uint64_t mic
     const krn_table *table = e->bench->table;
     search->micro_batches = 1;
     ATOM_TRY(plan_search(g, e->profile, table, search, &e->plan, NULL));
-    if (e->plan->n_sub_models < 3)
-        return ATOM_OK; /* after the first micro-batch nothing is fetched (SWAP_TAPE_EVAL_NEXT) */
+    if (part_plan_fetched_bytes(e->plan) == 0)
+        return ATOM_OK;
     for (uint32_t n = pass_most(e, micro_batches); n > 1; n = (n + 1) / 2) {
         part_plan *several = NULL, *best = e->plan;
         search->micro_batches = n;
@@ -89,7 +95,7 @@ static atom_status choose_plan(eval_model *e, plan_request *search, uint64_t mic
         if (st == ATOM_E_RESOURCE)
             continue;
         ATOM_TRY(st);
-        bool better = host_holds(e, several) && takes_less(several, best);
+        bool better = host_holds(e, several) && eval_plan_is_better(several, best);
         e->plan = better ? several : best;
         part_plan_close(better ? &best : &several);
     }

@@ -36,4 +36,9 @@ ATOM_MUST atom_status eval_model_load(eval_model *e, uint64_t device_memory, boo
                                       uint64_t micro_batches);
 void eval_model_close(eval_model *e);
 
+/* Is a plan better than another one with fewer or more micro-batches? Bytes over the link for each
+ * micro-batch decide, as far as they are fewer, because the rates are anybody's: seconds only where they differ by
+ * more than 2 %. */
+bool eval_plan_is_better(const part_plan *plan, const part_plan *than);
+
 #endif

@@ -351,6 +351,44 @@ static void test_passes(void **state)
     world_close(&w);
 }
 
+/* Of C micro-batches, of which each takes so many seconds. Sub-models of 100 bytes, all fetched; the first
+ * ones are resident. */
+static part_plan plan_of(part_sub_model subs[5], uint32_t C, double seconds, uint32_t resident)
+{
+    for (uint32_t k = 0; k < 5; k++)
+        subs[k] = (part_sub_model){.param_bytes = 100, .resident = k < resident};
+    return (part_plan){.micro_batches = C,
+                       .n_sub_models = 5,
+                       .sub_models = subs,
+                       .cut_bytes = 600,
+                       .predicted_step_seconds = seconds * C};
+}
+
+/* Bytes for each micro-batch first; seconds, which are guessed, only where they differ by much. */
+static void test_better(void **state)
+{
+    part_sub_model subs[2][5];
+    (void)state;
+    part_plan one = plan_of(subs[0], 1, 1, 0), two = plan_of(subs[1], 2, 1, 0);
+    assert_true(eval_plan_is_better(&two, &one));
+    assert_false(eval_plan_is_better(&one, &two));
+    two = plan_of(subs[1], 2, 1.01, 0);
+    assert_true(eval_plan_is_better(&two, &one));
+    two = plan_of(subs[1], 2, 1.03, 0);
+    assert_false(eval_plan_is_better(&two, &one));
+    assert_true(eval_plan_is_better(&one, &two));
+    one = plan_of(subs[0], 1, 1, 3); /* nothing is fetched: the last two have the ring */
+    two = plan_of(subs[1], 2, 0.999, 2);
+    assert_false(eval_plan_is_better(&two, &one));
+    two = plan_of(subs[1], 2, 0.97, 2);
+    assert_true(eval_plan_is_better(&two, &one));
+    one = plan_of(subs[0], 1, 1, 0);
+    part_plan four = plan_of(subs[1], 4, 0.999, 0);
+    assert_true(eval_plan_is_better(&four, &one));
+    four.boundaries = PART_ON_HOST; /* more than what is not fetched */
+    assert_false(eval_plan_is_better(&four, &one));
+}
+
 static void refuse(eval_request r, atom_status want, const char *word)
 {
     eval_result result = {.tokens = -5};
@@ -399,7 +437,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_forward),  cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_is_the_trainers), cmocka_unit_test(test_passes),
-        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_better),          cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
