@@ -76,8 +76,9 @@ static const opt_command options = {
     .name = "eval",
     .summary = "measure the loss or the accuracy of a saved model",
     .description =
-        "Needs the weights alone in host memory: 2 bytes for each parameter in bf16, 4 in "
-        "fp32, and on the CPU the device's memory beside them.",
+        "Needs the weights in host memory: 2 bytes for each parameter in bf16, 4 in fp32. "
+        "Where the model is swapped, what crosses between its parts may be there, too (at most "
+        "32,768 tokens of it), and on the CPU the device's memory.",
     .examples = "atom eval --model run/checkpoint-100 --data data/ --sequence-len 256\n"
                 "atom eval --model run/checkpoint-100 --choices hellaswag_val.jsonl "
                 "--micro-batch-size 16\n",

@@ -34,25 +34,28 @@ static atom_status plan_in_place(eval_model *e)
     return ATOM_OK;
 }
 
-/*
- * How many micro-batches of a pass hide the fetch of any sub-model. Of a bf16 parameter it takes 2 /
- * h2d_bytes_per_second, and computing takes 2 / flops_bf16 for each token; no card in presets/devices
- * needs more than 18,300 tokens, whatever its kernels reach of its peak, and no processor computes more
- * than CPU_FLOPS. A longer pass would only say less often how far it is.
- */
-static uint32_t pass_most(const eval_model *e, uint64_t micro_batches)
+enum { PASS_TOKENS = 32768, PASS_MOST = 64 };
+
+uint32_t eval_pass_most(double hide_tokens, uint64_t each, uint64_t micro_batches)
 {
-    enum { PASS_TOKENS = 32768, PASS_MOST = 64 };
-    static const double CPU_FLOPS = 4e12;
-    const graph *g = e->bench->g;
-    const uint64_t each = (uint64_t)(g->micro_batch * g->sequence);
-    uint64_t tokens = PASS_TOKENS;
-    double cpu = CPU_FLOPS / e->profile->device.h2d_bytes_per_second;
-    if (e->bench->card < 0 && cpu < PASS_TOKENS)
-        tokens = (uint64_t)cpu;
-    uint64_t n = (tokens + each - 1) / each;
+    uint64_t hide = hide_tokens < PASS_TOKENS ? (uint64_t)hide_tokens : PASS_TOKENS;
+    uint64_t n = (hide + each - 1) / each, room = PASS_TOKENS / each;
+    n = n < room ? n : room;
     n = n < PASS_MOST ? n : PASS_MOST;
-    return (uint32_t)(n < micro_batches ? n : micro_batches);
+    n = n < micro_batches ? n : micro_batches;
+    return n > 1 ? (uint32_t)n : 1;
+}
+
+/*
+ * How many tokens hide the fetch of any sub-model. Of a bf16 parameter it takes 2 / h2d_bytes_per_second,
+ * and computing takes 2 / flops_bf16 for each token; no card in presets/devices needs more than 18,300
+ * tokens, whatever its kernels reach of its peak, and no processor computes more than CPU_FLOPS. A longer
+ * pass would only say less often how far it is.
+ */
+static double hide_tokens(const eval_model *e)
+{
+    static const double CPU_FLOPS = 4e12;
+    return e->bench->card < 0 ? CPU_FLOPS / e->profile->device.h2d_bytes_per_second : PASS_TOKENS;
 }
 
 /* Of the host's memory a plan takes that of the CPU's device, too. */
@@ -84,11 +87,12 @@ static atom_status choose_plan(eval_model *e, plan_request *search, uint64_t mic
 {
     const graph *g = e->bench->g;
     const krn_table *table = e->bench->table;
+    const uint64_t each = (uint64_t)(g->micro_batch * g->sequence);
     search->micro_batches = 1;
     ATOM_TRY(plan_search(g, e->profile, table, search, &e->plan, NULL));
     if (part_plan_fetched_bytes(e->plan) == 0)
         return ATOM_OK;
-    for (uint32_t n = pass_most(e, micro_batches); n > 1; n = (n + 1) / 2) {
+    for (uint32_t n = eval_pass_most(hide_tokens(e), each, micro_batches); n > 1; n = (n + 1) / 2) {
         part_plan *several = NULL, *best = e->plan;
         search->micro_batches = n;
         atom_status st = plan_search(g, e->profile, table, search, &several, NULL);

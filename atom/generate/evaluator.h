@@ -36,9 +36,12 @@ ATOM_MUST atom_status eval_model_load(eval_model *e, uint64_t device_memory, boo
                                       uint64_t micro_batches);
 void eval_model_close(eval_model *e);
 
-/* Is a plan better than another one with fewer or more micro-batches? Bytes over the link for each
- * micro-batch decide, as far as they are fewer, because the rates are anybody's: seconds only where they differ by
- * more than 2 %. */
+/* How many micro-batches of so many tokens (`each`) make a pass at most: as many as have hide_tokens, but no
+ * more than have 32,768 tokens, than 64 and than there are; one at least. */
+uint32_t eval_pass_most(double hide_tokens, uint64_t each, uint64_t micro_batches);
+
+/* Is a plan better than another one with fewer or more micro-batches? Fewer bytes over the link for each
+ * micro-batch are. Seconds, which come from guessed rates, only count where they differ by more than 2 %. */
 bool eval_plan_is_better(const part_plan *plan, const part_plan *than);
 
 #endif

@@ -351,6 +351,20 @@ static void test_passes(void **state)
     world_close(&w);
 }
 
+/* As many as hide fetches, but never more tokens than promised. */
+static void test_pass(void **state)
+{
+    (void)state;
+    assert_int_equal(eval_pass_most(800, 30, 5000), 27);
+    assert_int_equal(eval_pass_most(800, 30, 5), 5);
+    assert_int_equal(eval_pass_most(1e9, 1024, 5000), 32);
+    assert_int_equal(eval_pass_most(1e9, 10, 5000), 64);
+    assert_int_equal(eval_pass_most(1e9, 20000, 5000), 1);
+    assert_int_equal(eval_pass_most(1e9, 12000, 5000), 2);
+    assert_int_equal(eval_pass_most(1e9, 40000, 5000), 1);
+    assert_int_equal(eval_pass_most(0.5, 30, 5000), 1);
+}
+
 /* Of C micro-batches, of which each takes so many seconds. Sub-models of 100 bytes, all fetched; the first
  * ones are resident. */
 static part_plan plan_of(part_sub_model subs[5], uint32_t C, double seconds, uint32_t resident)
@@ -435,9 +449,13 @@ static void test_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_forward),  cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_is_the_trainers), cmocka_unit_test(test_passes),
-        cmocka_unit_test(test_better),          cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_equals_forward),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_is_the_trainers),
+        cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_pass),
+        cmocka_unit_test(test_better),
+        cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
