@@ -43,7 +43,7 @@ static const opt_spec specs[] = {
                                  "rtx-4090, h100 and more (a wrong name lists them all), or a "
                                  "JSON file like those in presets/devices/."),
     PLAN_ROW_LINK_BANDWIDTH(.help = "Slow copies down to this rate in each direction, as 'atom "
-                                    "train' will (CPU only). auto: full speed."),
+                                    "train' will. auto: full speed."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     CLI_LORA_ROWS(lora),
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "FILE", .letter = 'o',

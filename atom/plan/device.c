@@ -10,6 +10,7 @@
 #include "atom/base/size.h"
 #include "kernels/cuda_load.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,10 +207,11 @@ part_device plan_device_guess(const plan_workbench *bench)
                      .adamw_params_per_second = 5e8,
                      .launch_seconds = 2e-6};
     snprintf(d.isa, sizeof d.isa, "%s", bench->table->isa);
-    if (bench->config.link_bandwidth) {
+    if (bench->config.link_bandwidth) { /* which slows a link down, but makes none faster */
         double rate = (double)bench->config.link_bandwidth;
-        d.h2d_bytes_per_second = d.d2h_bytes_per_second = rate;
-        d.h2d_both_bytes_per_second = d.d2h_both_bytes_per_second = rate;
+        d.h2d_bytes_per_second = d.d2h_bytes_per_second = fmin(rate, d.h2d_bytes_per_second);
+        d.h2d_both_bytes_per_second = fmin(rate, d.h2d_both_bytes_per_second);
+        d.d2h_both_bytes_per_second = d.h2d_both_bytes_per_second;
     }
     if (bench->card >= 0) {
         d.unified = false;

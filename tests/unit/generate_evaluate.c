@@ -351,6 +351,30 @@ static void test_passes(void **state)
     world_close(&w);
 }
 
+/* What a plan is laid out for: a link that is slowed down, but never one that is faster for it. */
+static void test_link(void **state)
+{
+    const uint64_t rates[] = {0, 1000000000u, 4500000000u, 100000000000u};
+    part_device d[4];
+    world w;
+    (void)state;
+    world_open(&w);
+    for (int i = 0; i < 4; i++) {
+        plan_workbench_config config = bench_of(&w, PLAN_DTYPE_FP32);
+        eval_model e = {0};
+        config.link_bandwidth = rates[i];
+        assert_int_equal(eval_model_open(&e, &config), ATOM_OK);
+        d[i] = plan_device_guess(e.bench);
+        assert_true(d[i].h2d_both_bytes_per_second <= d[0].h2d_both_bytes_per_second);
+        eval_model_close(&e);
+    }
+    assert_true(d[1].h2d_bytes_per_second == 1e9 && d[1].d2h_bytes_per_second == 1e9);
+    assert_true(d[1].h2d_both_bytes_per_second == 1e9 && d[1].d2h_both_bytes_per_second == 1e9);
+    assert_true(d[2].h2d_bytes_per_second == 4.5e9);
+    assert_true(d[3].h2d_bytes_per_second == d[0].h2d_bytes_per_second);
+    world_close(&w);
+}
+
 /* As many as hide fetches, but never more tokens than promised. */
 static void test_pass(void **state)
 {
@@ -453,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_is_the_trainers),
         cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_link),
         cmocka_unit_test(test_pass),
         cmocka_unit_test(test_better),
         cmocka_unit_test(test_refuses),
