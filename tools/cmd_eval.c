@@ -65,8 +65,9 @@ static const opt_spec specs[] = {
     PLAN_ROW_DEVICE(.help = "What computes."),
     PLAN_ROW_DEVICE_MEMORY(.help = "Limit for all memory used on the device."),
     PLAN_ROW_LINK_BANDWIDTH(.help = "Slow copies between host and device down to this rate in "
-                                    "each direction, to imitate a slower link. The CPU has one "
-                                    "only with --device-memory. auto: full speed."),
+                                    "each direction, to imitate a slower link. "
+                                    "On the CPU it has an effect only with --device-memory. auto: full "
+                                    "speed."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };

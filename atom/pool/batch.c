@@ -18,8 +18,10 @@ enum {
     KEY_WORDS = GSP_KEY_BYTES / 4,
     SHARE_WORDS = KEY_WORDS + 3,
     PLAN_WORDS = 2,
-    TURN_VERSIONS = 3, /* of the first turn; of the second twice as many, and so on */
-    EMPTY_SHIFT = 20,  /* beside n_open in one word */
+    TURN_VERSIONS = 3,
+    GROWN_SHIFT = 17, /* beside n_open in one word */
+    GROWN_MAX = 15,
+    EMPTY_SHIFT = 21,
     EMPTY_MAX = 1 << (32 - EMPTY_SHIFT),
     MAGIC = 0x33736d67,        /* gms3 */
     MAGIC_DELAYED = 0x31646d67 /* gmd1 */
@@ -36,7 +38,7 @@ void pool_batch_begin(pool_batch *b)
     for (uint32_t i = 0; i < b->n; i++)
         b->open[i / 32] |= 1u << i % 32;
     b->n_open = b->n;
-    b->empty = 0;
+    b->empty = b->grown = 0;
     b->tokens = 0;
     for (uint32_t i = 0; i < b->n_shares; i++)
         b->share[i].brought = 0;
@@ -95,10 +97,11 @@ static bool read_plan(pool_batch *b, const float *words)
 
 void pool_batch_write(const pool_batch *b, float *words)
 {
-    uint32_t head[HEAD_WORDS] = {magic_of(b),         b->n,
-                                 (uint32_t)b->steps,  (uint32_t)(b->steps >> 32),
-                                 (uint32_t)b->tokens, (uint32_t)(b->tokens >> 32),
-                                 b->n_shares,         b->n_open | b->empty << EMPTY_SHIFT};
+    uint32_t head[HEAD_WORDS] = {
+        magic_of(b),         b->n,
+        (uint32_t)b->steps,  (uint32_t)(b->steps >> 32),
+        (uint32_t)b->tokens, (uint32_t)(b->tokens >> 32),
+        b->n_shares,         b->n_open | b->grown << GROWN_SHIFT | b->empty << EMPTY_SHIFT};
     memcpy(words, head, sizeof head);
     memset(words + HEAD_WORDS, 0, POOL_SHARES_MAX * SHARE_WORDS * sizeof *words);
     for (uint32_t i = 0; i < b->n_shares; i++) {
@@ -155,6 +158,7 @@ bool pool_batch_read(pool_batch *b, const float *words)
     for (uint32_t i = 0; i < b->n; i++)
         b->n_open += is_open(b, i);
     b->empty = b->passes_on ? head[7] >> EMPTY_SHIFT : 0;
+    b->grown = b->passes_on ? head[7] >> GROWN_SHIFT & GROWN_MAX : 0;
     return !b->delayed || read_plan(b, words + pool_batch_words(b->n, false));
 }
 
@@ -169,12 +173,17 @@ static pool_share share_of(const pool_batch *b, const gsp_key *key)
 }
 
 /* A roster with what is known of its members. May: bits of those that may compute for the next
- * version: whoever brought something to this one, or has its turn; else all. Robust: who share what
- * is more than one micro-batch each. */
+ * version: whoever brought something to this one, else all. Robust: who share what is more than one
+ * micro-batch each. */
 typedef struct table {
     uint32_t n, may;
     pool_share share[GSP_MEMBERS_MAX];
 } table;
+
+static uint32_t everybody(uint32_t n)
+{
+    return n == 32 ? UINT32_MAX : (1u << n) - 1;
+}
 
 static void look_up(const pool_batch *b, const gsp_roster *roster, table *t)
 {
@@ -184,7 +193,13 @@ static void look_up(const pool_batch *b, const gsp_roster *roster, table *t)
         t->share[i] = share_of(b, &roster->member[i].key);
         t->may |= (b->robust ? !t->share[i].muted : t->share[i].brought) << i;
     }
-    t->may = t->may ? t->may : t->n == 32 ? UINT32_MAX : (1u << t->n) - 1;
+    t->may = t->may ? t->may : everybody(t->n);
+}
+
+/* All samples of the run are in the batches before that one. */
+static bool is_over(const pool_batch *b, uint64_t steps)
+{
+    return b->max_samples && steps * b->n * b->micro_batch >= b->max_samples;
 }
 
 /* So many of batch number `steps`, by shares; what rounding leaves over goes to the largest remainders.
@@ -194,11 +209,10 @@ static void divide(const pool_batch *b, const table *t, uint64_t steps, uint32_t
 {
     uint32_t least = b->robust && open >= t->n, left = open - least * t->n;
     uint64_t total = 0, rest[GSP_MEMBERS_MAX] = {0};
-    bool over = b->max_samples && steps * b->n * b->micro_batch >= b->max_samples;
     memset(count, 0, GSP_MEMBERS_MAX * sizeof *count);
     for (uint32_t i = 0; i < t->n; i++)
         total += t->may >> i & 1 ? t->share[i].share : 0;
-    if (over || total == 0)
+    if (is_over(b, steps) || total == 0)
         return;
     uint64_t shared = left;
     for (uint32_t i = 0; i < t->n; i++) {
@@ -218,6 +232,37 @@ static void divide(const pool_batch *b, const table *t, uint64_t steps, uint32_t
         count[i] += least;
 }
 
+/* ---- where all who were leased something rest ---- */
+
+static bool in_turns(const pool_batch *b)
+{
+    return b->empty >= TURN_VERSIONS;
+}
+
+/* The number of the turn. since: versions since it began. When each of n members was the first of a
+ * turn, turns become twice as long, for those who need longer. */
+static uint32_t turn_now(const pool_batch *b, uint32_t n, uint32_t *since)
+{
+    uint32_t versions = b->empty - TURN_VERSIONS, length = TURN_VERSIONS, turn = 0;
+    for (; n > 0 && versions >= n * length; length *= 2) {
+        versions -= n * length;
+        turn += n;
+    }
+    *since = versions % length;
+    return turn + versions / length;
+}
+
+/* The same for all, and no more than the newest of them can take back from somebody who is slow. */
+static void divide_alike(const pool_batch *b, const table *t, uint32_t count[GSP_MEMBERS_MAX])
+{
+    uint32_t since, first = turn_now(b, t->n, &since) % t->n;
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t place = (i + t->n - first) % t->n, all = b->n_open / t->n;
+        all += place < b->n_open % t->n;
+        count[i] = all < 1u << b->grown ? all : 1u << b->grown;
+    }
+}
+
 /* Nothing of it is summed, and nobody has tried: it is as it was planned, if anybody who is here has
  * some of that plan. Robust: if enough have for a step. */
 static bool is_planned(const pool_batch *b, const table *t)
@@ -228,12 +273,14 @@ static bool is_planned(const pool_batch *b, const table *t)
         brought |= t->share[i].brought;
     }
     bool enough = b->robust ? gsp_included_enough(GSP_STRANGERS, t->n, planned) : planned;
-    return b->delayed && b->n_open == b->n && enough && !brought;
+    return b->delayed && b->n_open == b->n && enough && !brought && !in_turns(b);
 }
 
 static void counts_now(const pool_batch *b, const table *t, uint32_t count[GSP_MEMBERS_MAX])
 {
     divide(b, t, b->steps, b->n_open, count);
+    if (in_turns(b) && t->n > 0 && !is_over(b, b->steps))
+        divide_alike(b, t, count);
     for (uint32_t i = 0; is_planned(b, t) && i < t->n; i++)
         count[i] = t->share[i].planned;
 }
@@ -243,7 +290,10 @@ static void plan_ahead(const pool_batch *b, const table *t, uint32_t first[GSP_M
                        uint32_t count[GSP_MEMBERS_MAX])
 {
     uint32_t at = 0;
-    divide(b, t, b->steps + 1, b->n, count);
+    table all = *t;
+    if (in_turns(b))
+        all.may = everybody(t->n); /* of the next batch */
+    divide(b, &all, b->steps + 1, b->n, count);
     for (uint32_t i = 0; i < t->n; i++) {
         first[i] = at;
         at += count[i];
@@ -412,26 +462,19 @@ static void plan(pool_batch *b, table *t)
     }
 }
 
-/* Whether this many versions in a row end a turn. */
-static bool ends_turn(uint32_t empty)
+/* A version that somebody contributed to, or not. */
+static void count_empty(pool_batch *b, const table *t, bool empty)
 {
-    uint32_t turn = TURN_VERSIONS;
-    while (empty > turn) {
-        empty -= turn;
-        turn += TURN_VERSIONS;
+    uint32_t since = 0;
+    if (empty) {
+        b->empty = (b->empty + 1) % EMPTY_MAX;
+    } else if (in_turns(b)) { /* whoever contributed goes on, with more */
+        turn_now(b, t->n, &since);
+        b->empty -= since;
+        b->grown += b->grown < GROWN_MAX;
+    } else {
+        b->empty = 0;
     }
-    return empty == turn;
-}
-
-/* Who has its turn after a version that nobody contributed to: t as it was before that version. */
-static uint32_t turns(pool_batch *b, const table *t, const uint32_t count[GSP_MEMBERS_MAX])
-{
-    uint32_t bits = 0;
-    b->empty = (b->empty + 1) % EMPTY_MAX;
-    bool ends = ends_turn(b->empty);
-    for (uint32_t i = 0; i < t->n; i++)
-        bits |= (ends ? (t->may >> i & 1) && count[i] == 0 : t->share[i].brought) ? 1u << i : 0;
-    return bits;
 }
 
 void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_proposal *c,
@@ -449,8 +492,6 @@ void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_propos
     }
     bool tells = v->whole && came > 0 && 2 * came >= leased;
     bool empty = b->passes_on && !b->robust && c->n_contributors == 0;
-    uint32_t next = empty ? turns(b, &t, count) : in_time;
-    b->empty = empty ? b->empty : 0;
     for (uint32_t i = 0; i < t.n; i++) {
         if (tells && (t.may >> i & 1))
             pool_share_learn(&t.share[i],
@@ -458,10 +499,12 @@ void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_propos
                                                 .late = count[i] > 0 && !(in_time >> i & 1),
                                                 .delayed = b->delayed,
                                                 .returns = b->returns});
-        t.share[i].brought = !b->robust && (next >> i & 1); /* nobody is asked for a rest */
+        if (!empty)
+            t.share[i].brought = !b->robust && (in_time >> i & 1); /* nobody is asked for a rest */
     }
     for (uint32_t k = 0; b->robust && v->whole && k < c->n_contributors; k++)
         if (c->contributor[k].member < t.n)
             t.share[c->contributor[k].member].muted = c->contributor[k].weight == 0;
+    count_empty(b, &t, empty);
     keep(b, &t, &c->next);
 }

@@ -17,9 +17,11 @@ typedef struct pool_batch {
     uint64_t max_samples; /* of the run; 0: it has no end */
     /* The share of a member that stood still returns quickly, and newcomers have a whole one (share.h). */
     bool returns;
-    /* If nobody brings anything to several versions in a row, what is open is leased to those who were not
-     * asked for it: one after the other has its turn, until somebody does not rest, however small its
-     * share. Each turn is longer than the one before, so that one of them suffices for the slowest. */
+    /* If nobody brings anything to three versions in a row, shares do not count until the batch is made: all
+     * are leased one micro-batch, and after each version that somebody contributed to twice as many. Of
+     * fewer than there are members, these have turns of three versions without contributions. So
+     * somebody who does not rest is asked soon, however small its share, and whoever comes back has to
+     * wait for no more than what a slow one was leased last. */
     bool passes_on;
     /* Members compute the batch after this one, too, while this one is summed. What each has of it
      * follows from shares until something of this one is summed; then it stays planned, until something
@@ -32,7 +34,9 @@ typedef struct pool_batch {
     uint64_t steps;  /* that are in the weights; this and the rest are the agreed state's */
     uint64_t tokens; /* of the sum */
     uint32_t n_open; /* micro-batches that are not in the sum */
-    uint32_t empty;  /* passes_on: versions of this batch in a row that nobody contributed to */
+    uint32_t empty;  /* passes_on: versions of this batch in a row that nobody contributed to, or from
+                        three on since turns began */
+    uint32_t grown;  /* ... versions that somebody contributed to since */
     /* By key: those on the roster of the newest certificate, then those that left it, the last first.
      * Of whoever is not among them nothing is known (pool_share_first). */
     uint32_t n_shares;

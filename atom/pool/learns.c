@@ -35,6 +35,8 @@ static const law MUON = {.floats_min = 0.3e6,
                          .dense = 0.63};
 
 enum { MEMBERS_MIN = 2, MEMBERS_MAX = 8, STEPS_MIN = 5, STEPS_MAX = 50 };
+static const double MUON_SWEPT = 0.6e6; /* parameters; beyond, few things were varied */
+enum { MUON_STEPS_MAX = 20 };
 static const double DENSE_MIN = 0.05,
                     DENSE_MAX = 0.2; /* shares that one measurement may speak for */
 
@@ -48,6 +50,10 @@ static const char *unknown(const pool_learns_facts *f, const law *of)
         return "averaged weights were measured only with 2 to 8 members";
     if (f->sync_steps < STEPS_MIN || f->sync_steps > STEPS_MAX)
         return "averaged weights were measured only with H from 5 to 50";
+    if (f->muon && (double)f->floats > MUON_SWEPT &&
+        (f->members != MEMBERS_MAX || f->dense == 0 || f->sync_steps > MUON_STEPS_MAX))
+        return "averaged weights with Muon and more than 0.6M parameters were measured only with 8 "
+               "members, H from 5 to 20 and dense steps";
     if (f->dense > 0 && (f->dense < DENSE_MIN || f->dense > DENSE_MAX))
         return "dense steps were measured only as a tenth of all steps";
     return NULL;

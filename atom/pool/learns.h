@@ -1,7 +1,7 @@
 /*
  * How much higher the loss of a pool is when each member makes its own steps, compared with one trainer
  * that has the same tokens and the same optimizer. It is a fit to what was measured and published, with
- * the distance of those points from it (docs/measurements/2026-11-24-own-steps.md). Where nothing was
+ * the distance of those points from it (docs/measurements/2026-11-24-own-steps.md, 2026-11-27-own-steps.md). Where nothing was
  * measured, it says so.
  *
  * Pure. Thread: any. Errors: none.

@@ -39,8 +39,7 @@ typedef struct pool_share {
     uint32_t hold;          /* 0 to POOL_SHARE_HOLD */
     pool_share_phase phase; /* STEADY where shares do not return */
     uint32_t proven;        /* the share before it stopped, which it returns to; 0: none */
-    uint32_t brought;       /* 1: it brought something to the newest version, or has its turn
-                               (pool_batch.passes_on); else 0 */
+    uint32_t brought;       /* 1: it brought something to the newest version; else 0 */
     uint32_t muted;         /* robust: 1: what it brought last weighed nothing; else 0 */
     /* Delayed updates: micro-batches [first, first + planned) of a batch are its own (pool_batch). */
     uint32_t first, planned;

@@ -109,8 +109,9 @@ static const opt_spec specs[] = {
     {.name = "store", .type = OPT_CHOICE, AT(store), .fallback = "auto", .choices = stores,
      .help = "How that disk is read and written. auto: the first of these that works here."},
     PLAN_ROW_LINK_BANDWIDTH(.help = "Slow copies between host and device down to this rate in "
-                                    "each direction, to imitate a slower link. The CPU has one "
-                                    "only with device_memory. auto: full speed."),
+                                    "each direction, to imitate a slower link. "
+                                    "On the CPU it has an effect only with device_memory. auto: full "
+                                    "speed."),
     PLAN_ROW_THREADS(.help = "Compute threads. auto: all cores. The result does not depend on it."),
     PLAN_ROW_DTYPE(.flags = OPT_SHARED,
                    .help = "Type of activations, of matrix products and of the weights that are "

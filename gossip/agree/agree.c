@@ -85,7 +85,7 @@ void gsp_agree_begin_version(gsp_agree *a)
     a->record.promised = a->record.echoed = a->record.voted = 0;
     a->view = 0;
     a->due_ns = a->half_ns = a->doubt_ns = 0;
-    if (a->n_leased)
+    if (a->n_leased && a->certificate.proposal.n_contributors) /* else nobody was waited for */
         a->patience =
             gsp_view_late_learn(a->patience, a->n_leased > a->certificate.proposal.n_contributors);
     a->n_leased = 0;
@@ -564,7 +564,7 @@ bool gsp_agree_waits(const gsp_agree *a, uint64_t least_ns, uint64_t *fork_in_ns
 const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
 {
     uint32_t n = gsp_agree_roster(a)->n;
-    uint32_t alive = gsp_people_alive_bits(a), resting;
+    uint32_t alive = gsp_people_alive_bits(a), resting, missing;
     unsigned count = (unsigned)__builtin_popcount(alive);
     unsigned long long age = (unsigned long long)((a->now_ns - a->quorum_ns) / 1000000000u);
     if (gsp_hash_none(&a->lineage))
@@ -583,12 +583,11 @@ const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
                  "no quorum for %llu s: %u of %u members reachable; waiting for more, and going "
                  "on alone in %llu s",
                  age, count, n, (unsigned long long)(gsp_follow_fork_in_ns(a) / 1000000000u));
-    else if (gsp_view_too_few_work(a, &resting))
-        snprintf(
-            text, bytes,
-            "member of %u, of which %u rest; among strangers a step needs more than two thirds, "
-            "so it waits until one of them goes on or leaves",
-            n, resting);
+    else if (gsp_view_too_few_work(a, &resting, &missing))
+        snprintf(text, bytes,
+                 "member of %u, of which %u rest: among strangers a step needs more than two "
+                 "thirds of all, so it waits for %u more",
+                 n, resting, missing);
     else
         snprintf(text, bytes, "member of %u, version %llu", n, (unsigned long long)a->certified);
     return text;

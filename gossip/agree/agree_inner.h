@@ -58,8 +58,9 @@ uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot);
 void gsp_view_doubt(gsp_agree *a, const gsp_proposal *proposal);
 /* Whether the next version is wanted now. */
 bool gsp_view_due(const gsp_agree *a);
-/* So many members rest (resting) that no clipped sum has enough contributors for a step. */
-bool gsp_view_too_few_work(const gsp_agree *a, uint32_t *resting);
+/* So many members rest (resting) that no clipped sum has enough contributors for a step; missing: how
+ * many more must go on. */
+bool gsp_view_too_few_work(const gsp_agree *a, uint32_t *resting, uint32_t *missing);
 /* From now on this ballot is on. */
 void gsp_view_set(gsp_agree *a, uint32_t view);
 void gsp_view_tick(gsp_agree *a);

@@ -251,17 +251,17 @@ static bool rests(const gsp_agree *a, uint32_t i)
     return i == a->self_i ? a->rests : k < GSP_PEERS_KNOWN_MAX && a->peer[k].rests;
 }
 
-bool gsp_view_too_few_work(const gsp_agree *a, uint32_t *resting)
+bool gsp_view_too_few_work(const gsp_agree *a, uint32_t *resting, uint32_t *missing)
 {
-    uint32_t n = gsp_agree_roster(a)->n, work = 0;
+    uint32_t n = gsp_agree_roster(a)->n, work = 0, wanted = 2 * n / 3 + 1;
     *resting = 0;
     for (uint32_t i = 0; i < n; i++) {
         bool here = i == a->self_i || gsp_people_alive(a, i);
         *resting += here && rests(a, i);
-        work |= here && !rests(a, i) ? 1u << i : 0;
+        work += here && !rests(a, i);
     }
-    return a->rules.robust && gsp_agree_sums(a) && *resting &&
-           !gsp_included_enough(GSP_STRANGERS, n, work);
+    *missing = work < wanted ? wanted - work : 0;
+    return a->rules.robust && gsp_agree_sums(a) && n > 1 && *resting && *missing;
 }
 
 /* Nobody brings anything, because all who were leased something rest, while somebody else does not.
@@ -289,7 +289,8 @@ static bool all_brought(const gsp_agree *a)
 {
     const gsp_roster *roster = gsp_agree_roster(a);
     /* A clipped sum of too few would be void, and so would be the next one, as long as they rest. */
-    bool enough = !a->rules.robust || gsp_included_enough(GSP_STRANGERS, roster->n, claimed(a));
+    bool enough =
+        !a->rules.robust || gsp_included_enough(GSP_STRANGERS, roster->n, claimed(a) & ~doubted(a));
     bool something = (a->samples > 1 && enough) || gsp_rules_joiner_ready(a);
     if (not_done(a) != 0)
         return waited_enough(a);

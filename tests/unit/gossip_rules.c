@@ -313,7 +313,9 @@ static void clipped_sums_wait_for_enough_that_do_not_rest(void **state)
     a->rules.time_due_ns = 1000000 * MS;
     a->rules.lease = ten_each;
     assert_false(due_where(11, 1, 6)); /* a sum of mine alone would be void */
-    assert_non_null(strstr(gsp_agree_explain(a, text, sizeof text), "2 rest"));
+    assert_non_null(strstr(gsp_agree_explain(a, text, sizeof text),
+                           "2 rest: among strangers a step needs more than two thirds of all, so "
+                           "it waits for 2 more"));
     assert_true(due_where(11, 11, 0));
     assert_null(strstr(gsp_agree_explain(a, text, sizeof text), "rest"));
     a->rules.robust = false;

@@ -69,8 +69,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     cli_print("%s\n", pool_web_url(web));
     ATOM_TRY_CLEAN(cli_flush());
     sigwait(&ends, &number);
-cleanup:
     sigprocmask(SIG_UNBLOCK, &ends, NULL); /* from here on one more ends it at once */
+cleanup:
     pool_web_close(&web);
     atom_free(pool);
     return st;
