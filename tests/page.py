@@ -5,7 +5,7 @@
   page.py --canary PAGE the same check notices if any one bracket, or any one `:` of a choice, is missing
   page.py --node PAGE   node can parse it; 77 where there is no node
 
-The first knows little of the language, but needs nothing that is not installed for the other tests.
+The first knows little of the language (a `?` that is missing in an object is not noticed, for example), but needs nothing that is not installed for the other tests.
 """
 import os
 import re
@@ -36,6 +36,8 @@ def tokens(script):
     while at < len(script):
         found = TOKEN.match(script, at)
         mark = found.group()
+        if mark == "/" and script.startswith("/*", at):
+            raise Fault(at, "a comment does not end")
         if mark == "/" and (not re.match(r"[\w$.)\]}\"'`]", before[-1:]) or before in BEFORE_A_REGEX):
             found = REGEX.match(script, at)
             if not found:
