@@ -252,7 +252,7 @@ static uint32_t turn_now(const pool_batch *b, uint32_t n, uint32_t *since)
     return turn + versions / length;
 }
 
-/* The same for all, and no more than the newest of them can take back from somebody who is slow. */
+/* The same for all, whatever their shares; little at first, so that nobody waits long for a slow one. */
 static void divide_alike(const pool_batch *b, const table *t, uint32_t count[GSP_MEMBERS_MAX])
 {
     uint32_t since, first = turn_now(b, t->n, &since) % t->n;
@@ -290,10 +290,7 @@ static void plan_ahead(const pool_batch *b, const table *t, uint32_t first[GSP_M
                        uint32_t count[GSP_MEMBERS_MAX])
 {
     uint32_t at = 0;
-    table all = *t;
-    if (in_turns(b))
-        all.may = everybody(t->n); /* of the next batch */
-    divide(b, &all, b->steps + 1, b->n, count);
+    divide(b, t, b->steps + 1, b->n, count);
     for (uint32_t i = 0; i < t->n; i++) {
         first[i] = at;
         at += count[i];

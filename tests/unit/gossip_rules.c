@@ -317,6 +317,9 @@ static void clipped_sums_wait_for_enough_that_do_not_rest(void **state)
                            "2 rest: among strangers a step needs more than two thirds of all, so "
                            "it waits for 2 more"));
     assert_true(due_where(11, 11, 0));
+    a->peer[1].doubted = a->certified + 1; /* it claims to bring something, and does not */
+    gsp_view_tick(a);
+    assert_int_equal(a->view, 0);
     assert_null(strstr(gsp_agree_explain(a, text, sizeof text), "rest"));
     a->rules.robust = false;
     assert_true(due_where(11, 1, 6));
@@ -383,6 +386,11 @@ static void patience_is_learnt(void **state)
     a->patience = 0;
     gsp_agree_begin_version(a);
     assert_true(a->patience > GSP_PATIENCE_FIRST);
+    a->n_leased = 2;
+    a->patience = 0;
+    a->certificate.proposal.n_contributors = 0; /* nobody was waited for */
+    gsp_agree_begin_version(a);
+    assert_int_equal(a->patience, 0);
     assert_int_equal(a->n_leased, 0);
     close_pool();
 }

@@ -56,12 +56,14 @@ static void one_after_the_other_has_its_turn(void **state)
         nobody_for(&b, 1);
         assert_int_equal(asked(&b), turn[0]);
     }
-    nobody_for(&b, 7);
+    nobody_for(&b, 10);
     assert_int_equal(asked(&b), turn[2]);
     go_on(&b, 16);
     assert_int_equal(b.n_open, 2);
     assert_int_equal(asked(&b), 12); /* the same turn, of what is left: member 4 is not in it */
-    nobody_for(&b, 6);
+    nobody_for(&b, 5);               /* all of it, from that contribution on */
+    assert_int_equal(asked(&b), 12);
+    nobody_for(&b, 1);
     assert_int_equal(asked(&b), 24);
     go_on(&b, 16);
     assert_int_equal(b.n_open, 1);
