@@ -86,17 +86,17 @@ class Killed(Members):
         members = [first, self.join(1, ticket, more=self.DISK), self.join(2, ticket, more=self.DISK + self.SEVERAL)]
         self.until(lambda s: s["roster"] == 3 and s["applied"] >= 3)
         # On a busy machine the others make dozens of steps until it is back, and must not have ended by then.
-        self.kill_and_come_back(members, KILLS, steps // 4)
+        self.kill_and_come_back(members, KILLS, steps // 2)
         for said in self.same(members, steps)[1:]:
             self.assertIn(STORE, said)
 
     def test_killed_at_any_moment(self):
         """In a step, in the rewrite of the anchor's files, in that of its own blocks: it comes back to what was certified,
         and makes the steps of the others."""
-        self.killed(120, "")
+        self.killed(180, "")
 
     def test_killed_with_delayed_updates(self):
-        self.killed(120, "  delayed_updates: true\n")
+        self.killed(180, "  delayed_updates: true\n")
 
 
 if __name__ == "__main__":
