@@ -75,6 +75,16 @@ static atom_status take_family(taking *t, const char *arch)
     return ATOM_OK;
 }
 
+/* Does the architecture have layers of two kinds? Then a list may say which is which (take_pattern). */
+static bool may_list(const taking *t, const file_gguf_value *v)
+{
+    char text[KEY_MAX];
+    graph_family family = find_family(t->arch, true);
+    return family != GRAPH_FAMILY_N &&
+           graph_family_traits(family)->windows == GRAPH_WINDOW_MOST &&
+           strcmp(v->key, key(t, "attention.sliding_window_pattern", text)) == 0;
+}
+
 /* Where layers differ, a key holds a list, of which no number would be right for all of them. */
 static atom_status check_lists(const taking *t)
 {
@@ -82,6 +92,8 @@ static atom_status check_lists(const taking *t)
     size_t n = strlen(key(t, "", own));
     for (uint32_t i = 0; i < t->f->n_values; i++) {
         const file_gguf_value *v = &t->f->values[i];
+        if (may_list(t, v))
+            continue;
         if (v->type == FILE_GGUF_VALUE_ARRAY && strncmp(v->key, own, n) == 0)
             return atom_fail(ATOM_E_UNSUPPORTED,
                              "%s: %.64s is a list with a value for each layer; only one value "
@@ -175,22 +187,59 @@ static void take_multipliers(taking *t)
     c->logits_divisor = real(t, "logit_scale", 1);
 }
 
-/* What Gemma's files say of windows and of the rope of layers that have one. */
-static atom_status take_gemma(taking *t)
+/* Item i of a list of truths or numbers: is it something other than 0? */
+static bool item_is_set(const file_gguf_value *list, uint64_t i)
+{
+    uint64_t bytes = list->bytes / list->n, any = 0;
+    for (uint64_t b = 0; b < bytes; b++)
+        any |= list->at[i * bytes + b];
+    return any != 0;
+}
+
+/* llama.cpp knows by heart which layers have a window: a number, or a list with a truth for each layer, may only
+ * say the same. */
+static atom_status take_pattern(taking *t)
+{
+    char text[KEY_MAX];
+    graph_config *c = t->c;
+    const char *name = key(t, "attention.sliding_window_pattern", text);
+    const file_gguf_value *v = file_gguf_find(t->f, name);
+    bool list = v && v->type == FILE_GGUF_VALUE_ARRAY;
+    c->full_every = graph_family_traits(c->family)->defaults.full_every;
+    bool same = list ? v->item != FILE_GGUF_VALUE_TEXT && v->item != FILE_GGUF_VALUE_ARRAY && v->n == (uint64_t)c->layers
+                     : file_gguf_int(t->f, name, c->full_every) == c->full_every;
+    for (int64_t i = 0; list && same && i < c->layers; i++)
+        same = item_is_set(v, (uint64_t)i) == !graph_layer_is_full(c, i);
+    return same ? ATOM_OK
+                : atom_fail(ATOM_E_UNSUPPORTED,
+                            "%s: attention.sliding_window_pattern: for models of architecture %s only "
+                            "every %lldth layer without a window is supported",
+                            t->f->path, t->arch, (long long)c->full_every);
+}
+
+static void take_gemma(taking *t)
 {
     graph_config *c = t->c;
-    int64_t every = number(t, "attention.sliding_window_pattern", c->full_every);
-    if (graph_family_traits(c->family)->local_rope)
+    if (c->local_theta > 0)
         c->local_theta = real(t, "rope.freq_base_swa", (double)c->local_theta);
     c->attn_cap = real(t, "attn_logit_softcapping", (double)c->attn_cap);
     c->final_cap = real(t, "final_logit_softcapping", (double)c->final_cap);
     c->query_scalar = file_gguf_query_scalar(c);
-    return every == c->full_every
+}
+
+static atom_status take_rope(taking *t)
+{
+    graph_config *c = t->c;
+    ATOM_TRY(file_gguf_take_rope(t->f, t->arch, c));
+    if (graph_family_traits(c->family)->local_rope != GRAPH_LOCAL_ROPE_SAME)
+        return ATOM_OK;
+    c->local_theta = c->rope.theta;
+    return real(t, "rope.freq_base_swa", (double)c->rope.theta) == c->rope.theta
                ? ATOM_OK
                : atom_fail(ATOM_E_UNSUPPORTED,
-                           "%s: attention.sliding_window_pattern is %lld; for a %s only %lld is "
-                           "supported",
-                           t->f->path, (long long)every, t->arch, (long long)c->full_every);
+                           "%s: rope.freq_base_swa: in models of architecture %s only one base for "
+                           "all layers is supported",
+                           t->f->path, t->arch);
 }
 
 static atom_status take_llama(taking *t)
@@ -214,14 +263,16 @@ static atom_status take_llama(taking *t)
                          t->f->path, t->arch);
     if (graph_family_traits(c->family)->multipliers)
         take_multipliers(t);
-    if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST && c->heads > 0)
-        ATOM_TRY(take_gemma(t));
+    if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST)
+        ATOM_TRY(take_pattern(t));
+    if (graph_family_traits(c->family)->query_scalar && c->heads > 0)
+        take_gemma(t);
     c->untied = has(t, "output.weight");
     c->qkv_bias = has(t, "blk.0.attn_q.bias");
     c->o_bias = has(t, "blk.0.attn_output.bias");
     c->mlp_bias = has(t, "blk.0.ffn_gate.bias");
     c->attn_pdrop = 0;
-    return file_gguf_take_rope(t->f, t->arch, c);
+    return take_rope(t);
 }
 
 /* GPT-2's files may have the tied head a second time. */

@@ -56,16 +56,24 @@ float file_gguf_query_scalar(const graph_config *c)
     return (float)(c->layers == largest ? c->width / c->heads : c->head_dim);
 }
 
-/* And which layers have windows, and what rope those have. */
-static atom_status check_gemma(const graph_config *c)
+static const char *find_gemma(const graph_config *c)
 {
     const graph_config *usual = &graph_family_traits(c->family)->defaults;
+    return c->local_theta != usual->local_theta           ? "rope_local_base_freq"
+           : c->query_scalar != file_gguf_query_scalar(c) ? "query_pre_attn_scalar"
+           : c->untied                                    ? "an untied head"
+           : c->qkv_bias                                  ? "attention_bias"
+                                                          : NULL;
+}
+
+/* And which layers have windows, and what rope those have. */
+static atom_status check_windows(const graph_config *c)
+{
+    const graph_traits *traits = graph_family_traits(c->family);
+    const graph_config *usual = &traits->defaults;
     graph_config pattern = {.full_every = usual->full_every};
-    const char *key = c->local_theta != usual->local_theta           ? "rope_local_base_freq"
-                      : c->query_scalar != file_gguf_query_scalar(c) ? "query_pre_attn_scalar"
-                      : c->untied                                    ? "an untied head"
-                      : c->qkv_bias                                  ? "attention_bias"
-                                                                     : NULL;
+    bool gemma = traits->local_rope != GRAPH_LOCAL_ROPE_SAME;
+    const char *key = gemma ? find_gemma(c) : NULL;
     if (!key && (c->attn_cap > 0) != (usual->attn_cap > 0))
         key = "attn_logit_softcapping";
     if (!key && (c->final_cap > 0) != (usual->final_cap > 0))
@@ -77,9 +85,9 @@ static atom_status check_gemma(const graph_config *c)
     if (!key)
         return ATOM_OK;
     return atom_fail(ATOM_E_UNSUPPORTED,
-                     "this model has %s, which llama.cpp does not support for a %s; GGUF cannot "
-                     "hold it",
-                     key, file_gguf_architecture(c));
+                     "this model has %s, which llama.cpp does not support for models of type %s; "
+                     "GGUF cannot hold it",
+                     key, graph_family_name(c->family));
 }
 
 static atom_status check_model(const graph_config *c)
@@ -101,7 +109,7 @@ static atom_status check_model(const graph_config *c)
                          GGUF_NOPE_EVERY, graph_family_name(c->family));
     ATOM_TRY(file_gguf_check_rope(c));
     if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST)
-        ATOM_TRY(check_gemma(c));
+        ATOM_TRY(check_windows(c));
     if (c->window_layers > 0 && c->window > 0 && c->window < c->positions)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "only the layers from %lld on have a window of %lld tokens "

@@ -49,8 +49,9 @@ static bool has_freqs(const graph_config *c)
 atom_status file_gguf_check_rope(const graph_config *c)
 {
     const graph_traits *traits = graph_family_traits(c->family);
-    bool scaled = c->rope.yarn || c->long_rope.original;
-    if ((scaled && traits->windows == GRAPH_WINDOW_MOST) ||
+    bool gemma = traits->windows == GRAPH_WINDOW_MOST &&
+                 traits->local_rope != GRAPH_LOCAL_ROPE_SAME;
+    if ((c->rope.yarn && gemma) ||
         (c->long_rope.original && !traits->partial))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "llama.cpp has no %s for models of type %s, so GGUF cannot hold this one",

@@ -72,6 +72,23 @@ static atom_status check_keys(const taking *t, const char *key, const json_t *ro
     return ATOM_OK;
 }
 
+/* One object for all layers, in a file of transformers 5: its versions have read it as that of all layers, of
+ * those that see everything, and of none. Where nothing is scaled that is the same. */
+static atom_status check_one(const taking *t, const char *key, const json_t *rope)
+{
+    const json_t *says = atom_json_present(rope, "rope_type");
+    const json_t *type = says ? says : atom_json_present(rope, "type");
+    bool same = graph_family_traits(t->c->family)->local_rope == GRAPH_LOCAL_ROPE_SAME;
+    const char *name = json_is_string(type) ? json_string_value(type) : type_names[DEFAULT];
+    if (!same || strcmp(key, "rope_parameters") != 0 || strcmp(name, type_names[DEFAULT]) == 0)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s: %s: it is scaled, but versions of transformers do not agree for which "
+                     "layers; put it into an object full_attention, beside it {\"rope_type\": "
+                     "\"default\", \"rope_theta\": ...} as sliding_attention",
+                     t->path, key);
+}
+
 /* Where there is one object for each type of layer, that of layers that see everything. */
 static atom_status open_types(taking *t, const char *key, const json_t **rope)
 {
@@ -80,8 +97,8 @@ static atom_status open_types(taking *t, const char *key, const json_t **rope)
     const char *name;
     json_t *value;
     if (!full && !local)
-        return ATOM_OK;
-    if (!graph_family_traits(t->c->family)->local_rope)
+        return check_one(t, key, *rope);
+    if (graph_family_traits(t->c->family)->local_rope == GRAPH_LOCAL_ROPE_NONE)
         return file_not_supported(t->path, key, "one for each type of layer is not supported");
     json_object_foreach((json_t *)(uintptr_t)*rope, name, value)
     {
@@ -310,7 +327,16 @@ static atom_status take_dynamic(const taking *t)
                      t->path, (long long)original);
 }
 
-/* transformers 4 takes the one beside, 5 the one inside. */
+static atom_status fail_theta(const taking *t)
+{
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s: rope_theta is missing; versions of transformers take different numbers "
+                     "for it then, so write down the one that the model was trained with",
+                     t->path);
+}
+
+/* The row of a family whose classes have different defaults has none. transformers 4 takes the one beside,
+ * 5 the one inside. */
 static atom_status take_theta(const taking *t)
 {
     const char *key = "rope_theta";
@@ -318,6 +344,8 @@ static atom_status take_theta(const taking *t)
     const json_t *beside = atom_json_present(t->root, key);
     float *theta = &t->c->rope.theta;
     bool differ;
+    if (!inside && !beside && *theta == 0)
+        return fail_theta(t);
     ATOM_TRY(check_twice(t, t->rope, key, key, &differ));
     if (differ)
         return atom_fail(ATOM_E_FORMAT,
@@ -349,12 +377,10 @@ static atom_status take_all(taking *t)
     return t->type == LLAMA3 ? take_llama3(t) : t->type == YARN ? take_yarn(t) : ATOM_OK;
 }
 
-/* Of layers with a window, if they have another: a base, and nothing is scaled. */
-static atom_status take_local(const taking *t)
+/* What all families say of layers with a window, if they have another: nothing is scaled. */
+static atom_status check_local(const taking *t)
 {
-    const char *key = "rope_local_base_freq";
     const json_t *type = atom_json_present(t->local, "rope_type");
-    bool inside = atom_json_present(t->local, "rope_theta") != NULL, differ;
     if (type && strcmp(json_is_string(type) ? json_string_value(type) : "", "default") != 0)
         return file_not_supported(t->path, "sliding_attention: rope_type",
                                   "only default is supported");
@@ -363,6 +389,14 @@ static atom_status take_local(const taking *t)
     if (!file_is_neutral(atom_json_present(t->local, "factor"), 1) ||
         !file_is_neutral(atom_json_present(t->local, "partial_rotary_factor"), 1))
         return file_not_supported(t->path, "sliding_attention", "it may not be scaled");
+    return ATOM_OK;
+}
+
+/* A base of their own. */
+static atom_status take_own(const taking *t)
+{
+    const char *key = "rope_local_base_freq";
+    bool inside = atom_json_present(t->local, "rope_theta") != NULL, differ;
     ATOM_TRY(check_twice(t, t->local, "rope_theta", key, &differ));
     if (differ)
         return atom_fail(ATOM_E_FORMAT,
@@ -372,13 +406,38 @@ static atom_status take_local(const taking *t)
                           (double)t->c->local_theta, &t->c->local_theta);
 }
 
+/* The others' base, which a file of transformers 5 says once more. */
+static atom_status take_same(const taking *t)
+{
+    const char *key = "rope_theta";
+    graph_config *c = t->c;
+    if (t->local && !atom_json_present(t->local, key) && !atom_json_present(t->root, key))
+        return fail_theta(t);
+    ATOM_TRY(file_take_real(t->path, t->local, key, (double)c->rope.theta, &c->local_theta));
+    return c->local_theta == c->rope.theta
+               ? ATOM_OK
+               : atom_fail(ATOM_E_UNSUPPORTED,
+                           "%s: rope_theta is %g for layers with a window and %g for the others; in "
+                           "models of this model_type only one base for both is supported",
+                           t->path, (double)c->local_theta, (double)c->rope.theta);
+}
+
+static atom_status take_local(const taking *t)
+{
+    graph_local_rope local = graph_family_traits(t->c->family)->local_rope;
+    if (local == GRAPH_LOCAL_ROPE_NONE)
+        return ATOM_OK;
+    ATOM_TRY(check_local(t));
+    return local == GRAPH_LOCAL_ROPE_OWN ? take_own(t) : take_same(t);
+}
+
 atom_status file_rope_take(const char *path, const json_t *root, graph_config *c)
 {
     taking t = {.path = path, .root = root, .c = c};
     atom_status st = join(&t);
     if (st == ATOM_OK)
         st = take_all(&t);
-    if (st == ATOM_OK && graph_family_traits(c->family)->local_rope)
+    if (st == ATOM_OK)
         st = take_local(&t);
     json_decref(t.rope);
     return st;
@@ -485,7 +544,8 @@ static int set_local(json_t *root, const graph_config *c)
     json_t *types =
         json_pack("{s:o, s:{s:s, s:f}}", "full_attention", rope_json(c, true), "sliding_attention",
                   "rope_type", type_names[DEFAULT], "rope_theta", file_neat(c->local_theta));
-    return set_real(root, "rope_local_base_freq", c->local_theta) ||
+    bool own = graph_family_traits(c->family)->local_rope == GRAPH_LOCAL_ROPE_OWN;
+    return (own && set_real(root, "rope_local_base_freq", c->local_theta)) ||
            json_object_set_new(root, "rope_parameters", types) < 0;
 }
 
@@ -494,7 +554,7 @@ int file_rope_set(json_t *root, const graph_config *c)
 {
     if (says_dynamic(root, "rope_scaling") || says_dynamic(root, "rope_parameters"))
         return 0;
-    bool local = graph_family_traits(c->family)->local_rope;
+    bool local = graph_family_traits(c->family)->local_rope != GRAPH_LOCAL_ROPE_NONE;
     return set_real(root, "rope_theta", c->rope.theta) ||
            json_object_set_new(root, "rope_scaling", rope_json(c, false)) < 0 ||
            (local ? set_local(root, c)

@@ -34,7 +34,7 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
     } keys[] = {{"attn_logit_softcapping", 0, traits->caps},
                 {"final_logit_softcapping", 0, traits->caps},
                 {"query_pre_attn_scalar", 0, traits->query_scalar},
-                {"rope_local_base_freq", 0, traits->local_rope},
+                {"rope_local_base_freq", 0, traits->local_rope == GRAPH_LOCAL_ROPE_OWN},
                 {"sliding_window_pattern", 0, traits->windows == GRAPH_WINDOW_MOST},
                 {"use_bidirectional_attention", 0, false},
                 {"hidden_activation", 0, traits->geglu},
@@ -144,10 +144,10 @@ static atom_status take_pattern(const char *path, const json_t *root, graph_conf
     const json_t *types, *said = atom_json_present(root, key);
     int64_t first = 0;
     ATOM_TRY(open_layer_types(path, root, c, &types));
-    if (said && !graph_family_traits(c->family)->local_rope)
+    if (said && graph_family_traits(c->family)->local_rope != GRAPH_LOCAL_ROPE_OWN)
         return file_not_supported(path, key,
-                                  "in this model_type every second layer has a window, unless "
-                                  "layer_types says otherwise");
+                                  "models of this model_type have no such key; layer_types says "
+                                  "which layers have a window");
     ATOM_TRY(file_take_int(path, root, key, NULL, c->full_every, &c->full_every));
     if (!types)
         return ATOM_OK;
@@ -327,7 +327,7 @@ static int set_window(json_t *root, const graph_config *c)
     return json_object_set_new(root, "sliding_window", window) < 0 ||
            (windows == GRAPH_WINDOW_MOST &&
             (set_layer_types(root, c) ||
-             (graph_family_traits(c->family)->local_rope &&
+             (graph_family_traits(c->family)->local_rope == GRAPH_LOCAL_ROPE_OWN &&
               json_object_set_new(root, "sliding_window_pattern", json_integer(every)) < 0))) ||
            (windows == GRAPH_WINDOW_ALL && c->window_layers && set_layer_types(root, c)) ||
            (windows == GRAPH_WINDOW_LATER &&

@@ -20,6 +20,8 @@
  *                         head (Phi-4-mini report 2025, 2)
  *   OLMo 2                an RMSNorm behind attention and MLP, none before  OLMo 2 report 2025, 3.1
  *                         them; one of all of q and one of all of k
+ *   OLMo 3                as OLMo 2; three layers in four have a window,  OLMo 3 report 2025, 3.1
+ *                         and only the others' rope is scaled
  *   Gemma 2               RMSNorms around attention and MLP, whose weights  Gemma 2 report 2024, 2
  *                         are added to 1; GEGLU; every second layer with a
  *                         window; soft caps of scores and logits
@@ -196,6 +198,29 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                                   .init_std = 0.02f,
                                   .untied = true,
                                   .rope = {.theta = 1e4f, .factor = 1}}},
+    [GRAPH_OLMO3] = {.name = "olmo3",
+                     .class_name = "Olmo3ForCausalLM",
+                     .body_name = "Olmo3Model",
+                     .gguf = "olmo2",
+                     .attention_bias = true,
+                     .windows = GRAPH_WINDOW_MOST,
+                     .window = 4096,
+                     .qk_norm = GRAPH_QK_NORM_WHOLE,
+                     .norms = GRAPH_NORMS_BEHIND,
+                     .local_rope = GRAPH_LOCAL_ROPE_SAME,
+                     .defaults = {.family = GRAPH_OLMO3,
+                                  .vocab_size = 50304,
+                                  .positions = 2048,
+                                  .width = 4096,
+                                  .layers = 32,
+                                  .heads = 32,
+                                  .inner = 11008,
+                                  .epsilon = 1e-5f,
+                                  .init_std = 0.02f,
+                                  .window = 4096,
+                                  .full_every = 4,
+                                  .untied = true,
+                                  .rope = {.factor = 1}}}, /* theta: transformers 4 and 5 disagree */
     [GRAPH_GEMMA2] = {.name = "gemma2",
                       .class_name = "Gemma2ForCausalLM",
                       .body_name = "Gemma2Model",
@@ -240,7 +265,7 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                       .root_scaled = true,
                       .query_scalar = true,
                       .caps = true,
-                      .local_rope = true,
+                      .local_rope = GRAPH_LOCAL_ROPE_OWN,
                       .defaults = {.family = GRAPH_GEMMA3,
                                    .vocab_size = 262208,
                                    .positions = 131072,

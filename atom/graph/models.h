@@ -19,6 +19,7 @@ typedef enum graph_family {
     GRAPH_GRANITE, /* four multipliers */
     GRAPH_PHI3,    /* Phi 3 and 4: packed in files */
     GRAPH_OLMO2,   /* norms behind attention and MLP, and of all of q and all of k */
+    GRAPH_OLMO3,   /* as OLMo 2; three layers of four with a window, whose rope is not scaled */
     GRAPH_GEMMA2,  /* norms around attention and MLP, every second layer with a window, soft caps */
     GRAPH_GEMMA3, /* norms around attention and MLP; most layers with a window and a rope of theirs */
     GRAPH_OWN,    /* somebody's own model: a graph is there, the numbers only describe it */
@@ -56,7 +57,7 @@ typedef struct graph_config {
     int64_t window_layers; /* layers before this one have none (max_window_layers) */
     int64_t full_every;    /* nor have layers N - 1, 2 N - 1, ... (layer_types); 0: no such thing */
     float local_theta;     /* the rope of layers that may have a window: this base, nothing scaled
-                              (rope_local_base_freq); 0: as the others */
+                              (graph_local_rope); 0: as the others */
     float query_scalar;    /* whose root divides scores (query_pre_attn_scalar); 0: D */
     float attn_cap, final_cap; /* soft caps of scores and of logits (attn_logit_softcapping,
                                   final_logit_softcapping); 0: none */
@@ -98,6 +99,13 @@ typedef enum graph_qk_norm {
     GRAPH_QK_NORM_WHOLE  /* one RMSNorm of all heads of q, and one of k: as many heads of each */
 } graph_qk_norm;
 
+/* The rope of layers that may have a window, where it is not that of the others. Nothing is scaled in it. */
+typedef enum graph_local_rope {
+    GRAPH_LOCAL_ROPE_NONE,
+    GRAPH_LOCAL_ROPE_OWN, /* its base is rope_local_base_freq, or inside rope_parameters */
+    GRAPH_LOCAL_ROPE_SAME /* its base is that of the others, rope_theta */
+} graph_local_rope;
+
 /* What sets a family apart, as a row of families.c. Strings are constants. */
 typedef struct graph_traits {
     const char *name;       /* "llama": model_type of config.json */
@@ -117,7 +125,7 @@ typedef struct graph_traits {
     bool root_scaled;  /* embeddings are multiplied by the root of C, rounded to the dtype */
     bool query_scalar; /* config.json has query_pre_attn_scalar */
     bool caps;         /* it has attn_logit_softcapping and final_logit_softcapping */
-    bool local_rope;   /* it has rope_local_base_freq, or rope_parameters by type of layer */
+    graph_local_rope local_rope;
     bool nope;         /* config.json has no_rope_layers and no_rope_layer_interval */
     bool multipliers;  /* it has the four keys of Granite */
     graph_config defaults; /* for absent keys. kv_heads, head_dim: 0 where others decide them */
@@ -161,11 +169,11 @@ int64_t graph_model_reach(const graph_config *config, int64_t T);
  * The model as a graph: sealed, unfused. ATOM_E_USAGE where T is longer than it can take.
  *
  * Families other than GPT-2: "embed", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj",
- * "layers.0.self_attn.qk_norm" (Qwen 3, OLMo 2), "layers.0.self_attn.rope", "layers.0.self_attn",
+ * "layers.0.self_attn.qk_norm" (Qwen 3, OLMo), "layers.0.self_attn.rope", "layers.0.self_attn",
  * "layers.0.self_attn.o_proj", "layers.0.add_1", "layers.0.post_attention_layernorm",
  * "layers.0.mlp.gate_up_proj", "layers.0.mlp.act", "layers.0.mlp.down_proj", "layers.0.add_2", ...,
  * "norm", "lm_head", "loss"; with multipliers also "embed.scale", "layers.0.self_attn.o_proj.scale",
- * "layers.0.mlp.down_proj.scale" and "norm.scale". OLMo 2 has no "layers.0.input_layernorm"; its
+ * "layers.0.mlp.down_proj.scale" and "norm.scale". OLMo has no "layers.0.input_layernorm"; its
  * "layers.0.post_attention_layernorm" stands behind o_proj, and "layers.0.post_feedforward_layernorm"
  * behind down_proj; Gemma has all three, and "layers.0.pre_feedforward_layernorm". Bottlenecks
  * stand between blocks (graph_bottleneck). Parameters have the files' names without "model.", but q,

@@ -88,7 +88,9 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
         c->window_layers = 0;
         c->full_every = random_gpt2_draw(seed, 221, 0, 3);
     }
-    if (traits->local_rope)
+    if (traits->local_rope == GRAPH_LOCAL_ROPE_SAME)
+        c->local_theta = c->rope.theta;
+    if (traits->local_rope == GRAPH_LOCAL_ROPE_OWN)
         c->local_theta = random_gpt2_draw(seed, 222, 0, 1) ? 1e4f : 300;
     if (traits->query_scalar)
         c->query_scalar = random_gpt2_draw(seed, 223, 0, 1) ? (float)c->head_dim : 20;

@@ -31,7 +31,7 @@ except ImportError as error:
 
 Q = gguf.GGMLQuantizationType
 ARCH = {"llama": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gpt2": "GPT2", "smollm3": "SMOLLM3",
-        "granite": "GRANITE", "phi3": "PHI3", "olmo2": "OLMO2", "gemma3_text": "GEMMA3",
+        "granite": "GRANITE", "phi3": "PHI3", "olmo2": "OLMO2", "olmo3": "OLMO2", "gemma3_text": "GEMMA3",
         "gemma2": "GEMMA2"}
 TURNED = ("LLAMA", "SMOLLM3", "GRANITE")  # classes of llama.cpp's converter that are its LlamaModel
 LIFTED = ("gemma2", "gemma3_text")
@@ -181,6 +181,8 @@ def check_metadata(run, reader, source, wanted):
         assert value(f"{arch}.rope.freq_base") == c.rope_theta
         check_scaling(run, {key[len(arch) + 6:]: f.contents() for key, f in reader.fields.items()
                             if key.startswith(arch + ".rope.")})
+        if run.family == "olmo3":
+            numbers["attention.sliding_window"] = run.sliding
         if run.family in LIFTED:
             none = 4096 if run.family == "gemma2" else c.max_position_embeddings
             numbers["attention.sliding_window"] = run.sliding or none

@@ -8,8 +8,8 @@ untied, biases on and off where the family knows them, the rotary embeddings, co
 transformers 4 and as transformers 5 write it, one file or shards.
 Qwen3 came to transformers after the last release that our PyTorch can run, so here it is Llama whose
 projections of q and k end in an RMSNorm per head: the definition, in four lines. Likewise SmolLM3 is Llama, some
-of whose layers turn q and k by no angle, and Gemma 3 is Gemma 2 without soft caps, with norms of q and k and two kinds of
-layers.
+of whose layers turn q and k by no angle, Gemma 3 is Gemma 2 without soft caps, with norms of q and k and two kinds of
+layers, and OLMo 3 is OLMo 2 with two kinds of layers.
 """
 import json
 import os
@@ -32,8 +32,9 @@ from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 from transformers.models.phi3.modeling_phi3 import Phi3RMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
-FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2"]
-ABSENT = {"qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM"}  # from our transformers
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2", "olmo3"]
+ABSENT = {"qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",  # from our transformers
+          "olmo3": "Olmo3ForCausalLM"}
 HEAD_NORMED = ("qwen3", "gemma3_text")  # made here of another class
 
 
@@ -51,6 +52,7 @@ def exact_lifted_norm(self, x):
 
 
 Gemma2RMSNorm.forward = exact_lifted_norm
+Olmo2Config._rope_scaling_validation = lambda self: None  # it knows two types only, its model knows all
 
 
 class HeadNormed(torch.nn.Module):
@@ -72,19 +74,12 @@ def qwen3(config):
     return model
 
 
-def gemma3(config, local_theta, window, full_every):
-    """Gemma 2 with norms of q and k in the place of soft caps, and layers of two kinds."""
-    config.use_cache = False  # its cache knows other windows
-    model = Gemma2ForCausalLM(config)
-    model.generation_config.use_cache, model.generation_config.cache_implementation = False, None
-    dim = config.head_dim
+def two_kinds(model, local_theta, window, full_every):
+    """All but every full_every-th layer have a window, and a rope of this base in which nothing is scaled."""
+    model.config.use_cache = model.generation_config.use_cache = False  # some classes' caches know other windows
+    dim = model.model.layers[0].self_attn.head_dim
     for i, layer in enumerate(model.model.layers):
-        full, a = bool(full_every) and (i + 1) % full_every == 0, layer.self_attn
-        a.q_proj = HeadNormed(a.q_proj, dim, config.rms_norm_eps, Gemma2RMSNorm)
-        a.k_proj = HeadNormed(a.k_proj, dim, config.rms_norm_eps, Gemma2RMSNorm)
-        layer.is_sliding = False
-
-        def forward(*args, real=a.forward, full=full, **kwargs):
+        def forward(*args, real=layer.self_attn.forward, full=bool(full_every) and (i + 1) % full_every == 0, **kwargs):
             mask = kwargs["attention_mask"]
             cos, sin = kwargs["position_embeddings"]
             T = cos.shape[1]
@@ -93,11 +88,23 @@ def gemma3(config, local_theta, window, full_every):
                 turn = torch.outer(torch.arange(T).double(), torch.cat([f, f]))[None]
                 cos, sin = turn.cos().to(cos.dtype), turn.sin().to(cos.dtype)
             if not full and window is not None:
-                far = torch.ones(T, T, dtype=torch.bool).tril(-window)
+                far = torch.ones(T, mask.shape[-1], dtype=torch.bool).tril(-window)
                 mask = mask.masked_fill(far, torch.finfo(mask.dtype).min)
             return real(*args, **dict(kwargs, attention_mask=mask, position_embeddings=(cos, sin)))
-        a.forward = forward
+        layer.self_attn.forward = forward
     return model
+
+
+def gemma3(config, local_theta, window, full_every):
+    """Gemma 2 with norms of q and k in the place of soft caps, and layers of two kinds."""
+    model = Gemma2ForCausalLM(config)
+    model.generation_config.cache_implementation = None
+    for layer in model.model.layers:
+        a = layer.self_attn
+        a.q_proj = HeadNormed(a.q_proj, config.head_dim, config.rms_norm_eps, Gemma2RMSNorm)
+        a.k_proj = HeadNormed(a.k_proj, config.head_dim, config.rms_norm_eps, Gemma2RMSNorm)
+        layer.is_sliding = False
+    return two_kinds(model, local_theta, window, full_every)
 
 
 def their_name(name):
@@ -159,6 +166,8 @@ class Job(gpt2_oracle.Job):
         elif self.family == "olmo2":
             numbers.update(num_key_value_heads=heads, rope_scaling=None, pad_token_id=None)
             self.config = Olmo2Config(attention_bias=r.random() < 0.3, **numbers)
+        elif self.family == "olmo3":
+            self.config = self.olmo3_config(dict(numbers, num_key_value_heads=heads, pad_token_id=None))
         elif self.family in ("gemma2", "gemma3_text"):
             self.config = self.gemma_config(Gemma2Config, dict(numbers, pad_token_id=None), dim)
         elif self.family == "granite":
@@ -199,6 +208,18 @@ class Job(gpt2_oracle.Job):
         return kind(query_pre_attn_scalar=dim if self.portable else r.choice([dim, 12, 40]),
                     attn_logit_softcapping=r.choice(caps[0]), final_logit_softcapping=r.choice(caps[1]),
                     sliding_window=self.sliding or 4096, **numbers)
+
+    def olmo3_config(self, numbers):
+        r = random.Random(self.seed * 19 + 5)
+        self.full_every, self.local_theta = r.choice([0, 1, 2, 3, 4]), numbers["rope_theta"]
+        self.sliding = r.choice([None, self.T, max(2, self.T // 2), max(2, self.T // 3)])
+        biases = not self.portable and r.random() < 0.3
+        if self.portable:  # llama.cpp knows this number by heart, OLMo 3 by its window, and no rope of Llama 3
+            self.full_every, numbers["num_hidden_layers"] = 4, r.choice([2, 5])
+            self.sliding = self.sliding or self.T
+            if (numbers["rope_scaling"] or {}).get("rope_type") == "llama3":
+                numbers["rope_scaling"] = None
+        return Olmo2Config(attention_bias=biases, **numbers)
 
     def draw_yarn(self, numbers):
         """Without a length of its own, which transformers has read in three ways: max_position_embeddings counts."""
@@ -264,12 +285,14 @@ class Job(gpt2_oracle.Job):
             return self.slide(qwen3(self.config))
         if self.family == "gemma3_text":
             return gemma3(self.config, self.local_theta, self.sliding, self.full_every)
+        if self.family == "olmo3":
+            return two_kinds(self.build_theirs(), self.local_theta, self.sliding, self.full_every)
         return self.no_rope(self.slide(self.build_theirs()))
 
     def build_theirs(self):
         model = {"llama": LlamaForCausalLM, "mistral": MistralForCausalLM, "qwen2": Qwen2ForCausalLM,
                  "smollm3": LlamaForCausalLM, "granite": GraniteForCausalLM, "phi3": Phi3ForCausalLM,
-                 "olmo2": Olmo2ForCausalLM, "gemma2": Gemma2ForCausalLM}
+                 "olmo2": Olmo2ForCausalLM, "olmo3": Olmo2ForCausalLM, "gemma2": Gemma2ForCausalLM}
         made = model[self.family](self.config)
         if self.family == "gemma2":  # its cache is for other lengths
             made.config.use_cache = made.generation_config.use_cache = False
@@ -285,6 +308,8 @@ class Job(gpt2_oracle.Job):
                                                           use_cache=False)
             for key in ("hidden_size", "num_key_value_heads", "rms_norm_eps", "rope_theta", "tie_word_embeddings"):
                 assert getattr(model.config, key) == getattr(self.config, key), key
+            if self.family == "olmo3":
+                return two_kinds(model, self.local_theta, self.sliding, self.full_every)
             return self.no_rope(self.slide(model))
         model, tensors = self.build(), load_file(os.path.join(path, "model.safetensors"))
         missing, extra = model.load_state_dict(
@@ -331,6 +356,8 @@ class Job(gpt2_oracle.Job):
                           max_window_layers=self.window_layers or 0)
         if self.family == "gemma3_text":
             self.rewrite_gemma(config)
+        elif self.family == "olmo3":
+            self.rewrite_kinds(config)
         elif self.family == "gemma2":
             config["sliding_window"] = self.sliding or 4096
             if self.v5:
@@ -352,19 +379,23 @@ class Job(gpt2_oracle.Job):
             json.dump(config, f)
 
     def rewrite_gemma(self, config):
-        layers = config["num_hidden_layers"]
         for key in ("attn_logit_softcapping", "final_logit_softcapping", "cache_implementation"):
             config.pop(key)
+        if self.v5:
+            self.rewrite_kinds(config)
+        else:
+            config.update(rope_local_base_freq=self.local_theta, sliding_window=self.sliding,
+                          sliding_window_pattern=self.full_every or config["num_hidden_layers"] + 1)
+
+    def rewrite_kinds(self, config):
         config["sliding_window"] = self.sliding
-        if not self.v5:
-            config.update(rope_local_base_freq=self.local_theta, sliding_window_pattern=self.full_every or layers + 1)
-            return
-        scaling = config.pop("rope_scaling") or {}
-        config["rope_parameters"] = {
-            "full_attention": {"rope_theta": config.pop("rope_theta"), "rope_type": "default", **scaling},
-            "sliding_attention": {"rope_theta": self.local_theta, "rope_type": "default"}}
         config["layer_types"] = ["full_attention" if self.full_every and (i + 1) % self.full_every == 0
-                                 else "sliding_attention" for i in range(layers)]
+                                 else "sliding_attention" for i in range(config["num_hidden_layers"])]
+        if self.v5:
+            scaling = config.pop("rope_scaling") or {}
+            config["rope_parameters"] = {
+                "full_attention": {"rope_theta": config.pop("rope_theta"), "rope_type": "default", **scaling},
+                "sliding_attention": {"rope_theta": self.local_theta, "rope_type": "default"}}
 
 
 def main():

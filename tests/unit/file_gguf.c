@@ -33,10 +33,12 @@ static void fixture_open(fixture *f, uint64_t seed)
         f->config.window = f->config.positions;
     if (graph_family_traits(f->config.family)->windows == GRAPH_WINDOW_MOST) {
         f->config.rope = (atom_rope){.theta = f->config.rope.theta, .factor = 1};
-        const graph_config *usual = &graph_family_traits(f->config.family)->defaults;
+        const graph_traits *traits = graph_family_traits(f->config.family);
+        const graph_config *usual = &traits->defaults;
         f->config.full_every = usual->full_every;
-        f->config.local_theta = usual->local_theta;
-        f->config.query_scalar = (float)f->config.head_dim;
+        f->config.local_theta =
+            traits->local_rope == GRAPH_LOCAL_ROPE_SAME ? f->config.rope.theta : usual->local_theta;
+        f->config.query_scalar = usual->query_scalar > 0 ? (float)f->config.head_dim : 0;
         f->config.attn_cap = usual->attn_cap;
         f->config.final_cap = usual->final_cap > 0 ? 2.5f : 0;
         f->config.untied = f->config.qkv_bias = f->config.o_bias = false;

@@ -51,6 +51,7 @@ static void counts_of_published_models(void **state)
         {GRAPH_PHI3, 3072, 8192, 32, 32, 32, 96, 32064, true, 3821079552},     /* Phi-3-mini-4k */
         {GRAPH_PHI3, 5120, 17920, 40, 40, 10, 128, 100352, true, 14659507200}, /* Phi-4 */
         {GRAPH_OLMO2, 4096, 11008, 32, 32, 32, 128, 100352, true, 7298617344}, /* OLMo-2-7B */
+        {GRAPH_OLMO3, 4096, 11008, 32, 32, 32, 128, 100278, true, 7298011136}, /* Olmo-3-7B */
         {GRAPH_GEMMA2, 2304, 9216, 26, 8, 4, 256, 256000, false, 2614341888},  /* Gemma-2-2B */
         {GRAPH_GEMMA3, 1152, 6912, 26, 4, 1, 256, 262144, false, 999885952},   /* Gemma-3-1B */
         {GRAPH_GEMMA3, 2560, 10240, 34, 8, 4, 256, 262208, false, 3880263168}, /* 4B's text */
@@ -67,6 +68,7 @@ static void counts_of_published_models(void **state)
         c.head_dim = want[i].D;
         c.vocab_size = want[i].V;
         c.untied = want[i].untied;
+        c.rope.theta = 1e4f; /* OLMo 3 has no default */
         assert_int_equal(graph_model_params(&c), want[i].params);
         assert_int_equal(graph_model_build(&c, ATOM_BF16, 1, 128, &g), ATOM_OK);
         assert_int_equal(g->param_elements, want[i].params);

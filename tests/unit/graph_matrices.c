@@ -74,13 +74,15 @@ static void of_llamas(void **state)
             graph_family_defaults(family, &c);
             c.width = 20;
             c.heads = 6;
-            c.kv_heads = family == GRAPH_OLMO2 ? 6 : 2; /* one norm of all of q, one of all of k */
+            bool whole = graph_family_traits(family)->qk_norm == GRAPH_QK_NORM_WHOLE;
+            c.kv_heads = whole ? 6 : 2; /* one norm of all of q, one of all of k */
+            c.rope.theta = 1e4f;
             c.head_dim = 4;
             c.inner = 30;
             c.untied = untied;
             c.window = c.window_layers = 0;
             check(&c,
-                  family == GRAPH_OLMO2
+                  whole
                       ? "layers.0.self_attn.qkv_proj.weight:24+24+24 "
                         "layers.0.self_attn.o_proj.weight:20 "
                         "layers.0.mlp.gate_up_proj.weight:30+30 layers.0.mlp.down_proj.weight:20"
