@@ -10,8 +10,7 @@
 #include "kernels/cpu/gemm.h"
 
 #include "kernels/cpu/cpu.h"
-
-#include <oneapi/dnnl/dnnl.h>
+#include "kernels/cpu/onednn.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -84,35 +83,46 @@ static bool make_descs(gemm_entry *e, bool blocked)
     dnnl_format_tag_t tag = !blocked            ? dnnl_ab
                             : g->in == ATOM_F32 ? dnnl_BA16a64b
                                                 : dnnl_BA16a64b2a;
-    return dnnl_memory_desc_init_by_tag(&e->a, 2, a, in, dnnl_ab) == dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&e->b, 2, b, in, tag) == dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&e->c, 2, c, dnnl_f32, dnnl_ab) == dnnl_success;
+    return onednn_desc(a, in, dnnl_ab, &e->a) == dnnl_success &&
+           onednn_desc(b, in, tag, &e->b) == dnnl_success &&
+           onednn_desc(c, dnnl_f32, dnnl_ab, &e->c) == dnnl_success;
 }
 
-/* Tries one form of b; takes it only where oneDNN has compiled code for it. */
+static void free_descs(gemm_entry *e)
+{
+    onednn_desc_free(&e->a);
+    onednn_desc_free(&e->b);
+    onednn_desc_free(&e->c);
+    onednn_desc_free(&e->scratch);
+}
+
+/* The compiled code for this product, where oneDNN has some. */
+static bool compile(gemm_entry *e, dnnl_primitive_desc_t desc)
+{
+    const char *name = "";
+    if (dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) != dnnl_success ||
+        strncmp(name, "ref", 3) == 0 || onednn_scratch(desc, &e->scratch) != dnnl_success)
+        return false;
+    e->scratch_bytes = onednn_bytes(&e->scratch);
+    return dnnl_primitive_create(&e->primitive, desc) == dnnl_success;
+}
+
+/* Tries one form of b. */
 static bool make_primitive(gemm_entry *e, bool blocked)
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t desc = NULL;
-    dnnl_matmul_desc_t matmul;
-    const char *name = "";
-    if (!make_descs(e, blocked) || dnnl_primitive_attr_create(&attr) != dnnl_success)
-        return false;
-    bool ok =
-        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
-        dnnl_matmul_desc_init(&matmul, &e->a, &e->b, NULL, &e->c) == dnnl_success &&
-        dnnl_primitive_desc_create(&desc, &matmul, attr, cache.engine, NULL) == dnnl_success;
-    dnnl_primitive_attr_destroy(attr);
+    bool ok = make_descs(e, blocked) && dnnl_primitive_attr_create(&attr) == dnnl_success;
+    ok = ok &&
+         dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
+         onednn_product(cache.engine, &e->a, &e->b, &e->c, attr, &desc) == dnnl_success &&
+         compile(e, desc);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    if (desc)
+        dnnl_primitive_desc_destroy(desc);
     if (!ok)
-        return false;
-    ok = dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
-         strncmp(name, "ref", 3) != 0;
-    if (ok) {
-        e->scratch = *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-        e->scratch_bytes = dnnl_memory_desc_get_size(&e->scratch);
-        ok = dnnl_primitive_create(&e->primitive, desc) == dnnl_success;
-    }
-    dnnl_primitive_desc_destroy(desc);
+        free_descs(e);
     return ok;
 }
 
@@ -138,10 +148,12 @@ static void cache_open(void)
     gemm_entry probe = {.shape = {.m = 64, .k = 64, .in = ATOM_BF16}};
     cache.bf16_layout = GEMM_PAIRS;
     make_entry(&probe);
-    if (probe.primitive)
+    if (probe.primitive) {
         dnnl_primitive_destroy(probe.primitive);
-    else
+        free_descs(&probe);
+    } else {
         cache.bf16_layout = GEMM_WIDE;
+    }
 }
 
 static bool shape_equal(const gemm *x, const gemm *y)
@@ -191,8 +203,7 @@ static bool handles_fill(gemm_handles *h, const gemm_entry *e)
     const dnnl_memory_desc_t *desc[GEMM_PARTS] = {&e->a, &e->b, &e->c, &e->scratch};
     for (int i = 0; i < GEMM_PARTS; i++) {
         h->args[i].arg = what[i];
-        if (dnnl_memory_create(&h->args[i].memory, desc[i], cache.engine, DNNL_MEMORY_NONE) !=
-            dnnl_success) {
+        if (onednn_memory(desc[i], cache.engine, &h->args[i].memory) != dnnl_success) {
             while (i--)
                 dnnl_memory_destroy(h->args[i].memory);
             return false;
