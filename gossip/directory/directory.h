@@ -9,7 +9,8 @@
  * admission. A holder of the ticket can still fill the directory with noise, so there are limits to
  * what one lookup reads and to what waits for the caller; the rest is dropped and counted.
  *
- * The implementation is directory_dht.c, over OpenDHT with a network id of the pool's own. It joins
+ * The implementation is directory_dht.c, over OpenDHT with a network id of the pool's own; a build without
+ * OpenDHT has directory_none.c, which cannot be opened. It joins
  * nothing by itself: without a bootstrap node it is alone until it is given one, or another node
  * bootstraps from it.
  *
@@ -57,7 +58,8 @@ void gsp_directory_key(const uint8_t psk[GSP_PSK_BYTES], uint64_t bucket,
 uint32_t gsp_directory_network(const uint8_t pool[GSP_POOL_BYTES]);
 
 /*
- * Opens a node. Errors  ATOM_E_RUNTIME  the port is taken, no threads; ATOM_E_RESOURCE  no memory
+ * Opens a node. Errors  ATOM_E_RUNTIME  the port is taken, no threads; ATOM_E_RESOURCE  no memory;
+ * ATOM_E_UNSUPPORTED  built without OpenDHT
  */
 ATOM_MUST atom_status gsp_directory_open(const gsp_directory_config *config, gsp_directory **out);
 /* Waits at most a few seconds for the network to end, and for a resolver that is being asked. NULL
