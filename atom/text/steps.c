@@ -158,7 +158,7 @@ static atom_status read_normalizer(steps *s, const json_t *whole)
         } else if (is(step, "Replace") && !s->r->nfc && !replaced &&
                    strcmp(text_of(step, "content"), METASPACE) == 0 &&
                    strcmp(text_of(pattern, "String"), " ") == 0) {
-            replaced = s->r->metaspace = true;
+            replaced = s->r->metaspace = s->r->replaces_spaces = true;
         } else {
             return unsupported(s, "normalizer", type_of(step));
         }

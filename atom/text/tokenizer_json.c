@@ -122,7 +122,6 @@ static uint8_t read_manner(const text_recipe *r, const json_t *value)
 {
     const char *content = json_string_value(json_object_get(value, "content"));
     bool prepends = r->prepend && !r->prepend_missing;
-    bool spaced = r->metaspace && (strchr(content, ' ') || strstr(content, "\xe2\x96\x81"));
     uint8_t manner = 0;
     if (json_is_true(json_object_get(value, "lstrip")))
         manner |= TEXT_TAKES_LEFT;
@@ -130,10 +129,47 @@ static uint8_t read_manner(const text_recipe *r, const json_t *value)
         manner |= TEXT_TAKES_RIGHT;
     if (json_is_true(json_object_get(value, "single_word")))
         manner |= TEXT_ALONE;
+    bool taker = manner & (TEXT_TAKES_LEFT | TEXT_TAKES_RIGHT);
+    bool spaced = (r->replaces_spaces && taker) ||
+                  (r->metaspace && (strchr(content, ' ') || strstr(content, "\xe2\x96\x81")));
     if (json_is_true(json_object_get(value, "normalized")))
         manner |=
             r->nfc || r->normal_n || prepends || spaced ? TEXT_LATE | TEXT_CHANGED : TEXT_LATE;
     return manner;
+}
+
+/* The library gives an added token the id of the vocabulary or of an earlier entry, else the next free one,
+ * whatever id the entry says: the model would see another token than the file names. */
+static atom_status check_given(const reading *r, json_t *given, const json_t *entry,
+                               json_int_t *next)
+{
+    const char *content = json_string_value(json_object_get(entry, "content"));
+    json_int_t id = json_integer_value(json_object_get(entry, "id")), wanted = *next;
+    const json_t *known = json_object_get(r->vocab, content);
+    known = known ? known : json_object_get(given, content);
+    wanted = known ? json_integer_value(known) : wanted;
+    if (id != wanted)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: the added token \"%.40s\" says that its id is %lld, but the "
+                         "tokenizers library gives it %lld; "
+                         "load the tokenizer with the library and save it again",
+                         r->name, content, (long long)id, (long long)wanted);
+    *next = id >= *next ? id + 1 : *next;
+    return json_object_set(given, content, json_object_get(entry, "id"))
+               ? atom_fail_memory("added tokens", 0)
+               : ATOM_OK;
+}
+
+static atom_status check_all_given(const reading *r, const json_t *model)
+{
+    const json_t *vocab = json_object_get(model, "vocab");
+    json_int_t next = (json_int_t)(json_object_size(vocab) + json_array_size(vocab));
+    json_t *given = json_object(), *entry;
+    atom_status st = given ? ATOM_OK : atom_fail_memory("added tokens", 0);
+    for (size_t i = 0; st == ATOM_OK && (entry = json_array_get(r->added, i)); i++)
+        st = check_given(r, given, entry, &next);
+    json_decref(given);
+    return st;
 }
 
 /* Who has which id; marks added tokens. */
@@ -466,6 +502,7 @@ static atom_status read_all(reading *r, const json_t *root)
     if (!r->texts || !t->special || !t->manners || !t->piece_ends)
         return atom_fail_memory("a vocabulary", (uint64_t)t->vocab * 18);
     ATOM_TRY(read_ids(r));
+    ATOM_TRY(check_all_given(r, model));
     ATOM_TRY(read_ends(r));
     ATOM_TRY(read_added(r));
     ATOM_TRY(read_pieces(r));

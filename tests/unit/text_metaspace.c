@@ -1,4 +1,4 @@
-/* BPE with metaspaces: which tokens of a text may be another text's once it is normalised. */
+/* Tokenizers with metaspaces: which tokens of a text may be another text's once it is normalised; ids of added tokens. */
 #include "atom/text/tokenizer.h"
 #include "tests/lib/metaspace.h"
 
@@ -11,13 +11,14 @@
 #include <cmocka.h>
 
 /* How an added token is found that says "normalized". */
-static uint32_t manner_of(const char *normalizer, const char *pre_tokenizer, const char *content)
+static uint32_t manner_of(const char *normalizer, const char *pre_tokenizer, const char *content,
+                          bool lstrip)
 {
     json_t *root = metaspace_json(normalizer, pre_tokenizer);
     text_tokenizer *t = NULL;
     json_array_append_new(json_object_get(root, "added_tokens"),
-                          json_pack("{s:i, s:s, s:b, s:b}", "id", METASPACE_N, "content", content,
-                                    "normalized", 1, "special", 1));
+                          json_pack("{s:i, s:s, s:b, s:b, s:b}", "id", METASPACE_N, "content",
+                                    content, "normalized", 1, "special", 1, "lstrip", lstrip));
     char *text = json_dumps(root, 0);
     if (text_tokenizer_parse(text, strlen(text), "t.json", &t) != ATOM_OK)
         fail_msg("%s", atom_fail_message());
@@ -36,16 +37,55 @@ static void who_may_become_another(void **state)
     static const char metaspace[] =
         "{\"type\": \"Metaspace\", \"replacement\": \"\u2581\", \"prepend_scheme\": \"always\"}";
     (void)state;
-    assert_int_equal(manner_of(prepends, "null", "<x>"), TEXT_LATE | TEXT_CHANGED);
-    assert_int_equal(manner_of(METASPACE_REPLACE, "null", "<x y>"), TEXT_LATE | TEXT_CHANGED);
-    assert_int_equal(manner_of(METASPACE_REPLACE, "null", "<x\u2581>"), TEXT_LATE | TEXT_CHANGED);
-    assert_int_equal(manner_of(METASPACE_REPLACE, "null", "<x>"), TEXT_LATE);
+    assert_int_equal(manner_of(prepends, "null", "<x>", false), TEXT_LATE | TEXT_CHANGED);
+    assert_int_equal(manner_of(METASPACE_REPLACE, "null", "<x y>", false),
+                     TEXT_LATE | TEXT_CHANGED);
+    assert_int_equal(manner_of(METASPACE_REPLACE, "null", "<x\u2581>", false),
+                     TEXT_LATE | TEXT_CHANGED);
+    assert_int_equal(manner_of(METASPACE_REPLACE, "null", "<x>", false), TEXT_LATE);
+    /* the space in front of it is U+2581 by then, which lstrip does not take */
+    assert_int_equal(manner_of(METASPACE_REPLACE, "null", "<x>", true),
+                     TEXT_LATE | TEXT_CHANGED | TEXT_TAKES_LEFT);
+    assert_int_equal(manner_of("null", metaspace, "<x>", true), TEXT_LATE | TEXT_TAKES_LEFT);
     /* puts its space only where none is, and sees no token */
-    assert_int_equal(manner_of("null", metaspace, "<x>"), TEXT_LATE);
+    assert_int_equal(manner_of("null", metaspace, "<x>", false), TEXT_LATE);
+}
+
+/* The library numbers added tokens that are not in the vocabulary itself, whatever their entries say. */
+static void ids_of_added_tokens(void **state)
+{
+    static const struct {
+        int first, second;
+        const char *second_name, *says;
+    } cases[] = {{METASPACE_N, METASPACE_N + 1, "<y>", NULL},
+                 {METASPACE_N, METASPACE_N, "<x>", NULL},
+                 {METASPACE_N, METASPACE_N + 2, "<y>", "gives it 267"},
+                 {METASPACE_N + 1, METASPACE_N + 2, "<y>", "gives it 266"},
+                 {METASPACE_N + 1, METASPACE_N, "<y>", "gives it 266"},
+                 {METASPACE_N, METASPACE_N + 1, "<x>", "gives it 266"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root = metaspace_json(METASPACE_REPLACE, "null");
+        json_t *added = json_object_get(root, "added_tokens");
+        text_tokenizer *t = NULL;
+        json_array_append_new(added,
+                              json_pack("{s:i, s:s}", "id", cases[i].first, "content", "<x>"));
+        json_array_append_new(
+            added, json_pack("{s:i, s:s}", "id", cases[i].second, "content", cases[i].second_name));
+        char *text = json_dumps(root, 0);
+        atom_status st = text_tokenizer_parse(text, strlen(text), "t.json", &t);
+        if (st != (cases[i].says ? ATOM_E_FORMAT : ATOM_OK) ||
+            (cases[i].says && !strstr(atom_fail_message(), cases[i].says)))
+            fail_msg("%zu: %s", i, atom_fail_message());
+        text_tokenizer_close(&t);
+        free(text);
+        json_decref(root);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(who_may_become_another)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(who_may_become_another),
+                                       cmocka_unit_test(ids_of_added_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
