@@ -299,6 +299,10 @@ static atom_status read_added(reading *r)
     json_array_foreach(r->added, i, value)
     {
         bool special = json_is_true(json_object_get(value, "special"));
+        if (t->recipe.metaspace &&
+            strcmp(json_string_value(json_object_get(value, "content")), "\xe2\x96\x81") == 0)
+            return unsupported(r, "added_tokens",
+                               "a list with U+2581 alone, which is what a space becomes");
         if (!special && json_is_true(json_object_get(value, "single_word")))
             return unsupported(r, "single_word", "true for an added token that is not special");
         if (!special && t->recipe.metaspace && json_is_true(json_object_get(value, "normalized")))

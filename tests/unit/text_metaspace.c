@@ -135,11 +135,26 @@ static void what_is_left_is_not_the_first(void **state)
            (uint32_t[]){4, 2}, 2);
 }
 
+/* A space becomes this token by the way, while the vocabulary would no longer have it. */
+static void a_space_is_not_added(void **state)
+{
+    json_t *root = metaspace_json(METASPACE_REPLACE, "null");
+    text_tokenizer *t = NULL;
+    (void)state;
+    json_array_append_new(json_object_get(root, "added_tokens"),
+                          json_pack("{s:i, s:s}", "id", METASPACE_SPACE, "content", "\u2581"));
+    char *text = json_dumps(root, 0);
+    assert_int_equal(text_tokenizer_parse(text, strlen(text), "t.json", &t), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "U+2581 alone"));
+    free(text);
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_may_become_another), cmocka_unit_test(ids_of_added_tokens),
         cmocka_unit_test(ties_fall_as_in_the_library),
-        cmocka_unit_test(what_is_left_is_not_the_first)};
+        cmocka_unit_test(what_is_left_is_not_the_first), cmocka_unit_test(a_space_is_not_added)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
