@@ -138,37 +138,48 @@ static uint8_t read_manner(const text_recipe *r, const json_t *value)
     return manner;
 }
 
-/* The library gives an added token the id of the vocabulary or of an earlier entry, else the next free one,
- * whatever id the entry says: the model would see another token than the file names. */
-static atom_status check_given(const reading *r, json_t *given, const json_t *entry,
-                               json_int_t *next)
+/* What ids the library would give: the next free one, which some of its versions (0.21) count behind all added
+ * tokens, and others (0.23) behind those that are not in the vocabulary. */
+typedef struct giving {
+    json_t *entries; /* by content */
+    json_int_t next, newer;
+} giving;
+
+/* The library gives an added token the id of the vocabulary, else the next free one, whatever id its entry
+ * says: the model would see another token than the file names. */
+static atom_status check_given(const reading *r, giving *g, json_t *entry)
 {
     const char *content = json_string_value(json_object_get(entry, "content"));
-    json_int_t id = json_integer_value(json_object_get(entry, "id")), wanted = *next;
-    const json_t *known = json_object_get(r->vocab, content);
-    known = known ? known : json_object_get(given, content);
-    wanted = known ? json_integer_value(known) : wanted;
-    if (id != wanted)
+    const json_t *known = json_object_get(r->vocab, content), *twin;
+    json_int_t id = json_integer_value(json_object_get(entry, "id"));
+    twin = json_object_get(g->entries, content);
+    if (twin && !json_equal(twin, entry))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: the added token \"%.40s\" is there twice, and its entries differ; "
+                         "remove one of them",
+                         r->name, content);
+    if (!known && !twin && id != g->next && id != g->newer)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: the added token \"%.40s\" says that its id is %lld, but the "
                          "tokenizers library gives it %lld; "
                          "load the tokenizer with the library and save it again",
-                         r->name, content, (long long)id, (long long)wanted);
-    *next = id >= *next ? id + 1 : *next;
-    return json_object_set(given, content, json_object_get(entry, "id"))
-               ? atom_fail_memory("added tokens", 0)
-               : ATOM_OK;
+                         r->name, content, (long long)id, (long long)g->next);
+    g->next = id >= g->next ? id + 1 : g->next;
+    g->newer = !known && id >= g->newer ? id + 1 : g->newer;
+    return json_object_set(g->entries, content, entry) ? atom_fail_memory("added tokens", 0)
+                                                       : ATOM_OK;
 }
 
 static atom_status check_all_given(const reading *r, const json_t *model)
 {
     const json_t *vocab = json_object_get(model, "vocab");
     json_int_t next = (json_int_t)(json_object_size(vocab) + json_array_size(vocab));
-    json_t *given = json_object(), *entry;
-    atom_status st = given ? ATOM_OK : atom_fail_memory("added tokens", 0);
+    giving g = {.entries = json_object(), .next = next, .newer = next};
+    atom_status st = g.entries ? ATOM_OK : atom_fail_memory("added tokens", 0);
+    json_t *entry;
     for (size_t i = 0; st == ATOM_OK && (entry = json_array_get(r->added, i)); i++)
-        st = check_given(r, given, entry, &next);
-    json_decref(given);
+        st = check_given(r, &g, entry);
+    json_decref(g.entries);
     return st;
 }
 

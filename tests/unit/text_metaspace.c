@@ -63,7 +63,7 @@ static void ids_of_added_tokens(void **state)
                  {METASPACE_N, METASPACE_N + 2, "<y>", "gives it 267"},
                  {METASPACE_N + 1, METASPACE_N + 2, "<y>", "gives it 266"},
                  {METASPACE_N + 1, METASPACE_N, "<y>", "gives it 266"},
-                 {METASPACE_N, METASPACE_N + 1, "<x>", "gives it 266"}};
+                 {METASPACE_N, METASPACE_N + 1, "<x>", "there twice"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *root = metaspace_json(METASPACE_REPLACE, "null");
