@@ -122,7 +122,7 @@ static atom_status check_numbers(const taking *t)
                 {"logit_scale", 1, traits->multipliers},
                 {"residual_scale", 1, traits->multipliers},
                 {"embedding_scale", 1, traits->multipliers},
-                {"attn_logit_softcapping", INFINITY, traits->caps},
+                {"attn_logit_softcapping", INFINITY, traits->score_caps},
                 {"final_logit_softcapping", INFINITY, traits->caps},
                 {"attention.clamp_kqv", INFINITY, false},
                 {"attention.max_alibi_bias", INFINITY, false}};

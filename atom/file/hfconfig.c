@@ -97,6 +97,20 @@ static atom_status check_sizes(const char *path, const json_t *root)
     return ATOM_OK;
 }
 
+/* Keys that transformers 5 has for every family: layers that are unlike the others, and weights in another file. */
+static atom_status check_everyones(const char *path, const json_t *root)
+{
+    if (!file_is_neutral(atom_json_present(root, "per_layer_config"), 0))
+        return file_not_supported(path, "per_layer_config",
+                                  "layers that differ from the others are not supported");
+    if (atom_json_present(root, "transformers_weights"))
+        return file_not_supported(
+            path, "transformers_weights",
+            "weights under another name are not supported; load the model with transformers "
+            "and save it again");
+    return ATOM_OK;
+}
+
 static atom_status check_activation(const char *path, const json_t *root)
 {
     const json_t *value = atom_json_present(root, "activation_function");
@@ -193,6 +207,7 @@ atom_status file_config_parse(const char *path, const char *text, size_t bytes,
     ATOM_TRY_CLEAN(take_family(path, file_bottlenecks_names(root), &family));
     ATOM_TRY_CLEAN(check_code(path, root, family));
     ATOM_TRY_CLEAN(check_sizes(path, root));
+    ATOM_TRY_CLEAN(check_everyones(path, root));
     if (family == GRAPH_GPT2) {
         ATOM_TRY_CLEAN(check_spelling(path, root));
         ATOM_TRY_CLEAN(check_mathematics(path, root));

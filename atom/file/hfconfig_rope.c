@@ -17,6 +17,8 @@ static const char *const type_names[TYPE_N] = {"default", "linear",   "llama3",
                                                "yarn",    "longrope", "dynamic"};
 enum { OF_YARN = 1 << YARN, OF_LONGROPE = 1 << LONGROPE, OF_ALL = (1 << TYPE_N) - 1 };
 
+static const char original_key[] = "original_max_position_embeddings";
+
 typedef struct taking {
     const char *path;
     const json_t *root;
@@ -72,33 +74,22 @@ static atom_status check_keys(const taking *t, const char *key, const json_t *ro
     return ATOM_OK;
 }
 
-/* One object for all layers, in a file of transformers 5: its versions have read it as that of all layers, of
- * those that see everything, and of none. Where nothing is scaled that is the same. */
-static atom_status check_one(const taking *t, const char *key, const json_t *rope)
-{
-    const json_t *says = atom_json_present(rope, "rope_type");
-    const json_t *type = says ? says : atom_json_present(rope, "type");
-    bool same = graph_family_traits(t->c->family)->local_rope == GRAPH_LOCAL_ROPE_SAME;
-    const char *name = json_is_string(type) ? json_string_value(type) : type_names[DEFAULT];
-    if (!same || strcmp(key, "rope_parameters") != 0 || strcmp(name, type_names[DEFAULT]) == 0)
-        return ATOM_OK;
-    return atom_fail(ATOM_E_UNSUPPORTED,
-                     "%s: %s: it is scaled, but versions of transformers do not agree for which "
-                     "layers; put it into an object full_attention, beside it {\"rope_type\": "
-                     "\"default\", \"rope_theta\": ...} as sliding_attention",
-                     t->path, key);
-}
-
 /* Where there is one object for each type of layer, that of layers that see everything. */
 static atom_status open_types(taking *t, const char *key, const json_t **rope)
 {
     const json_t *full = atom_json_present(*rope, "full_attention");
     const json_t *local = atom_json_present(*rope, "sliding_attention");
+    bool typed = graph_family_traits(t->c->family)->local_rope != GRAPH_LOCAL_ROPE_NONE;
     const char *name;
     json_t *value;
+    if (!full && !local && typed && *rope && strcmp(key, "rope_parameters") == 0)
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "%s: %s must hold an object for full_attention and one for sliding_attention", t->path,
+            key);
     if (!full && !local)
-        return check_one(t, key, *rope);
-    if (graph_family_traits(t->c->family)->local_rope == GRAPH_LOCAL_ROPE_NONE)
+        return ATOM_OK;
+    if (!typed)
         return file_not_supported(t->path, key, "one for each type of layer is not supported");
     json_object_foreach((json_t *)(uintptr_t)*rope, name, value)
     {
@@ -161,8 +152,10 @@ static atom_status join(taking *t)
     for (size_t i = 0; i < sizeof same / sizeof *same && scaling && parameters; i++) {
         const json_t *a = json_object_get(scaling, same[i]),
                      *b = json_object_get(parameters, same[i]);
-        bool one = !a != !b; /* of the newer keys one object may say more */
-        agree = agree && ((!a && !b) || (one && i > 0) || json_equal(a, b));
+        /* both versions prefer rope_scaling, so that it may say more; the length may be beside it */
+        bool beside = strcmp(same[i], original_key) == 0 && json_object_get(t->root, original_key);
+        agree =
+            agree && ((!a && !b) || (a && !b && i > 0) || (b && !a && beside) || json_equal(a, b));
     }
     if (!agree)
         return atom_fail(ATOM_E_FORMAT,
@@ -223,10 +216,19 @@ static atom_status take_part(const taking *t)
     return ATOM_OK;
 }
 
-static atom_status take_original(const taking *t, const json_t *where, int64_t fallback,
-                                 int64_t *original)
+/* Inside or beside: transformers 4 takes the one inside, 5 the one beside. */
+static atom_status take_original(const taking *t, int64_t fallback, int64_t *original)
 {
-    return file_take_int(t->path, where, "original_max_position_embeddings", NULL, fallback,
+    const json_t *inside = atom_json_present(t->rope, original_key);
+    bool differ;
+    ATOM_TRY(check_twice(t, t->rope, original_key, original_key, &differ));
+    if (differ)
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "%s: %s is %.15g beside the rope's keys but %.15g among them; make them the same",
+            t->path, original_key, json_number_value(atom_json_present(t->root, original_key)),
+            json_number_value(inside));
+    return file_take_int(t->path, inside ? t->rope : t->root, original_key, NULL, fallback,
                          original);
 }
 
@@ -246,7 +248,7 @@ static atom_status take_llama3(const taking *t)
     int64_t original;
     ATOM_TRY(file_take_real(t->path, t->rope, "low_freq_factor", 1, &t->c->rope.low));
     ATOM_TRY(file_take_real(t->path, t->rope, "high_freq_factor", 4, &t->c->rope.high));
-    ATOM_TRY(take_original(t, t->rope, t->c->positions, &original));
+    ATOM_TRY(take_original(t, t->c->positions, &original));
     t->c->rope.original = (float)original;
     return ATOM_OK;
 }
@@ -258,7 +260,7 @@ static atom_status take_yarn(const taking *t)
     ATOM_TRY(file_check_flag(t->path, t->rope, "truncate", true));
     ATOM_TRY(file_take_real(t->path, t->rope, "beta_slow", 1, &c->rope.low));
     ATOM_TRY(file_take_real(t->path, t->rope, "beta_fast", 32, &c->rope.high));
-    ATOM_TRY(take_original(t, t->rope, c->positions, &original));
+    ATOM_TRY(take_original(t, c->positions, &original));
     if (!(c->rope.factor >= 1))
         return atom_fail(ATOM_E_FORMAT, "%s: rope_type 'yarn' has factor %g; it must be at least 1",
                          t->path, (double)c->rope.factor);
@@ -295,12 +297,11 @@ static double long_gain(const graph_config *c)
 static atom_status take_long(const taking *t)
 {
     graph_config *c = t->c;
-    const char *key = "original_max_position_embeddings";
-    bool inside = atom_json_present(t->rope, key) != NULL;
+    const char *key = original_key;
     float factor;
-    if (!inside && !atom_json_present(t->root, key))
+    if (!atom_json_present(t->rope, key) && !atom_json_present(t->root, key))
         return atom_fail(ATOM_E_FORMAT, "%s: rope_type 'longrope' has no %s", t->path, key);
-    ATOM_TRY(take_original(t, inside ? t->rope : t->root, 0, &c->long_rope.original));
+    ATOM_TRY(take_original(t, 0, &c->long_rope.original));
     double ratio = (double)c->positions / (double)c->long_rope.original;
     ATOM_TRY(file_take_real(t->path, t->rope, "factor", ratio, &factor));
     if (fabs((double)factor / ratio - 1) > 1e-5)
@@ -317,7 +318,7 @@ static atom_status take_long(const taking *t)
 static atom_status take_dynamic(const taking *t)
 {
     int64_t original;
-    ATOM_TRY(take_original(t, t->rope, t->c->positions, &original));
+    ATOM_TRY(file_take_int(t->path, t->rope, original_key, NULL, t->c->positions, &original));
     return original >= t->c->positions
                ? ATOM_OK
                : atom_fail(

@@ -31,7 +31,7 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
         const char *key;
         double neutral;
         bool ours;
-    } keys[] = {{"attn_logit_softcapping", 0, traits->caps},
+    } keys[] = {{"attn_logit_softcapping", 0, traits->score_caps},
                 {"final_logit_softcapping", 0, traits->caps},
                 {"query_pre_attn_scalar", 0, traits->query_scalar},
                 {"rope_local_base_freq", 0, traits->local_rope == GRAPH_LOCAL_ROPE_OWN},
@@ -193,6 +193,12 @@ static atom_status take_window(const char *path, const json_t *root, graph_confi
     ATOM_TRY(file_take_flag(path, root, "use_sliding_window", !later, &used));
     if (!used || json_is_null(json_object_get(root, "sliding_window")))
         return ATOM_OK;
+    if (full > 0 && traits->windows == GRAPH_WINDOW_ALL && !traits->typed_window &&
+        atom_json_present(root, "layer_types") && atom_json_present(root, "sliding_window"))
+        return file_not_supported(
+            path, "layer_types",
+            "in models of this model_type all layers have the window of sliding_window; "
+            "remove layer_types or set sliding_window to null");
     bool zero = json_is_integer(all) && json_integer_value(all) == 0;
     if (atom_json_present(root, "layer_types"))
         c->window_layers = full;
@@ -272,7 +278,8 @@ static atom_status take_cap(const char *path, const json_t *root, const char *ke
 
 static atom_status take_caps(const char *path, const json_t *root, graph_config *c)
 {
-    ATOM_TRY(take_cap(path, root, "attn_logit_softcapping", &c->attn_cap));
+    if (graph_family_traits(c->family)->score_caps)
+        ATOM_TRY(take_cap(path, root, "attn_logit_softcapping", &c->attn_cap));
     return take_cap(path, root, "final_logit_softcapping", &c->final_cap);
 }
 

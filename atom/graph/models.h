@@ -124,7 +124,9 @@ typedef struct graph_traits {
     bool geglu;        /* the MLP's gate is gelu's tanh form; config.json has hidden_activation */
     bool root_scaled;  /* embeddings are multiplied by the root of C, rounded to the dtype */
     bool query_scalar; /* config.json has query_pre_attn_scalar */
-    bool caps;         /* it has attn_logit_softcapping and final_logit_softcapping */
+    bool caps;         /* it has final_logit_softcapping */
+    bool score_caps;   /* it has attn_logit_softcapping, which Gemma 3's class ignores */
+    bool typed_window; /* of windows that all layers have: layer_types may say otherwise */
     graph_local_rope local_rope;
     bool nope;         /* config.json has no_rope_layers and no_rope_layer_interval */
     bool multipliers;  /* it has the four keys of Granite */

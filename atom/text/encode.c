@@ -383,14 +383,33 @@ static atom_status encode_metaspace(text_encoder *e, const char *text, size_t by
     return ATOM_OK;
 }
 
-/* The steps of a Unigram tokenizer; *text becomes one of two buffers that take turns. */
-static atom_status normalize(text_encoder *e, const char **text, size_t *bytes)
+/* Does step i leave nothing of the text's first character? */
+static bool drops_first(const text_recipe *r, uint32_t i, const char *text, size_t bytes)
+{
+    const text_normal_step *step = &r->normal[i];
+    switch (step->kind) {
+    case TEXT_NORMAL_STRIP_LEFT:
+        return text_space_at(text, bytes) > 0;
+    case TEXT_NORMAL_NO_MARKS:
+        return text_is_mark(text, bytes);
+    case TEXT_NORMAL_REPLACE:
+        return !*step->as && bytes >= strlen(step->from) &&
+               memcmp(text, step->from, strlen(step->from)) == 0;
+    default: /* of a map of characters that drops it the library keeps its place */
+        return false;
+    }
+}
+
+/* The steps of a Unigram tokenizer; *text becomes one of two buffers that take turns. *first: does what is left begin
+ * where the text began? Only then the library puts a space before it where prepend_scheme is "first". */
+static atom_status normalize(text_encoder *e, const char **text, size_t *bytes, bool *first)
 {
     const text_recipe *r = &e->t->recipe;
     text_normal *turns[2] = {&e->nfc, &e->other};
     for (uint32_t i = 0, turn = 0; i < r->normal_n; i++) {
         text_normal *to = turns[turn];
         bool changed = true;
+        *first = *first && !drops_first(r, i, *text, *bytes);
         switch (r->normal[i].kind) {
         case TEXT_NORMAL_NFC:
             ATOM_TRY(text_normal_nfc(to, *text, *bytes, &changed));
@@ -443,7 +462,7 @@ static atom_status encode_words(text_encoder *e, const char *text, size_t bytes,
                                 text_ids *out)
 {
     size_t n = 0;
-    ATOM_TRY(normalize(e, &text, &bytes));
+    ATOM_TRY(normalize(e, &text, &bytes, &first));
     if (!e->t->recipe.words)
         return encode_metaspace(e, text, bytes, first, out);
     for (size_t at = 0, end; at < bytes; at = end + n) {

@@ -147,15 +147,24 @@ static size_t character(const char *text, uint32_t *c)
     return n;
 }
 
+bool text_is_mark(const char *text, size_t bytes)
+{
+    uint32_t c;
+    if (bytes == 0)
+        return false;
+    character(text, &c);
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+           category == UTF8PROC_CATEGORY_ME;
+}
+
 atom_status text_normal_no_marks(text_normal *n, const char *text, size_t bytes)
 {
     uint32_t c;
     n->bytes = 0;
     for (size_t at = 0, each; at < bytes; at += each) {
         each = character(text + at, &c);
-        utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
-        if (category != UTF8PROC_CATEGORY_MN && category != UTF8PROC_CATEGORY_MC &&
-            category != UTF8PROC_CATEGORY_ME)
+        if (!text_is_mark(text + at, bytes - at))
             ATOM_TRY(text_normal_append(n, text + at, each));
     }
     return ATOM_OK;

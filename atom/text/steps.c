@@ -152,13 +152,13 @@ static atom_status read_normalizer(steps *s, const json_t *whole)
             continue;
         if (is(step, "NFC") && !s->r->unigram && !s->r->metaspace) {
             s->r->nfc = true;
-        } else if (is(step, "Prepend") && !replaced && !s->r->nfc &&
+        } else if (is(step, "Prepend") && !replaced && !s->r->nfc && !s->r->prepend &&
                    strcmp(text_of(step, "prepend"), METASPACE) == 0) {
             s->r->prepend = s->r->prepend_every = true;
         } else if (is(step, "Replace") && !s->r->nfc && !replaced &&
                    strcmp(text_of(step, "content"), METASPACE) == 0 &&
                    strcmp(text_of(pattern, "String"), " ") == 0) {
-            replaced = s->r->metaspace = true;
+            replaced = s->r->metaspace = s->r->replaces_spaces = true;
         } else {
             return unsupported(s, "normalizer", type_of(step));
         }
@@ -350,6 +350,9 @@ atom_status text_steps_read(const json_t *root, const char *name, text_recipe *o
     if (!out->unigram && out->fallback != out->metaspace)
         return unsupported(&s, "model.byte_fallback",
                            out->fallback ? "true without metaspaces" : "false with metaspaces");
+    if (out->metaspace &&
+        out->ignore_merges) /* of words that are cut here where no token goes across */
+        return unsupported(&s, "model.ignore_merges", "true with metaspaces");
     *begin = s.begin;
     *finish = s.finish;
     return ATOM_OK;

@@ -122,7 +122,6 @@ static uint8_t read_manner(const text_recipe *r, const json_t *value)
 {
     const char *content = json_string_value(json_object_get(value, "content"));
     bool prepends = r->prepend && !r->prepend_missing;
-    bool spaced = r->metaspace && (strchr(content, ' ') || strstr(content, "\xe2\x96\x81"));
     uint8_t manner = 0;
     if (json_is_true(json_object_get(value, "lstrip")))
         manner |= TEXT_TAKES_LEFT;
@@ -130,10 +129,58 @@ static uint8_t read_manner(const text_recipe *r, const json_t *value)
         manner |= TEXT_TAKES_RIGHT;
     if (json_is_true(json_object_get(value, "single_word")))
         manner |= TEXT_ALONE;
+    bool taker = manner & (TEXT_TAKES_LEFT | TEXT_TAKES_RIGHT);
+    bool spaced = (r->replaces_spaces && taker) ||
+                  (r->metaspace && (strchr(content, ' ') || strstr(content, "\xe2\x96\x81")));
     if (json_is_true(json_object_get(value, "normalized")))
         manner |=
             r->nfc || r->normal_n || prepends || spaced ? TEXT_LATE | TEXT_CHANGED : TEXT_LATE;
     return manner;
+}
+
+/* What ids the library would give: the next free one, which some of its versions (0.21) count behind all added
+ * tokens, and others (0.23) behind those that are not in the vocabulary. */
+typedef struct giving {
+    json_t *entries; /* by content */
+    json_int_t next, newer;
+} giving;
+
+/* The library gives an added token the id of the vocabulary, else the next free one, whatever id its entry
+ * says: the model would see another token than the file names. */
+static atom_status check_given(const reading *r, giving *g, json_t *entry)
+{
+    const char *content = json_string_value(json_object_get(entry, "content"));
+    const json_t *known = json_object_get(r->vocab, content), *twin;
+    json_int_t id = json_integer_value(json_object_get(entry, "id"));
+    twin = json_object_get(g->entries, content);
+    if (twin && !json_equal(twin, entry))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: the added token \"%.40s\" is there twice, and its entries differ; "
+                         "remove one of them",
+                         r->name, content);
+    if (!known && !twin && id != g->next && id != g->newer)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: the added token \"%.40s\" says that its id is %lld, but the "
+                         "tokenizers library gives it %lld; "
+                         "load the tokenizer with the library and save it again",
+                         r->name, content, (long long)id, (long long)g->next);
+    g->next = id >= g->next ? id + 1 : g->next;
+    g->newer = !known && id >= g->newer ? id + 1 : g->newer;
+    return json_object_set(g->entries, content, entry) ? atom_fail_memory("added tokens", 0)
+                                                       : ATOM_OK;
+}
+
+static atom_status check_all_given(const reading *r, const json_t *model)
+{
+    const json_t *vocab = json_object_get(model, "vocab");
+    json_int_t next = (json_int_t)(json_object_size(vocab) + json_array_size(vocab));
+    giving g = {.entries = json_object(), .next = next, .newer = next};
+    atom_status st = g.entries ? ATOM_OK : atom_fail_memory("added tokens", 0);
+    json_t *entry;
+    for (size_t i = 0; st == ATOM_OK && (entry = json_array_get(r->added, i)); i++)
+        st = check_given(r, &g, entry);
+    json_decref(g.entries);
+    return st;
 }
 
 /* Who has which id; marks added tokens. */
@@ -263,6 +310,10 @@ static atom_status read_added(reading *r)
     json_array_foreach(r->added, i, value)
     {
         bool special = json_is_true(json_object_get(value, "special"));
+        if (t->recipe.metaspace &&
+            strcmp(json_string_value(json_object_get(value, "content")), "\xe2\x96\x81") == 0)
+            return unsupported(r, "added_tokens",
+                               "a list with U+2581 alone, which is what a space becomes");
         if (!special && json_is_true(json_object_get(value, "single_word")))
             return unsupported(r, "single_word", "true for an added token that is not special");
         if (!special && t->recipe.metaspace && json_is_true(json_object_get(value, "normalized")))
@@ -466,6 +517,7 @@ static atom_status read_all(reading *r, const json_t *root)
     if (!r->texts || !t->special || !t->manners || !t->piece_ends)
         return atom_fail_memory("a vocabulary", (uint64_t)t->vocab * 18);
     ATOM_TRY(read_ids(r));
+    ATOM_TRY(check_all_given(r, model));
     ATOM_TRY(read_ends(r));
     ATOM_TRY(read_added(r));
     ATOM_TRY(read_pieces(r));

@@ -9,7 +9,10 @@
 #include "atom/base/mem.h"
 #include "atom/text/utf8.h"
 
+#include <float.h>
 #include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NODES_MAX = 1 << 24 }; /* an edge is a node and a byte in 32 bits */
@@ -110,6 +113,37 @@ void text_unigram_close(text_unigram **unigram)
     *unigram = NULL;
 }
 
+/* As the library reads it: the digits as one whole number, then divided by a power of ten. That may miss the nearest
+ * number by its last bit, which decides between ways that are equally good: runs of one character have many. */
+static double as_read(double score)
+{
+    enum { DIGITS_MAX = 17 };
+    char text[40], power[16];
+    int64_t whole = 0;
+    for (int n = 1; n <= DIGITS_MAX; n += n == 1 ? DIGITS_MAX - 3 : 1) {
+        snprintf(text, sizeof text, "%.*e", n - 1, score);
+        if (strtod(text, NULL) == score)
+            break;
+    }
+    const char *exponent = strchr(text, 'e');
+    int places = exponent ? -atoi(exponent + 1) : 0;
+    bool behind = false;
+    for (const char *c = text; exponent && c < exponent; c++) {
+        behind |= *c == '.';
+        if (*c < '0' || *c > '9')
+            continue;
+        whole = 10 * whole + (*c - '0');
+        places += behind;
+    }
+    for (; whole && whole % 10 == 0; places--)
+        whole /= 10;
+    if (!exponent || places <= 0 || places > DBL_MAX_10_EXP)
+        return score;
+    snprintf(power, sizeof power, "1e%d", places);
+    double read = (double)whole / strtod(power, NULL);
+    return score < 0 ? -read : read;
+}
+
 static atom_status read_scores(text_unigram *u, const json_t *list, const char *name, json_t *vocab)
 {
     double lowest = 0;
@@ -119,7 +153,7 @@ static atom_status read_scores(text_unigram *u, const json_t *list, const char *
         if (!text || json_array_size(entry) != 2 || !json_is_number(score))
             return atom_fail(ATOM_E_FORMAT, "%s: model.vocab[%zu] is not a token and its score",
                              name, i);
-        u->scores[i] = json_number_value(score);
+        u->scores[i] = as_read(json_number_value(score));
         lowest = i == 0 || u->scores[i] < lowest ? u->scores[i] : lowest;
         if (json_object_set_new(vocab, text, json_integer((json_int_t)i)) < 0)
             return atom_fail_memory("a vocabulary", strlen(text));

@@ -84,6 +84,8 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
         c->window = random_gpt2_draw(seed, 212, 1, 12);
         c->window_layers = random_gpt2_draw(seed, 213, 0, c->layers - 1);
     }
+    if (traits->windows == GRAPH_WINDOW_ALL && !traits->typed_window)
+        c->window_layers = 0;
     if (traits->windows == GRAPH_WINDOW_MOST) {
         c->window_layers = 0;
         c->full_every = random_gpt2_draw(seed, 221, 0, 3);
@@ -95,7 +97,7 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
     if (traits->query_scalar)
         c->query_scalar = random_gpt2_draw(seed, 223, 0, 1) ? (float)c->head_dim : 20;
     if (traits->caps) {
-        c->attn_cap = random_gpt2_draw(seed, 224, 0, 2) ? 1.5f : 0;
+        c->attn_cap = traits->score_caps && random_gpt2_draw(seed, 224, 0, 2) ? 1.5f : 0;
         c->final_cap = random_gpt2_draw(seed, 225, 0, 2) ? 2 : 0;
     }
     if (traits->nope)

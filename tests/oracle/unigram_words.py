@@ -8,7 +8,7 @@ import tokenizer_words as words
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 KINDS = ["unigram t5", "unigram xlmr", "unigram spm", "unigram ties", "unigram bytes", "unigram nfkc", "unigram replace", "unigram albert",
-         "unigram nfd"]
+         "unigram nfd", "unigram first"]
 SPECIAL = ["<pad>", "</s>", "<unk>", "<s>"]
 BYTES = [f"<0x{b:02X}>" for b in range(256)]
 EDGES = ["", " ", "  ", " a", "a  b", "a \n b\t\tc ", "\r\n", "x\r\ny", "e\u0301\u0323", "e\u0301 caf\u00e9", "\uff41\u0301",
@@ -16,7 +16,7 @@ EDGES = ["", " ", "  ", " a", "a  b", "a \n b\t\tc ", "\r\n", "x\r\ny", "e\u0301
          "\u4e2d\u6587 \u4e2d", "\u4e2d" * 50, "<0x41>", "<0xE4><0xB8><0xAD>", "<unk>", "</s>a<s>", "<unk>\u4e2d<unk>",
          "\U0001f468\u200d\U0001f469", "\u0301a", "the " * 300, "a" * 3000, "\u00a0a\u2028b\u0085c\x1cd\x0be", "\0a\0",
          "a\u0301b", "\r", "\r\n\r\n", "b\u0301\u0301", "…", "ｔｈｅ", "ﷺ", "``a'' b'''c ` 'd", "ÀÉÎ\u0130İ\u1e9eΣας", "Å\u212b\u01c5\ua64a",
-         "\u0e33\u093e\u20dd", "각힣"]
+         "\u0e33\u093e\u20dd", "각힣", "1" * 59, "ﷺ" + "1" * 59, "a" + "-" * 37, "ab" * 33, "e" * 41, "\ta", " \n\u200ba", "\u0301\u0301a"]
 
 
 def charsmap():
@@ -73,13 +73,13 @@ def build(name, r):
         tree["model"]["vocab"] = [[piece, float(round(score))] for piece, score in vocab]
         tree["model"]["vocab"] += [[piece, -3.0] for piece in ("zz", "zzz", "\u4e2d\u4e2d", "▁▁", "▁▁▁", "e▁", "zz")]
     t = Tokenizer.from_str(json.dumps(tree))
-    space = pre_tokenizers.Metaspace(prepend_scheme="first" if kind == "spm" else "never" if kind == "ties" else "always",
+    space = pre_tokenizers.Metaspace(prepend_scheme="first" if kind in ("spm", "first") else "never" if kind == "ties" else "always",
                                      split=kind not in ("ties", "nfkc"))
     words_first = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), space])
     t.pre_tokenizer = words_first if kind in ("t5", "xlmr", "albert") else space
     steps = {"t5": ["map"], "xlmr": ["map", "one"], "spm": ["map", "right", "runs"], "ties": [], "bytes": ["both"],
              "nfkc": ["nfkc"], "replace": ["nfc"], "albert": ["open", "close", "nfkd", "marks", "lower", "map", "one"],
-             "nfd": ["lower", "nfd", "gone", "marks"]}[kind]
+             "nfd": ["lower", "nfd", "gone", "marks"], "first": ["both", "gone", "marks", "map"]}[kind]
     made = {"map": lambda: normalizers.Precompiled(base64.b64decode(charsmap())),
             "one": lambda: normalizers.Replace(Regex(" {2,}"), " "), "right": lambda: normalizers.Strip(left=False, right=True),
             "runs": lambda: normalizers.Replace(Regex(" {2,}"), "▁"), "both": normalizers.Strip,

@@ -206,6 +206,12 @@ static void yarn_and_dynamic(void **state)
     assert_int_equal(parse(text, &again), ATOM_OK);
     assert_memory_equal(&c.rope, &again.rope, sizeof c.rope);
     atom_free(text);
+    /* beside the rope's keys, where transformers 5 looks first */
+    assert_int_equal(parse("{\"model_type\":\"qwen3\",\"original_max_position_embeddings\":1024,"
+                           "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0}}",
+                           &c),
+                     ATOM_OK);
+    assert_true(c.rope.original == 1024);
     static const char dynamic[] =
         "{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}}";
     assert_int_equal(parse(dynamic, &c), ATOM_OK);
@@ -285,7 +291,8 @@ static void neutral_keys(void **state)
                     "\"rope_type\":\"default\","
                     "\"partial_rotary_factor\":1.0},\"final_logit_softcapping\":null,"
                     "\"embedding_multiplier\":1.0,\"is_causal\":true,\"num_experts\":0,"
-                    "\"rms_norm_eps\":1e-5,\"norm_eps\":1e-3,\"use_qk_norm\":false,\"resid_"
+                    "\"rms_norm_eps\":1e-5,\"norm_eps\":1e-3,\"per_layer_config\":{},\"use_qk_"
+                    "norm\":false,\"resid_"
                     "pdrop\":0.0,\"no_rope_layers\":[],\"sliding_window\":null,"
                     "\"auto_map\":{\"AutoConfig\":\"c.MyConfig\",\"AutoTokenizer\":[null,"
                     "\"t.T\"],\"AutoModel\":\"m.LlamaModel\",\"AutoModelForCausalLM\":"
@@ -377,6 +384,28 @@ static void refused_by_name(void **state)
         {"{\"model_type\":\"gpt2\",\"is_causal\":false}", ATOM_E_UNSUPPORTED, "is_causal"},
         {"{\"model_type\":\"gpt2\",\"n_embd\":64,\"hidden_size\":32}", ATOM_E_FORMAT,
          "n_embd and hidden_size are names of one number"},
+        {LLAMA("\"per_layer_config\":{\"1\":{\"skip\":[\"self_attn\"]}}"), ATOM_E_UNSUPPORTED,
+         "per_layer_config: layers that differ"},
+        {"{\"model_type\":\"gpt2\",\"per_layer_config\":{\"0\":{\"layer_norm_epsilon\":1e-3}}}",
+         ATOM_E_UNSUPPORTED, "per_layer_config"},
+        {LLAMA("\"transformers_weights\":\"other.safetensors\""), ATOM_E_UNSUPPORTED,
+         "transformers_weights"},
+        {LLAMA("\"original_max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"yarn\","
+               "\"factor\":2,"
+               "\"original_max_position_embeddings\":32}"),
+         ATOM_E_FORMAT, "original_max_position_embeddings is 64 beside the rope's keys but 32"},
+        {"{\"model_type\":\"phi3\",\"num_hidden_layers\":2,\"sliding_window\":8,\"layer_types\":"
+         "[\"full_attention\",\"sliding_attention\"]}",
+         ATOM_E_UNSUPPORTED,
+         "layer_types: in models of this model_type all layers have the window"},
+        {"{\"model_type\":\"gemma3_text\",\"attn_logit_softcapping\":50.0}", ATOM_E_UNSUPPORTED,
+         "attn_logit_softcapping"},
+        {"{\"model_type\":\"gemma3_text\",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":"
+         "8}}",
+         ATOM_E_FORMAT, "rope_parameters must hold an object for full_attention"},
+        {LLAMA("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4},\"rope_parameters\":"
+               "{\"rope_type\":\"yarn\",\"factor\":4,\"beta_fast\":3}"),
+         ATOM_E_FORMAT, "contradict"},
         {LLAMA("\"layer_norm_eps\":1e-3"), ATOM_E_FORMAT, "did you mean rms_norm_eps?"},
         {LLAMA("\"rope_scaling\":7"), ATOM_E_FORMAT, "rope_scaling must be an object"},
         {LLAMA("\"rope_parameters\":{\"full_attention\":{}}"), ATOM_E_UNSUPPORTED,

@@ -60,9 +60,6 @@ static void config_both_ways(void **state)
         ATOM_OK);
     assert_true(c.full_every == 4 && c.rope.yarn == 1 && c.rope.theta == 7e4f &&
                 c.local_theta == 7e4f && c.rope.original == 8192);
-    assert_int_equal(parse(OLMO3("\"rope_parameters\":{" DEFAULT ",\"rope_theta\":7e4}"), &c),
-                     ATOM_OK);
-    assert_true(c.rope.theta == 7e4f && c.local_theta == 7e4f && c.rope.factor == 1);
 }
 
 /* A layer with a window turns as if nothing were scaled. */
@@ -108,8 +105,8 @@ static void configs_that_are_refused(void **state)
         {OLMO3("\"rope_parameters\":{\"full_attention\":{" DEFAULT ",\"rope_theta\":1e4},"
                "\"sliding_attention\":{" YARN ",\"rope_theta\":1e4}}"),
          ATOM_E_UNSUPPORTED, "sliding_attention: rope_type"},
-        {OLMO3("\"rope_parameters\":{" YARN ",\"rope_theta\":1e4}"), ATOM_E_UNSUPPORTED,
-         "put it into an object full_attention"},
+        {OLMO3("\"rope_parameters\":{" YARN ",\"rope_theta\":1e4}"), ATOM_E_FORMAT,
+         "an object for full_attention and one for sliding_attention"},
         {OLMO3("\"rope_theta\":1e4,\"num_key_value_heads\":8"), ATOM_E_UNSUPPORTED,
          "fewer key heads than heads are not supported"},
         {OLMO3("\"rope_theta\":1e4,\"sliding_window_pattern\":4"), ATOM_E_UNSUPPORTED,
