@@ -14,6 +14,7 @@
 #include "atom/plan/share.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { PLANS_MAX = 8 }; /* of others, that are looked at; each may have 64 KiB */
 
@@ -67,12 +68,40 @@ static atom_status search(trainer *t, const plan_request *request)
                      atom_size_text(taken, takes));
 }
 
+/* The directory itself, or the nearest one above it that is there: on the disk where it would be made. */
+static void climb(char *path)
+{
+    while (!atom_path_exists(path)) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            strcpy(path, ".");
+        else
+            slash[slash == path] = 0;
+    }
+}
+
+/* Of a dry run nothing is left, no directory either. */
+static atom_status measure_disk(trainer *t, const char *dir)
+{
+    const train_config *c = t->config;
+    char *path = atom_strdup(*dir ? dir : ".");
+    atom_status st;
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    if (c->dry_run)
+        climb(path);
+    ATOM_TRY_CLEAN(atom_dir_make(path));
+    st = plan_disk_measure(path, (store_kind)c->store, t->bench->g, &t->profile->device);
+cleanup:
+    atom_free(path);
+    return st;
+}
+
 /* With the optimizer's state on disk, whose rates are measured first. */
 static atom_status search_on_disk(trainer *t, const char *dir, plan_request *request)
 {
     const train_config *c = t->config;
-    ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(plan_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
+    ATOM_TRY(measure_disk(t, dir));
     request->disk = 1;
     /* a user who sends the state to disk wants the memory for something else */
     request->host_hold = trainer_is_shared(t) ? 0 /* no block is updated here */

@@ -80,8 +80,9 @@ class Disk(TrainCase):
         self.fails(4, *self.args("none", "--host-memory", limit, "--optimizer-state", "memory"), says=["missing"])
 
     def test_a_dry_run_leaves_nothing(self):
-        self.ok(*self.args("dry", *DISK, "--dry-run"))
-        self.assertFalse(os.path.exists(self.path("dry", "optimizer.store")))
+        for more in ([], ["--store-dir", self.path("far", "away")]):
+            self.ok(*self.args("dry", *DISK, *more, "--dry-run"))
+            self.assertEqual(os.listdir(self.dir), [])
 
     def test_a_checkpoint_goes_on_in_either_place(self):
         for first, second in (("memory", "memory"), ("disk", "memory"), ("memory", "disk"), ("disk", "disk")):
