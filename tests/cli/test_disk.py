@@ -17,6 +17,15 @@ DISK = ["--optimizer-state", "disk"]
 CONSTANT = ["--lr-scheduler-type", "constant"]  # for runs that end elsewhere than they thought
 
 
+def is_open(pid, end):
+    """Has this process a file open whose path ends so? The kernel says " (deleted)" of those without a name."""
+    fds = f"/proc/{pid}/fd"
+    try:
+        return any(os.readlink(os.path.join(fds, fd)).endswith(end) for fd in os.listdir(fds))
+    except OSError:
+        return False
+
+
 class Disk(TrainCase):
     def test_same_bits_by_every_way_to_the_disk(self):
         self.train("memory")
@@ -83,6 +92,20 @@ class Disk(TrainCase):
         for more in ([], ["--store-dir", self.path("far", "away")]):
             self.ok(*self.args("dry", *DISK, *more, "--dry-run"))
             self.assertEqual(os.listdir(self.dir), [])
+
+    def test_a_killed_measurement_leaves_nothing(self):
+        """The disk is measured with a file of up to 288 MiB, whose name nobody would look for."""
+        os.mkdir(self.path("disk"))
+        process = self.start_atom("plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--store-dir", self.path("disk"))
+        while process.poll() is None and not is_open(process.pid, ".store") and not is_open(process.pid, ".store (deleted)"):
+            time.sleep(0.002)
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until and not is_open(process.pid, ".store (deleted)"):
+            time.sleep(0.002)
+        self.assertIsNone(process.poll(), "it was measured before it could be killed")
+        process.kill()
+        process.communicate()
+        self.assertEqual(os.listdir(self.path("disk")), [])
 
     def test_a_checkpoint_goes_on_in_either_place(self):
         for first, second in (("memory", "memory"), ("disk", "memory"), ("memory", "disk"), ("disk", "disk")):
