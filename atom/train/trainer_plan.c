@@ -169,6 +169,14 @@ static atom_status read_plan(trainer *t)
                          "%s keeps the optimizer's state on disk, but in a pool with dense_steps "
                          "it stays in host memory; make a new plan",
                          c->plan);
+    char needs[24], has[24];
+    if (c->device_memory && t->plan->device_peak_bytes > c->device_memory)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s needs %s (%llu bytes) of device memory, but device_memory allows only "
+                         "%s; make a new plan with this --device-memory, or raise it",
+                         c->plan, atom_size_text(t->plan->device_peak_bytes, needs),
+                         (unsigned long long)t->plan->device_peak_bytes,
+                         atom_size_text(c->device_memory, has));
     if (c->device_memory)
         t->plan->device_budget_bytes = c->device_memory;
     t->seam_on_disk = t->plan->disk && may_spare(t);

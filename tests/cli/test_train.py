@@ -476,6 +476,9 @@ class Unhappy(TrainCase):
         self.ok("plan", "--profile", "p.json", "--device-memory", BUDGET, "--gradient-accumulation-steps", 3, "-o",
                 "plan.json")
         self.fails(2, *self.args("run", "--plan", "plan.json"), says="gradient_accumulation_steps")
+        self.ok("plan", "--profile", "p.json", "--device-memory", "3MiB", "--gradient-accumulation-steps", 2, "-o", "more.json")
+        self.fails(2, *self.args("run", "--plan", "more.json"),
+                   says=["more.json needs", "device_memory allows only 2.2 MiB", "make a new plan"])
 
     def test_what_this_run_does_not_use_is_said(self):
         for key, value in ("--store-dir", "/nope"), ("--store", "threads"), ("--update-ahead", "never"):
