@@ -190,6 +190,7 @@ class Contract(TrainCase):
         self.assertIn("step 6/6", plain.err)
         self.assertNotIn("\r", plain.err)
         self.assertIn("loss", plain.out)
+        self.assertRegex(plain.out, r"host memory [0-9.]+ [KM]iB \(the whole process: [0-9.]+ MiB\)\n")
 
     def test_config_file(self):
         self.write("run.yml", f"model: {self.config}\ndata: {self.data}\noutput_dir: a\ndevice_memory: {BUDGET}\n"
