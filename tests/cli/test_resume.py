@@ -56,6 +56,18 @@ class OneRunOneDirectory(TrainCase):
         for line in told:
             self.assertIn(line, other.err)
 
+    def test_what_is_left_out_is_told(self):
+        """What the run was told and the command that continues it no longer says is the default from here."""
+        self.train("run", "--warmup-steps", 2, "--min-lr-ratio", 0.3, steps=3)
+        args = self.args("run", "--resume-from-checkpoint", "auto", steps=4)
+        at = args.index("--warmup-steps")
+        said = self.ok(*args[:at], *args[at + 2:]).err
+        self.assertIn("resume: warmup_steps is 0 from here; it was 2", said)
+        self.assertIn("resume: min_lr_ratio is 0.1 from here; it was 0.3", said)
+        said = self.ok(*self.args("run", "--resume-from-checkpoint", "auto", "--lr-scheduler", "linear", steps=5)).err
+        self.assertNotIn("min_lr_ratio", said)
+        self.assertNotIn("warmup_steps", said)
+
     def test_data_of_the_same_lengths_is_told_apart(self):
         again = ["--resume-from-checkpoint", "auto"]
         def train(steps, data, *more):
