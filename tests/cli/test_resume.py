@@ -56,6 +56,25 @@ class OneRunOneDirectory(TrainCase):
         for line in told:
             self.assertIn(line, other.err)
 
+    def test_a_kill_while_an_old_checkpoint_is_removed(self):
+        """No half of it stays under its name, and none for long."""
+        self.train("run", steps=1)
+        old = self.path("run", "checkpoint-1")
+        for i in range(20000):  # so that it takes a while
+            os.close(os.open(os.path.join(old, f"more-{i}"), os.O_CREAT | os.O_WRONLY))
+        whole = len(os.listdir(old))
+        again = ["--resume-from-checkpoint", "auto", "--save-total-limit", 1]
+        process = self.start_atom(*self.args("run", *again, steps=2))
+        count = whole
+        while process.poll() is None and not 0 < count < whole:
+            count = sum(len(files) for at, _, files in os.walk(self.path("run")) if "checkpoint-1" in at)
+        process.kill()
+        process.communicate()
+        self.assertTrue(0 < count < whole, "it was not killed while it removed")
+        self.assertFalse(os.path.exists(old))
+        self.train("run", *again, steps=3)
+        self.assertEqual(sorted(os.listdir(self.path("run"))), ["checkpoint-3", "metrics.jsonl"])
+
     def test_what_is_left_out_is_told(self):
         """What the run was told and the command that continues it no longer says is the default from here."""
         self.train("run", "--warmup-steps", 2, "--min-lr-ratio", 0.3, steps=3)
