@@ -157,11 +157,21 @@ static atom_status turn(trainer *t, bool *stepped, int64_t *evaluated)
     return trainer_is_shared(t) ? trainer_shared_turn(t, stepped) : trainer_step(t);
 }
 
+/* The state on disk is that of the last step, but the run was killed before it was saved. */
+static atom_status end_again(trainer *t)
+{
+    if (t->val)
+        ATOM_TRY(evaluate(t));
+    return t->hooks.save_nothing ? ATOM_OK : save(t, true, false);
+}
+
 static atom_status run_steps(trainer *t)
 {
     const train_config *c = t->config;
     int64_t saved = t->state.step, evaluated = -1;
     bool done = trainer_seam_done(t);
+    if (done && !t->hooks.seam)
+        return end_again(t);
     while (!done) {
         bool stepped;
         int64_t before = t->state.step; /* a member that catches up makes several at once */

@@ -322,7 +322,10 @@ static atom_status load_weights(trainer *t)
     }
     ATOM_TRY_CLEAN(trainer_lora_base(t, fresh));
     ATOM_TRY_CLEAN(train_engine_sync(t->engine));
-    if (!t->hooks.seam && t->state.step >= t->config->max_steps)
+    /* the newer of the two: a run that ended has a checkpoint of its last step, and one that was killed
+     * before it had comes to its end now */
+    const bool ends = on_disk && t->state.step == t->config->max_steps;
+    if (!t->hooks.seam && !ends && t->state.step >= t->config->max_steps)
         st = atom_fail(ATOM_E_USAGE,
                        "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64 "; "
                        "raise max_steps to continue training",

@@ -219,6 +219,32 @@ class Disk(TrainCase):
             time.sleep(0.1)
         return seen[-1]
 
+    def killed_at_last(self, name, args):
+        """Kills a run of 6 steps while it writes its last checkpoint; tries again where that was too late."""
+        for _ in range(20):
+            shutil.rmtree(self.path(name), ignore_errors=True)
+            process = self.start_atom(*args)
+            while process.poll() is None and not os.path.exists(self.path(name, "checkpoint-6.tmp")):
+                pass
+            process.kill()
+            process.communicate()
+            if not os.path.exists(self.path(name, "checkpoint-6")):
+                return
+        self.fail("it was never killed while it saved")
+
+    def test_killed_while_the_last_checkpoint_is_written(self):
+        """The state on disk is then that of the last step: all that is left to do is to save it."""
+        for name, more in ("clips", []), ("flows", ["--max-grad-norm", 0]):
+            self.train(f"{name}-whole", *more)
+            args = self.args(name, *more, *DISK, "--resume-from-checkpoint", "auto", "--json")
+            self.killed_at_last(name, args)
+            done = self.ok(*args)
+            self.assertIn("resumed from the optimizer's state on disk (step 6)", done.err)
+            self.assertEqual(done.json()["steps"], 6)
+            self.assertEqual(self.weights(name, 6), self.weights(f"{name}-whole", 6))
+            self.assertEqual(sorted(os.listdir(self.path(name))), ["checkpoint-6", "metrics.jsonl"])
+            self.fails(2, *args, says="raise max_steps")
+
     def test_a_store_dir_of_several_runs(self):
         """What a killed run goes on from is not taken by another that names the same directory."""
         store, pick = ["--store-dir", self.path("fast")], random.Random(3)
