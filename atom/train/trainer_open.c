@@ -306,6 +306,7 @@ static atom_status load_weights(trainer *t)
     ATOM_TRY_CLEAN(trainer_lora_resume(t, resume));
     ATOM_TRY_CLEAN(trainer_resume_check(t, resume));
     bool on_disk = trainer_disk_resume(t, resume), fresh = !on_disk && !resume;
+    t->from_disk = on_disk;
     if (on_disk) {
         ATOM_TRY_CLEAN(trainer_resume_epochs(t, trainer_store_dir(t)));
         trainer_resume_note(t);

@@ -234,13 +234,20 @@ class Disk(TrainCase):
 
     def test_killed_while_the_last_checkpoint_is_written(self):
         """The state on disk is then that of the last step: all that is left to do is to save it."""
-        for name, more in ("clips", []), ("flows", ["--max-grad-norm", 0]):
-            self.train(f"{name}-whole", *more)
+        evals = ["--eval-steps", 3]
+        for name, more in ("clips", evals), ("evaluates", evals), ("flows", ["--max-grad-norm", 0]):
+            whole = self.train(f"{name}-whole", *more)
             args = self.args(name, *more, *DISK, "--resume-from-checkpoint", "auto", "--json")
             self.killed_at_last(name, args)
+            if name == "evaluates":  # it was killed before the validation was done
+                lines = self.read(name, "metrics.jsonl").splitlines(keepends=True)
+                self.assertIn(b'"split":"val"', lines[-1])
+                self.write(os.path.join(name, "metrics.jsonl"), b"".join(lines[:-1]))
             done = self.ok(*args)
             self.assertIn("resumed from the optimizer's state on disk (step 6)", done.err)
-            self.assertEqual(done.json()["steps"], 6)
+            self.assertEqual((done.json()["steps"], done.json()["validation_loss"]), (6, whole["validation_loss"]))
+            losses = [[(m["step"], m["loss"]) for m in self.metrics(out) if m["split"] == "val"] for out in (name, f"{name}-whole")]
+            self.assertEqual(losses[0], losses[1])
             self.assertEqual(self.weights(name, 6), self.weights(f"{name}-whole", 6))
             self.assertEqual(sorted(os.listdir(self.path(name))), ["checkpoint-6", "metrics.jsonl"])
             self.fails(2, *args, says="raise max_steps")
