@@ -144,6 +144,8 @@ ATOM_MUST atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t ta
 bool trainer_disk_lost(trainer *t);
 /* The last checkpoint holds everything: gives the disk's space back. */
 void trainer_disk_done(const trainer *t);
+/* The run is refused: gives back the space of a store that was made for it. engine: may be NULL. */
+void trainer_disk_refused(const trainer *t);
 /* Whether updates may run ahead of the clip factor, which auto lets them where it is faster. */
 ATOM_MUST atom_status trainer_disk_ahead(trainer *t);
 /* Says where the state is and what that costs the disk. */

@@ -448,6 +448,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     return ATOM_OK;
 cleanup:
     atom_free(resume);
+    trainer_disk_refused(t);
     trainer_close(&t);
     return st;
 }

@@ -251,6 +251,7 @@ class Disk(TrainCase):
             self.assertEqual(self.weights(name, 6), self.weights(f"{name}-whole", 6))
             self.assertEqual(sorted(os.listdir(self.path(name))), ["checkpoint-6", "metrics.jsonl"])
             self.fails(2, *args, says="raise max_steps")
+            self.assertEqual(sorted(os.listdir(self.path(name))), ["checkpoint-6", "metrics.jsonl"])
 
     def test_a_store_dir_of_several_runs(self):
         """What a killed run goes on from is not taken by another that names the same directory."""
