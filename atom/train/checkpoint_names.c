@@ -154,7 +154,9 @@ static atom_status remove_old(const char *output_dir, int64_t step)
     if (!path || !going)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     bool renamed = lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && rename(path, going) == 0;
-    st = atom_dir_remove(renamed ? going : path);
+    st = renamed ? atom_dir_sync(output_dir) : ATOM_OK;
+    if (st == ATOM_OK)
+        st = atom_dir_remove(renamed ? going : path);
     if (st != ATOM_OK && renamed)
         (void)rename(going, path);
 cleanup:
