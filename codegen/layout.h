@@ -87,8 +87,8 @@ typedef struct gen_layout {
     uint64_t shared_bytes, muon_bytes;
     swap_range shared, act, workspace, tokens, losses, norms;
     uint64_t hand_bytes; /* of a pair of neighbouring visits: gen_visit.hand of the next device */
-    uint64_t
-        shared_hand;  /* the same for shared ones: one place, since they are on one way at once */
+    /* The same for shared ones: one place, since they are on one way at once. */
+    uint64_t shared_hand;
     swap_range state; /* master, m, v on the device, where the plan updates there */
     /* Where the plan makes Muon's products on the device: a pair of places for the largest matrix,
      * and scratch for one. */

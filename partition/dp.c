@@ -52,8 +52,8 @@ typedef struct solver {
     uint32_t n_blocks;
     block *blocks;
     block *rows; /* the same of whole rows */
-    uint32_t
-        *front; /* per row, from t->row[i]: its ranges that are worth going on with, ascending */
+    /* Per row, from t->row[i]: its ranges that are worth going on with, ascending. */
+    uint32_t *front;
     uint32_t *n_front; /* per row */
     uint32_t *hints;   /* per row, the range that was chosen from it last, or NOWHERE */
     uint32_t *limits;  /* per row, the last row_limit() */

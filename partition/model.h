@@ -43,8 +43,8 @@ typedef struct part_node_facts {
     uint64_t own_bytes, frozen_bytes, grad_bytes, own_elements, muon_elements;
     int64_t fwd_ps, bwd_ps, muon_ps, ortho_ps;
     uint32_t kept_first, kept_last; /* of part_model.kept */
-    int32_t
-        prev_use[GRAPH_PARAM_MAX]; /* the node before that uses the same shared parameter, or -1 */
+    /* The node before that uses the same shared parameter, or -1. */
+    int32_t prev_use[GRAPH_PARAM_MAX];
 } part_node_facts;
 
 /* A tensor that backward reads, filed under its first reader. */

@@ -64,12 +64,11 @@ typedef struct part_plan {
     bool clip;              /* updates wait for the global norm */
     part_place boundaries;  /* where stashed boundaries and their gradients live */
     bool update_on_device;  /* AdamW and its state are there too: one sub-model, with clip */
-    bool
-        ortho_on_device; /* Muon's products are made there, all else of it on the host; with clip */
+    /* Muon's products are made there, all else of it on the host; with clip. */
+    bool ortho_on_device;
     bool disk; /* master weights and moments live on disk (docs/design/engine.md#state-on-disk) */
-    bool
-        over_boundaries; /* with disk: gradients of stashed boundaries lie over these, as they always
-                             do without */
+    /* With disk: gradients of stashed boundaries lie over these, as they always do without. */
+    bool over_boundaries;
     uint32_t ring_blocks;    /* of them that are in host memory at once; with disk only */
     uint64_t block_elements; /* of the canonical vector; with disk only */
     uint32_t n_sub_models;
@@ -200,8 +199,8 @@ typedef struct part_verdict {
 typedef atom_status (*part_evaluate_fn)(void *ctx, const part_plan *plan, part_verdict *verdict);
 
 typedef struct part_request {
-    uint64_t
-        device_budget_bytes;    /* 0: all of the device (no budget on a unified device: in place) */
+    /* 0: all of the device (no budget on a unified device: in place). */
+    uint64_t device_budget_bytes;
     uint64_t host_budget_bytes; /* 0: what the profile's device says */
     uint64_t host_hold_bytes;   /* up to which a plan on disk may hold blocks of the state in memory
                                    that it need not; 0: it does not */

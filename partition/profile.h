@@ -34,9 +34,9 @@ typedef struct part_device {
     double ortho_flops_per_second; /* Muon's products on the device, of part_ortho_seconds(); 0: it
                                       makes none, or not measured. In a spec derived from flops_fp32 */
     double launch_seconds;         /* fixed cost per kernel */
-    uint64_t
-        cache_bytes; /* of the last-level cache that one core has; 0: unknown, or not measured with
-                             its contents in mind, and then every micro-batch is cold (below) */
+    /* Of the last-level cache that one core has; 0: unknown, or not measured with its contents in
+     * mind, and then every micro-batch is cold (below). */
+    uint64_t cache_bytes;
     /* of the disk that the optimizer's state would go to; 0: unknown */
     double disk_read_bytes_per_second, disk_write_bytes_per_second;
     double disk_read_both_bytes_per_second, disk_write_both_bytes_per_second;

@@ -411,6 +411,10 @@ static atom_status run(void *values, const opt_parsed *parsed)
         ATOM_TRY_CLEAN(answer(v, g, profile, &request, NULL, st));
     if (st != ATOM_OK)
         goto cleanup;
+    if (v->store_dir && !plan->disk)
+        atom_log(ATOM_LOG_INFO,
+                 "note: store_dir is not used, because the optimizer's state fits in memory; use "
+                 "--optimizer-state disk to put it on disk");
     if (v->output)
         ATOM_TRY_CLEAN(part_plan_write(plan, v->output));
     if (v->what_if) {

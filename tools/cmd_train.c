@@ -144,8 +144,9 @@ static void summary_print(const train_summary *s)
     if (s->sub_models > 1)
         cli_print("%u sub-models, at most %s of %s of parameters on the device at once\n",
                   s->sub_models, cli_size(s->largest_visit_bytes), cli_size(s->param_bytes));
-    cli_print("device memory %s, host memory %s\n", cli_size(s->device_peak_bytes),
-              cli_size(s->host_peak_bytes));
+    cli_print("device memory %s, host memory %s (the whole process: %s)\n",
+              cli_size(s->device_peak_bytes), cli_size(s->host_peak_bytes),
+              cli_size(atom_vm_peak_bytes()));
     if (s->checkpoint)
         cli_print("saved %s\n", s->checkpoint);
 }

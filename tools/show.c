@@ -287,6 +287,9 @@ void show_memory(const gen_lowered *low, const part_plan *plan)
         show_space(low, SWAP_DEVICE, plan->devices > 1 ? " each device" : " device",
                    low->device_bytes);
     show_space(low, SWAP_HOST, " host", low->host_bytes);
+    if (plan->host_peak_bytes >= low->host_bytes + PART_WINDOW_BYTES) /* part_window_bytes() */
+        cli_print("  %-26s %10s  in addition, while large files are read and written\n", "window",
+                  cli_size(PART_WINDOW_BYTES));
     uint64_t spare = part_spare_bytes(plan, low->layout.trained);
     if (spare)
         cli_print("  %-26s %10s  in addition, while a checkpoint is written\n",

@@ -149,9 +149,9 @@ typedef struct pt2_value {
     double cap;
     float p;
     bool masked, soft;
-    bool
-        complex; /* CONST, ACT, TURN: the last axis, of 2, is real and imaginary parts, and hidden */
-    atom_op op;  /* MAP, and the node that made it */
+    /* CONST, ACT, TURN: the last axis, of 2, is real and imaginary parts, and hidden. */
+    bool complex;
+    atom_op op; /* MAP, and the node that made it */
     const json_t *node;
     int step;     /* CUBIC */
     int32_t norm; /* ACT, TURN: each head was normalised with this parameter and eps; or -1 */

@@ -72,9 +72,9 @@ typedef struct graph_config {
 
     graph_bottlenecks bottlenecks; /* of any family: on boundaries between its blocks */
 
-    graph *
-        own; /* OWN: the model at some B and T, with its table of stored tensors; else NULL. Belongs
-                to who made the configuration, as copies of it do not (graph_config_free) */
+    /* OWN: the model at some B and T, with its table of stored tensors; else NULL. Belongs to who
+     * made the configuration, not to copies of it (graph_config_free). */
+    graph *own;
 } graph_config;
 
 /* Which layers attend through a window. */

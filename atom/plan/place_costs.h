@@ -36,8 +36,8 @@ void plan_layers_close(plan_layers **layers);
 typedef struct plan_host_limits {
     uint64_t device_memory; /* of each device; 0: all of it */
     uint64_t host_memory;   /* 0: what the profile's device says */
-    uint64_t
-        host_beside; /* of that, what a whole copy's seam with the pool takes beside training */
+    /* Of host_memory, what a whole copy's seam with the pool takes beside training. */
+    uint64_t host_beside;
     uint64_t least_beside;  /* the same with what can be on disk there; 0: it cannot */
     uint64_t disk;          /* for the optimizer's state; 0: none */
     uint32_t micro_batches; /* of one host's step; at least 1 */

@@ -31,9 +31,9 @@ typedef struct text_packer_config {
     const char *dir, *split; /* of the shards (shard.h) */
     uint32_t vocab, length;
     uint32_t start; /* the tokenizer's */
-    bool
-        start_ends; /* it also says that a text ends, so where a text is followed by padding, the first
-                        token of that is learned */
+    /* That token also says that a text ends, so where a text is followed by padding, the first token
+     * of that is learned. */
+    bool start_ends;
 } text_packer_config;
 ATOM_MUST atom_status text_packer_open(const text_packer_config *config, text_packer **out);
 void text_packer_close(text_packer **p);

@@ -38,8 +38,8 @@ typedef struct text_prepare_options {
     double val_fraction; /* [0, 0.5]; 0: no validation split */
     bool force;          /* replace a data set that is already there */
     text_format format;  /* of JSONL lines */
-    uint32_t
-        sequence_len; /* pack documents into sequences of so many tokens (packer.h); 0: do not */
+    /* Pack documents into sequences of so many tokens (packer.h); 0: do not. */
+    uint32_t sequence_len;
     text_template_request template;
     bool loss_all;        /* every token of a chat is a target */
     const char *of_chats; /* a key that was set for chats: an error where there are none; or NULL */
@@ -74,8 +74,8 @@ typedef struct text_prepare_report {
     text_part_counts train, val;
     text_val_split val_split;
     uint32_t vocab;
-    uint32_t
-        vocab_asked; /* N of bpe:N, else vocab; vocab < vocab_asked: the text has no more pairs */
+    /* N of bpe:N, else vocab; vocab < vocab_asked: the text has no more pairs. */
+    uint32_t vocab_asked;
     uint64_t text_bytes;
     uint64_t chats;         /* documents that are chats */
     uint64_t targets;       /* tokens that count, of both splits */

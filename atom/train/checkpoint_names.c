@@ -143,6 +143,28 @@ uint32_t train_checkpoint_count(const char *output_dir)
     return find_steps(output_dir, -1).n;
 }
 
+/* Under the name of an unfinished one, so that what is left of it by a process that is killed is neither
+ * taken for a checkpoint nor kept. Whatever cannot be removed has its name again. */
+static atom_status remove_old(const char *output_dir, int64_t step)
+{
+    char *path = train_checkpoint_path(output_dir, step, false);
+    char *going = train_checkpoint_path(output_dir, step, true);
+    struct stat info;
+    atom_status st;
+    if (!path || !going)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    bool renamed = lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && rename(path, going) == 0;
+    st = renamed ? atom_dir_sync(output_dir) : ATOM_OK;
+    if (st == ATOM_OK)
+        st = atom_dir_remove(renamed ? going : path);
+    if (st != ATOM_OK && renamed)
+        (void)rename(going, path);
+cleanup:
+    atom_free(path);
+    atom_free(going);
+    return st;
+}
+
 /* The new one is safe by now, so that an old one stays (a link, or not ours to delete) is no reason to
  * end a run. */
 void train_checkpoints_limit(const char *output_dir, int64_t limit, int64_t saved)
@@ -152,17 +174,14 @@ void train_checkpoints_limit(const char *output_dir, int64_t limit, int64_t save
         int64_t step = there.oldest;
         if (step == saved)
             return;
-        char *path = train_checkpoint_path(output_dir, step, false);
-        atom_status st = path ? atom_dir_remove(path) : atom_fail_memory("a path", 256);
-        if (st != ATOM_OK)
+        if (remove_old(output_dir, step) != ATOM_OK)
             atom_log(ATOM_LOG_WARN, "an old checkpoint (save_total_limit %" PRId64 ") stays: %s",
                      limit, atom_fail_message());
-        atom_free(path);
         there = find_steps(output_dir, step);
     }
 }
 
-/* A "checkpoint-STEP.tmp", which a process that was killed has left; NULL: there is none. */
+/* A "checkpoint-STEP.tmp", half written or half removed by a process that was killed; NULL: there is none. */
 static char *find_unfinished(const char *output_dir)
 {
     char *found = NULL;

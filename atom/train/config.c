@@ -222,7 +222,8 @@ static const opt_spec specs[] = {
 
     {.name = "logging_steps", .type = OPT_INT, AT(logging_steps), .fallback = "1", .min = 1,
      .max = 1e9, .group = "Log, evaluate, save",
-     .help = "Print a line every so many steps; metrics.jsonl has all steps."},
+     .help = "Print a line every so many steps; on a terminal one line is kept up to date "
+             "instead. metrics.jsonl has all steps."},
     {.name = "report_to", .type = OPT_CHOICE, AT(report_to), .fallback = "none", .choices = reports,
      .help = "tensorboard: also write event files to output_dir, for `tensorboard --logdir`."},
     {.name = "eval_steps", .type = OPT_INT, AT(eval_steps), .fallback = "100", .min = 0, .max = 1e9,
@@ -363,6 +364,12 @@ static atom_status check_effects(const train_config *c, const opt_parsed *parsed
          "with lr_scheduler constant the rate stays at learning_rate to the end; leave it out"},
         {c->lr_scheduler != TRAIN_WSD, fabs(c->decay_ratio - 0.2) > 1e-12, "decay_ratio",
          "only lr_scheduler wsd uses it; leave it out"},
+        {c->lr_scheduler == TRAIN_WSD && !(c->decay_ratio > 0), c->min_lr_ratio >= 0,
+         "min_lr_ratio",
+         "with decay_ratio 0 the rate stays at learning_rate to the end; leave one of them out"},
+        {c->save_steps == 0, c->save_rate > 0, "save_rate",
+         "with save_steps 0 no checkpoint is written while training goes on; leave it out, or set "
+         "save_steps"},
         {c->eval_steps == 0, false,
          "eval_batches", /* of a file whose eval_steps the line sets to 0 */
          "eval_steps is 0, so nothing is evaluated; leave it out, or set eval_steps"},

@@ -17,6 +17,8 @@
 
 struct train_metrics {
     train_append file;
+    int64_t validated; /* the last step whose validation was kept; -1: none */
+    double validation_loss;
 };
 
 char *train_number_text(double value, char buf[32])
@@ -33,18 +35,24 @@ char *train_number_text(double value, char buf[32])
     return buf;
 }
 
-/* The step of a line, or -1 if it is not one of ours. */
-static int64_t line_step(const char *line, size_t bytes)
+/* The step of a line, or -1 if it is not one of ours. A validation is noted. */
+static int64_t line_step(train_metrics *m, const char *line, size_t bytes, int64_t keep_step)
 {
     json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
     const json_t *step = json_object_get(root, "step");
+    const char *split = json_string_value(json_object_get(root, "split"));
     int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
+    if (value >= 0 && value <= keep_step && split && strcmp(split, "val") == 0) {
+        const json_t *loss = json_object_get(root, "loss");
+        m->validated = value;
+        m->validation_loss = json_is_number(loss) ? json_number_value(loss) : (double)NAN;
+    }
     json_decref(root);
     return value;
 }
 
 /* Where the last line to keep ends. */
-static atom_status kept_bytes(const char *path, int64_t keep_step, off_t *out)
+static atom_status kept_bytes(train_metrics *m, const char *path, int64_t keep_step, off_t *out)
 {
     char *line = NULL;
     size_t room = 0;
@@ -54,7 +62,7 @@ static atom_status kept_bytes(const char *path, int64_t keep_step, off_t *out)
     if (!f && errno != ENOENT)
         return atom_fail_errno(errno, "cannot open %s", path);
     while (f && keep_step > 0 && (n = getline(&line, &room, f)) > 0) {
-        int64_t step = line[n - 1] == '\n' ? line_step(line, (size_t)n) : -1;
+        int64_t step = line[n - 1] == '\n' ? line_step(m, line, (size_t)n, keep_step) : -1;
         if (step < 0 || step > keep_step)
             break;
         kept += n;
@@ -70,17 +78,26 @@ atom_status train_metrics_open(const char *path, int64_t keep_step, train_metric
 {
     off_t kept = 0;
     atom_status st = ATOM_OK;
-    ATOM_TRY(kept_bytes(path, keep_step, &kept));
     train_metrics *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory(path, sizeof *m);
     m->file.fd = -1;
+    m->validated = -1;
+    ATOM_TRY_CLEAN(kept_bytes(m, path, keep_step, &kept));
     ATOM_TRY_CLEAN(train_append_open(&m->file, path, (uint64_t)kept));
     *out = m;
     return ATOM_OK;
 cleanup:
     train_metrics_close(&m);
     return st;
+}
+
+bool train_metrics_validated(const train_metrics *m, int64_t step, double *loss)
+{
+    if (m->validated != step)
+        return false;
+    *loss = m->validation_loss;
+    return true;
 }
 
 /* A line under construction. */

@@ -40,6 +40,8 @@ typedef struct train_metrics train_metrics;
  * last line that a crash cut short, are removed. 0: starts empty.
  */
 ATOM_MUST atom_status train_metrics_open(const char *path, int64_t keep_step, train_metrics **out);
+/* Was this step validated before the run was resumed? Then *loss is what it gave. */
+bool train_metrics_validated(const train_metrics *m, int64_t step, double *loss);
 /* {"step":3,"loss":2.5,"grad_norm":...,"learning_rate":...,"tokens_per_second":...,"seconds":...,
  *  "tokens":...,"mfu":...,"time":...,"split":"train"}. A number that is not finite becomes null,
  * and "nonfinite" names the first such key. */

@@ -97,25 +97,55 @@ static const char *bar_text(const train_progress *p, int64_t step, char buf[24])
     return buf;
 }
 
+/* What a narrow terminal has no room for, the first to go first: so what remains and how fast it goes
+ * are seen on any. */
+enum { WITHOUT_MEMORY = 1, WITHOUT_MFU, WITHOUT_RATE, WITHOUT_NORM };
+
+static void append(char *buf, size_t bytes, const char *word, const char *text)
+{
+    size_t n = strlen(buf);
+    snprintf(buf + n, bytes - n, " %s %s", word, text);
+}
+
+static int compose(const train_progress *p, const train_step_metrics *s, int without, char *buf,
+                   size_t bytes)
+{
+    char text[32], bar[24];
+    double left = (double)(p->max_steps - s->step) * train_progress_step_seconds(p);
+    bool ends = p->max_steps > 0, bars = p->terminal && ends;
+    text[0] = 0;
+    if (ends)
+        snprintf(text, sizeof text, "/%lld", (long long)p->max_steps);
+    snprintf(buf, bytes, "%s%sstep %lld%s loss %.4f", bars ? bar_text(p, s->step, bar) : "",
+             bars ? " " : "", (long long)s->step, text, s->loss);
+    snprintf(text, sizeof text, "%.3f", p->val_loss);
+    if (p->val_loss >= 0)
+        append(buf, bytes, "val", text);
+    snprintf(text, sizeof text, "%.3g", s->grad_norm);
+    if (without < WITHOUT_NORM)
+        append(buf, bytes, "norm", text);
+    snprintf(text, sizeof text, "%.3g", s->learning_rate);
+    if (without < WITHOUT_RATE)
+        append(buf, bytes, "lr", text);
+    append(buf, bytes, rate_text(train_progress_tokens_per_second(p), text), "tok/s");
+    if (without < WITHOUT_MFU)
+        append(buf, bytes, "mfu", mfu_text(s->mfu, text));
+    if (without < WITHOUT_MEMORY) {
+        append(buf, bytes, "device", atom_size_text(s->device_bytes, text));
+        append(buf, bytes, "host", atom_size_text(s->host_bytes, text));
+    }
+    if (ends)
+        append(buf, bytes, "eta", time_text(left, text));
+    return (int)strlen(buf);
+}
+
 char *train_progress_text(const train_progress *p, const train_step_metrics *s, int columns,
                           char *buf, size_t bytes)
 {
-    char rate[32], eta[32], mfu[32], device[24], host[24], bar[24], of[32], val[32] = "";
-    double left = (double)(p->max_steps - s->step) * train_progress_step_seconds(p);
-    if (p->val_loss >= 0)
-        snprintf(val, sizeof val, " val %.3f", p->val_loss);
-    bool ends = p->max_steps > 0, bars = p->terminal && ends;
-    of[0] = 0;
-    if (ends)
-        snprintf(of, sizeof of, "/%lld", (long long)p->max_steps);
-    int n = snprintf(buf, bytes,
-                     "%s%sstep %lld%s loss %.4f%s norm %.3g lr %.3g %s tok/s mfu %s device %s host "
-                     "%s%s%s",
-                     bars ? bar_text(p, s->step, bar) : "", bars ? " " : "", (long long)s->step, of,
-                     s->loss, val, s->grad_norm, s->learning_rate,
-                     rate_text(train_progress_tokens_per_second(p), rate), mfu_text(s->mfu, mfu),
-                     atom_size_text(s->device_bytes, device), atom_size_text(s->host_bytes, host),
-                     ends ? " eta " : "", ends ? time_text(left, eta) : "");
+    int n = compose(p, s, 0, buf, bytes);
+    for (int without = 1; p->terminal && columns > 0 && n > columns && without <= WITHOUT_NORM;
+         without++)
+        n = compose(p, s, without, buf, bytes);
     if (p->terminal && columns > 0 && n > columns && (size_t)columns < bytes)
         buf[columns] = 0;
     return buf;

@@ -157,11 +157,31 @@ static atom_status turn(trainer *t, bool *stepped, int64_t *evaluated)
     return trainer_is_shared(t) ? trainer_shared_turn(t, stepped) : trainer_step(t);
 }
 
+/* What was due after the step that the state on disk is of, where the run was killed between the two. */
+static atom_status evaluate_again(trainer *t)
+{
+    int64_t step = t->state.step;
+    bool due = trainer_seam_done(t) || crosses(step - 1, step, t->config->eval_steps);
+    if (!t->val || !due || train_metrics_validated(t->metrics, step, &t->summary.validation_loss))
+        return ATOM_OK;
+    return evaluate(t);
+}
+
+/* The state on disk is that of the last step, but the run was killed before it was saved. */
+static atom_status end_again(trainer *t)
+{
+    return t->hooks.save_nothing ? ATOM_OK : save(t, true, false);
+}
+
 static atom_status run_steps(trainer *t)
 {
     const train_config *c = t->config;
     int64_t saved = t->state.step, evaluated = -1;
     bool done = trainer_seam_done(t);
+    if (t->from_disk && !t->hooks.seam)
+        ATOM_TRY(evaluate_again(t));
+    if (done && !t->hooks.seam)
+        return end_again(t);
     while (!done) {
         bool stepped;
         int64_t before = t->state.step; /* a member that catches up makes several at once */

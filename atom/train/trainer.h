@@ -37,9 +37,9 @@ typedef struct train_summary {
     uint32_t devices;
     double busy_seconds[DEV_STREAM_N]; /* of several devices the mean */
     uint64_t bytes_copied[DEV_STREAM_N];
-    double
-        waited_seconds[DEV_STREAM_N]; /* compute idle, by the stream it waited for (swap/stall.h) */
-    double seconds;                   /* of all steps of this run */
+    /* Compute idle, by the stream that it waited for (swap/stall.h). */
+    double waited_seconds[DEV_STREAM_N];
+    double seconds;                           /* of all steps of this run */
     double issue_seconds, launch_seconds;     /* the host's of all steps (swap_host_time) */
     double save_seconds, save_waited_seconds; /* of checkpoints written meanwhile; updates waited */
     uint64_t save_copied_bytes;               /* for them, by copy-on-write: in all */

@@ -176,6 +176,22 @@ bool trainer_disk_lost(trainer *t)
     return true;
 }
 
+static void remove_store(const trainer *t)
+{
+    char *owner = t->config->store_dir ? atom_path_join(t->config->store_dir, OWNER) : NULL;
+    if (owner)
+        (void)unlink(owner);
+    atom_free(owner);
+    trainer_store_remove(t);
+}
+
+void trainer_disk_refused(const trainer *t)
+{
+    const swap_disk *disk = t->engine ? t->engine->disk : NULL;
+    if (disk && swap_disk_about(disk).store.made)
+        remove_store(t);
+}
+
 void trainer_disk_done(const trainer *t)
 {
     for (int i = 0; i < SWAP_GENERATIONS; i++) {
@@ -186,11 +202,7 @@ void trainer_disk_done(const trainer *t)
     }
     if (swap_disk_about(t->engine->disk).store.lost)
         return; /* what has the name now is not ours */
-    char *owner = t->config->store_dir ? atom_path_join(t->config->store_dir, OWNER) : NULL;
-    if (owner)
-        (void)unlink(owner);
-    atom_free(owner);
-    trainer_store_remove(t);
+    remove_store(t);
     trainer_note(t, "the state on disk was removed; the last checkpoint holds it");
 }
 

@@ -44,7 +44,8 @@ struct trainer {
     swap_trace *trace;
     train_schedule schedule;
     train_state state;
-    int lock_fd; /* of output_dir, which one run at a time writes; -1: not locked */
+    bool from_disk; /* it goes on from the optimizer's state on disk, not from a checkpoint */
+    int lock_fd;    /* of output_dir, which one run at a time writes; -1: not locked */
     char *compress_boundaries, *compress_at; /* the run's, "" where there is none */
     bool apart;                              /* documents of a sample do not see each other */
     plan_vocab vocab;                        /* of the data's tokenizer */
@@ -54,13 +55,13 @@ struct trainer {
     size_t steps_n, steps_room;
     train_summary summary;
     trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
-    bool save_short;            /* the last one found no room: it is tried again when there is some */
-    double save_looked_s;       /* whether there is, last */
+    bool save_short;      /* the last one found no room: it is tried again when there is some */
+    double save_looked_s; /* whether there is, last */
     trainer_log metrics_log, events_log;
-    char *marks;                /* of the checkpoint it went on from; or NULL */
-    uint64_t base_hash[2];      /* LoRA: of the model's weights, as they were read */
-    file_odd odd;               /* of the weights that the run began with, or adapters lie over */
-    bool seam_on_disk;          /* the seam keeps there what it can */
+    char *marks;             /* of the checkpoint it went on from; or NULL */
+    uint64_t base_hash[2];   /* LoRA: of the model's weights, as they were read */
+    file_odd odd;            /* of the weights that the run began with, or adapters lie over */
+    bool seam_on_disk;       /* the seam keeps there what it can */
     uint64_t products_bytes; /* of the card, for Muon's products of shared steps; 0: none there */
     bool store_lost;         /* somebody took the state's file away, and it was said */
     train_step_result share; /* shared: of what was computed since the newest step, in sums */
@@ -143,6 +144,8 @@ ATOM_MUST atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t ta
 bool trainer_disk_lost(trainer *t);
 /* The last checkpoint holds everything: gives the disk's space back. */
 void trainer_disk_done(const trainer *t);
+/* The run is refused: gives back the space of a store that was made for it. engine: may be NULL. */
+void trainer_disk_refused(const trainer *t);
 /* Whether updates may run ahead of the clip factor, which auto lets them where it is faster. */
 ATOM_MUST atom_status trainer_disk_ahead(trainer *t);
 /* Says where the state is and what that costs the disk. */

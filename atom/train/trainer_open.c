@@ -306,6 +306,7 @@ static atom_status load_weights(trainer *t)
     ATOM_TRY_CLEAN(trainer_lora_resume(t, resume));
     ATOM_TRY_CLEAN(trainer_resume_check(t, resume));
     bool on_disk = trainer_disk_resume(t, resume), fresh = !on_disk && !resume;
+    t->from_disk = on_disk;
     if (on_disk) {
         ATOM_TRY_CLEAN(trainer_resume_epochs(t, trainer_store_dir(t)));
         trainer_resume_note(t);
@@ -322,7 +323,10 @@ static atom_status load_weights(trainer *t)
     }
     ATOM_TRY_CLEAN(trainer_lora_base(t, fresh));
     ATOM_TRY_CLEAN(train_engine_sync(t->engine));
-    if (!t->hooks.seam && t->state.step >= t->config->max_steps)
+    /* the newer of the two: a run that ended has a checkpoint of its last step, and one that was killed
+     * before it had comes to its end now */
+    const bool ends = on_disk && t->state.step == t->config->max_steps;
+    if (!t->hooks.seam && !ends && t->state.step >= t->config->max_steps)
         st = atom_fail(ATOM_E_USAGE,
                        "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64 "; "
                        "raise max_steps to continue training",
@@ -444,6 +448,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     return ATOM_OK;
 cleanup:
     atom_free(resume);
+    trainer_disk_refused(t);
     trainer_close(&t);
     return st;
 }

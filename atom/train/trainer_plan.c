@@ -14,6 +14,7 @@
 #include "atom/plan/share.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { PLANS_MAX = 8 }; /* of others, that are looked at; each may have 64 KiB */
 
@@ -67,12 +68,40 @@ static atom_status search(trainer *t, const plan_request *request)
                      atom_size_text(taken, takes));
 }
 
+/* The directory itself, or the nearest one above it that is there: on the disk where it would be made. */
+static void climb(char *path)
+{
+    while (!atom_path_exists(path)) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            strcpy(path, ".");
+        else
+            slash[slash == path] = 0;
+    }
+}
+
+/* Of a dry run nothing is left, no directory either. */
+static atom_status measure_disk(trainer *t, const char *dir)
+{
+    const train_config *c = t->config;
+    char *path = atom_strdup(*dir ? dir : ".");
+    atom_status st;
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    if (c->dry_run)
+        climb(path);
+    ATOM_TRY_CLEAN(atom_dir_make(path));
+    st = plan_disk_measure(path, (store_kind)c->store, t->bench->g, &t->profile->device);
+cleanup:
+    atom_free(path);
+    return st;
+}
+
 /* With the optimizer's state on disk, whose rates are measured first. */
 static atom_status search_on_disk(trainer *t, const char *dir, plan_request *request)
 {
     const train_config *c = t->config;
-    ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(plan_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
+    ATOM_TRY(measure_disk(t, dir));
     request->disk = 1;
     /* a user who sends the state to disk wants the memory for something else */
     request->host_hold = trainer_is_shared(t) ? 0 /* no block is updated here */
@@ -140,6 +169,14 @@ static atom_status read_plan(trainer *t)
                          "%s keeps the optimizer's state on disk, but in a pool with dense_steps "
                          "it stays in host memory; make a new plan",
                          c->plan);
+    char needs[24], has[24];
+    if (c->device_memory && t->plan->device_peak_bytes > c->device_memory)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s needs %s (%llu bytes) of device memory, but device_memory allows only "
+                         "%s; make a new plan with this --device-memory, or raise it",
+                         c->plan, atom_size_text(t->plan->device_peak_bytes, needs),
+                         (unsigned long long)t->plan->device_peak_bytes,
+                         atom_size_text(c->device_memory, has));
     if (c->device_memory)
         t->plan->device_budget_bytes = c->device_memory;
     t->seam_on_disk = t->plan->disk && may_spare(t);

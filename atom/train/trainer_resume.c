@@ -456,9 +456,12 @@ static void note_schedule(const trainer *t, const train_state *now)
 {
     const train_state *was = &t->state;
     train_config before = *t->config;
-    if (t->config->warmup_steps >= 0)
+    before.max_steps = was->max_steps;
+    /* auto, as it was: what follows from max_steps or lr_scheduler is said of these */
+    double warmup = (double)train_config_warmup(&before);
+    if (t->config->warmup_steps >= 0 || fabs(was->warmup_steps - warmup) > 0)
         note_number(t, "warmup_steps", was->warmup_steps, now->warmup_steps);
-    if (t->config->min_lr_ratio >= 0)
+    if (t->config->min_lr_ratio >= 0 || strcmp(was->lr_scheduler, now->lr_scheduler) == 0)
         note_number(t, "min_lr_ratio", was->min_lr_ratio, now->min_lr_ratio);
     if (t->config->lr_scheduler == TRAIN_WSD)
         note_number(t, "decay_ratio", was->decay_ratio, now->decay_ratio);

@@ -271,8 +271,8 @@ typedef struct gsp_peer {
     uint64_t certified, applied, tokens, samples;
     uint64_t tokens_live; /* that it has trained, to be shown */
     uint64_t sequence;
-    uint64_t
-        doubted; /* until this version is certified, its word that it is done is not believed */
+    /* Until this version is certified, its word that it is done is not believed. */
+    uint64_t doubted;
     /* When it was asked for its chain, and how long it is not asked again: whoever leads nowhere is
      * asked ever less, whatever it claims. */
     uint64_t chain_asked_ns, chain_wait_ns;

@@ -75,9 +75,9 @@ typedef struct gsp_net_event {
     gsp_net_kind kind;
     gsp_net_channel channel;
     uint8_t key[GSP_NET_KEY_BYTES]; /* whose; zero for a REFUSED dial that no key answered */
-    bool guest;   /* it has an invite but no admission yet: it may only ask to be admitted */
-    bool old_key; /* a member that knows only the key before: a guest until it has the new one */
-    bool inbound; /* the peer dialled us, so it can reach us */
+    bool guest;    /* it has an invite but no admission yet: it may only ask to be admitted */
+    bool old_key;  /* a member that knows only the key before: a guest until it has the new one */
+    bool inbound;  /* the peer dialled us, so it can reach us */
     uint64_t boot; /* UP: differs for each process of the peer; 0: not known */
     gsp_address address; /* where the peer accepts, as far as we see; all zero: through a relay */
     void *data;          /* the caller's, to be given back by gsp_net_free */
@@ -89,13 +89,13 @@ typedef struct gsp_net_event {
 typedef struct gsp_net_stats {
     uint64_t messages_sent, messages_received;
     uint64_t payload_bytes_sent, payload_bytes_received;
-    uint64_t wire_bytes_sent,
-        wire_bytes_received;       /* with our framing, without TCP and IP headers */
+    /* With our framing, without TCP and IP headers. */
+    uint64_t wire_bytes_sent, wire_bytes_received;
     uint64_t links_up, links_down; /* events since open */
     uint64_t strangers;            /* inbound connections that did not authenticate */
-    uint64_t
-        records_refused; /* authenticated streams ended because a record was forged or damaged */
-    uint32_t links;      /* up now */
+    /* Authenticated streams that were ended because a record was forged or damaged. */
+    uint64_t records_refused;
+    uint32_t links; /* up now */
 } gsp_net_stats;
 
 typedef struct gsp_net gsp_net;

@@ -17,6 +17,15 @@ DISK = ["--optimizer-state", "disk"]
 CONSTANT = ["--lr-scheduler-type", "constant"]  # for runs that end elsewhere than they thought
 
 
+def is_open(pid, end):
+    """Has this process a file open whose path ends so? The kernel says " (deleted)" of those without a name."""
+    fds = f"/proc/{pid}/fd"
+    try:
+        return any(os.readlink(os.path.join(fds, fd)).endswith(end) for fd in os.listdir(fds))
+    except OSError:
+        return False
+
+
 class Disk(TrainCase):
     def test_same_bits_by_every_way_to_the_disk(self):
         self.train("memory")
@@ -80,8 +89,23 @@ class Disk(TrainCase):
         self.fails(4, *self.args("none", "--host-memory", limit, "--optimizer-state", "memory"), says=["missing"])
 
     def test_a_dry_run_leaves_nothing(self):
-        self.ok(*self.args("dry", *DISK, "--dry-run"))
-        self.assertFalse(os.path.exists(self.path("dry", "optimizer.store")))
+        for more in ([], ["--store-dir", self.path("far", "away")]):
+            self.ok(*self.args("dry", *DISK, *more, "--dry-run"))
+            self.assertEqual(os.listdir(self.dir), [])
+
+    def test_a_killed_measurement_leaves_nothing(self):
+        """The disk is measured with a file of up to 288 MiB, whose name nobody would look for."""
+        os.mkdir(self.path("disk"))
+        process = self.start_atom("plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--store-dir", self.path("disk"))
+        while process.poll() is None and not is_open(process.pid, ".store") and not is_open(process.pid, ".store (deleted)"):
+            time.sleep(0.002)
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until and not is_open(process.pid, ".store (deleted)"):
+            time.sleep(0.002)
+        self.assertIsNone(process.poll(), "it was measured before it could be killed")
+        process.kill()
+        process.communicate()
+        self.assertEqual(os.listdir(self.path("disk")), [])
 
     def test_a_checkpoint_goes_on_in_either_place(self):
         for first, second in (("memory", "memory"), ("disk", "memory"), ("memory", "disk"), ("disk", "disk")):
@@ -194,6 +218,40 @@ class Disk(TrainCase):
                 break
             time.sleep(0.1)
         return seen[-1]
+
+    def killed_at_last(self, name, args):
+        """Kills a run of 6 steps while it writes its last checkpoint; tries again where that was too late."""
+        for _ in range(20):
+            shutil.rmtree(self.path(name), ignore_errors=True)
+            process = self.start_atom(*args)
+            while process.poll() is None and not os.path.exists(self.path(name, "checkpoint-6.tmp")):
+                pass
+            process.kill()
+            process.communicate()
+            if not os.path.exists(self.path(name, "checkpoint-6")):
+                return
+        self.fail("it was never killed while it saved")
+
+    def test_killed_while_the_last_checkpoint_is_written(self):
+        """The state on disk is then that of the last step: all that is left to do is to save it."""
+        evals = ["--eval-steps", 3]
+        for name, more in ("clips", evals), ("evaluates", evals), ("flows", ["--max-grad-norm", 0]):
+            whole = self.train(f"{name}-whole", *more)
+            args = self.args(name, *more, *DISK, "--resume-from-checkpoint", "auto", "--json")
+            self.killed_at_last(name, args)
+            if name == "evaluates":  # it was killed before the validation was done
+                lines = self.read(name, "metrics.jsonl").splitlines(keepends=True)
+                self.assertIn(b'"split":"val"', lines[-1])
+                self.write(os.path.join(name, "metrics.jsonl"), b"".join(lines[:-1]))
+            done = self.ok(*args)
+            self.assertIn("resumed from the optimizer's state on disk (step 6)", done.err)
+            self.assertEqual((done.json()["steps"], done.json()["validation_loss"]), (6, whole["validation_loss"]))
+            losses = [[(m["step"], m["loss"]) for m in self.metrics(out) if m["split"] == "val"] for out in (name, f"{name}-whole")]
+            self.assertEqual(losses[0], losses[1])
+            self.assertEqual(self.weights(name, 6), self.weights(f"{name}-whole", 6))
+            self.assertEqual(sorted(os.listdir(self.path(name))), ["checkpoint-6", "metrics.jsonl"])
+            self.fails(2, *args, says="raise max_steps")
+            self.assertEqual(sorted(os.listdir(self.path(name))), ["checkpoint-6", "metrics.jsonl"])
 
     def test_a_store_dir_of_several_runs(self):
         """What a killed run goes on from is not taken by another that names the same directory."""

@@ -49,6 +49,8 @@ class Refusals(tool.Case):
         for place in "nowhere", "file":
             self.fails(2, *store, self.path(place), says=[place, "no such directory"])
         self.fails(2, *store, self.dir, "--optimizer-state", "memory", says="would have no effect")
+        self.assertIn("store_dir is not used, because the optimizer's state fits in memory", self.ok(*store, self.dir).err)
+        self.assertNotIn("not used", self.ok(*store, self.dir, "--optimizer-state", "disk").err)
 
     def test_no_more_than_all_parameters_on_the_device(self):
         """Slots of small models hold more room between parameters than parameters."""

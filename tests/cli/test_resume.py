@@ -56,6 +56,37 @@ class OneRunOneDirectory(TrainCase):
         for line in told:
             self.assertIn(line, other.err)
 
+    def test_a_kill_while_an_old_checkpoint_is_removed(self):
+        """No half of it stays under its name, and none for long."""
+        self.train("run", steps=1)
+        old = self.path("run", "checkpoint-1")
+        for i in range(20000):  # so that it takes a while
+            os.close(os.open(os.path.join(old, f"more-{i}"), os.O_CREAT | os.O_WRONLY))
+        whole = len(os.listdir(old))
+        again = ["--resume-from-checkpoint", "auto", "--save-total-limit", 1]
+        process = self.start_atom(*self.args("run", *again, steps=2))
+        count = whole
+        while process.poll() is None and not 0 < count < whole:
+            count = sum(len(files) for at, _, files in os.walk(self.path("run")) if "checkpoint-1" in at)
+        process.kill()
+        process.communicate()
+        self.assertTrue(0 < count < whole, "it was not killed while it removed")
+        self.assertFalse(os.path.exists(old))
+        self.train("run", *again, steps=3)
+        self.assertEqual(sorted(os.listdir(self.path("run"))), ["checkpoint-3", "metrics.jsonl"])
+
+    def test_what_is_left_out_is_told(self):
+        """What the run was told and the command that continues it no longer says is the default from here."""
+        self.train("run", "--warmup-steps", 2, "--min-lr-ratio", 0.3, steps=3)
+        args = self.args("run", "--resume-from-checkpoint", "auto", steps=4)
+        at = args.index("--warmup-steps")
+        said = self.ok(*args[:at], *args[at + 2:]).err
+        self.assertIn("resume: warmup_steps is 0 from here; it was 2", said)
+        self.assertIn("resume: min_lr_ratio is 0.1 from here; it was 0.3", said)
+        said = self.ok(*self.args("run", "--resume-from-checkpoint", "auto", "--lr-scheduler", "linear", steps=5)).err
+        self.assertNotIn("min_lr_ratio", said)
+        self.assertNotIn("warmup_steps", said)
+
     def test_data_of_the_same_lengths_is_told_apart(self):
         again = ["--resume-from-checkpoint", "auto"]
         def train(steps, data, *more):

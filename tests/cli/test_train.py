@@ -190,6 +190,7 @@ class Contract(TrainCase):
         self.assertIn("step 6/6", plain.err)
         self.assertNotIn("\r", plain.err)
         self.assertIn("loss", plain.out)
+        self.assertRegex(plain.out, r"host memory [0-9.]+ [KM]iB \(the whole process: [0-9.]+ MiB\)\n")
 
     def test_config_file(self):
         self.write("run.yml", f"model: {self.config}\ndata: {self.data}\noutput_dir: a\ndevice_memory: {BUDGET}\n"
@@ -476,6 +477,8 @@ class Unhappy(TrainCase):
         self.ok("plan", "--profile", "p.json", "--device-memory", BUDGET, "--gradient-accumulation-steps", 3, "-o",
                 "plan.json")
         self.fails(2, *self.args("run", "--plan", "plan.json"), says="gradient_accumulation_steps")
+        self.ok("plan", "--profile", "p.json", "--device-memory", "3MiB", "--gradient-accumulation-steps", 2, "-o", "more.json")
+        self.fails(2, *self.args("run", "--plan", "more.json"), says=["more.json needs", "device_memory allows only 2.2 MiB"])
 
     def test_what_this_run_does_not_use_is_said(self):
         for key, value in ("--store-dir", "/nope"), ("--store", "threads"), ("--update-ahead", "never"):

@@ -354,11 +354,14 @@ static void a_memory_map(void **state)
             "master 3.0 KiB 75 %\n"
             "moments 1.0 KiB 25 %\n"
             "spare for snapshots 1.5 KiB in addition, while a checkpoint is written\n");
-    plan = (part_plan){.devices = 2, .disk = true, .in_place = true};
+    plan = (part_plan){
+        .devices = 2, .disk = true, .in_place = true, .host_peak_bytes = 4096 + PART_WINDOW_BYTES};
     low.device_bytes = 0;
     begin();
     show_memory(&low, &plan);
-    printed("memory map\nhost: 4.0 KiB\nmaster 3.0 KiB 75 %\nmoments 1.0 KiB 25 %\n");
+    printed("memory map\nhost: 4.0 KiB\nmaster 3.0 KiB 75 %\nmoments 1.0 KiB 25 %\n"
+            "window 16.0 MiB in addition, while large files are read and written\n");
+    plan.host_peak_bytes = 0;
     low.device_bytes = 1024;
     low.n_regions = 1;
     begin();

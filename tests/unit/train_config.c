@@ -224,6 +224,9 @@ static void refused(void **state)
          "update_ahead would have no effect"},
         {"--data d -o o --max-grad-norm 0 --update-ahead never", "max_grad_norm is 0"},
         {"--data d -o o --eval-steps 0 --eval-batches 20", "eval_batches would have no effect"},
+        {"--data d -o o --save-steps 0 --save-rate 2MiB", "save_rate would have no effect"},
+        {"--data d -o o --lr-scheduler wsd --decay-ratio 0 --min-lr-ratio 0.1",
+         "min_lr_ratio would have no effect"},
         {"--data d -o o --dry-run --trace t", "trace would have no effect"},
         {"--data d -o o --seed 18446744073709551616", "18446744073709551616 is too large; it must "
                                                       "be at most 9007199254740992"},

@@ -281,6 +281,17 @@ static void terminal_line(void **state)
     assert_non_null(strstr(text, "step 40 loss"));
     assert_null(strstr(text, "eta"));
     assert_null(strchr(text, '['));
+    s = step_at(10); /* what goes first on a narrow terminal; the end is never cut off */
+    assert_non_null(strstr(train_progress_text(&p, &s, 200, text, sizeof text), " host "));
+    for (int columns = 70; columns < (int)strlen(text); columns++) {
+        char narrow[512];
+        train_progress_text(&p, &s, columns, narrow, sizeof narrow);
+        assert_in_range(strlen(narrow), 1, columns);
+        assert_non_null(strstr(narrow, " val 3.250 "));
+        assert_non_null(strstr(narrow, " tok/s"));
+        assert_string_equal(strrchr(narrow, 'e'), strrchr(text, 'e')); /* eta 0:15 */
+        assert_null(strstr(narrow, " host "));
+    }
     train_progress_text(&p, &s, 30, text, sizeof text);
     assert_int_equal(strlen(text), 30);
     p.file = NULL; /* quiet */
