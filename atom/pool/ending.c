@@ -127,8 +127,9 @@ void pool_anchor_give_up(pool_anchor *p)
 
 void pool_end_status(const pool_anchor *p, pool_anchor_status *out)
 {
-    out->own_samples = p->samples - p->samples_included;
-    out->lacking = p->g && !pool_gradients_own(p) ? 0 : lacking(p);
+    bool own = !p->g || pool_gradients_own(p); /* else every step is in a version */
+    out->own_samples = own ? p->samples - p->samples_included : 0;
+    out->lacking = own ? lacking(p) : 0;
     out->pool_step = samples_of_pool(p) / p->c.batch;
     out->max_steps = p->c.max_samples / p->c.batch;
     if (out->max_steps > 0 && out->pool_step > out->max_steps)
