@@ -135,7 +135,9 @@ class PoolDense(tool.DataCase):
         ends = [self.end(m) for m in members]
         self.check_anchors(ends)
         self.assertTrue(all(e["final_loss"] < 4 for e in ends if e["final_loss"]), ends)
-        self.assertGreaterEqual(min(s["step"] for s in self.rates(3)), dense // TOGETHER)
+        own = self.rates(3)
+        self.assertGreaterEqual(min(s["step"] for s in own), dense // TOGETHER)
+        self.assertEqual((ends[3]["first_step"], ends[3]["first_loss"]), (own[0]["step"], own[0]["loss"]))
 
     def test_what_does_not_go_together(self):
         def refused(config, *says):
