@@ -226,7 +226,14 @@ class PoolTrain(Members):
                        says=("train_9.bin" if name == "more" else shards[0], "--data"))
         self.fails(2, "pool", "join", ticket, "--data", self.path("other"), "--own-data", "-o", "no", *ALONE,
                    says="--own-data")
-        b = self.join("b", ticket, "--max-steps", 150)
+        # One that was right and is not any more: what is said of it when the member comes back leads on.
+        shutil.copytree(self.data, self.path("once"))
+        self.end(self.join("b", ticket, "--max-steps", 1, "--data", self.path("once")), 0)
+        self.spoil(self.path("once"), shards[0])
+        self.fails(2, "pool", "join", "-o", "b", *ALONE, says=(shards[0], "--data b/data"))
+        shutil.rmtree(self.path("once"))
+        self.fails(2, "pool", "join", "-o", "b", *ALONE, says=(shards[0], "--data b/data"))
+        b = self.join("b", "--data", "b/data", "--max-steps", 149)
         done = json.loads(self.end(b, 0)[0])
         self.assertEqual(done["steps"], 150)
         for name in (*shards, "tokenizer.json"):
