@@ -115,7 +115,7 @@ void pool_run_keep_done(const pool_run *r, const pool_anchor_status *s, const ch
 {
     char *path = done_path(r->dir);
     json_t *o = json_pack("{s:i, s:I, s:I, s:I, s:s}", "format", 1, "version",
-                          (json_int_t)s->applied, "step", (json_int_t)s->pool_step, "steps",
+                          (json_int_t)s->applied, "step", (json_int_t)s->certified_step, "steps",
                           (json_int_t)s->max_steps, "checkpoint", name_of(checkpoint));
     char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
     if (!path || !text || atom_file_write(path, text, strlen(text)) != ATOM_OK)
