@@ -369,6 +369,7 @@ class PoolGradients(Members):
         self.assertNotIn("in no version of the pool", out)  # each step is everybody's
         self.assertIn("was not compared, because the pool was made by an older atom", err)
         self.assertIn("every member has to bring a copy of the same data", err)
+        self.assertIn("of this host's memory and", err)  # and not that more is needed with the anchor on disk
         self.end(first)
 
 
