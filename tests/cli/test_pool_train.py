@@ -194,6 +194,7 @@ class PoolTrain(Members):
         a, ticket = self.create("a")
         b = self.join("b", ticket, "--data", self.data)
         self.until("b", "it contributes", lambda s: s["roster"] == 2 and s["samples"] > 0, [a, b])
+        self.assertEqual(self.status("a")["faults"], 0)  # who was admitted is no stranger that was refused
         self.assertIn("until you say: atom pool resume b", self.ok("pool", "pause", "b").out)
         self.until("b", "it pauses", lambda s: s["wish"] == "pause", [a, b])
         b.kill()
