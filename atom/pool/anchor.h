@@ -192,6 +192,10 @@ typedef struct pool_anchor_status {
     uint64_t certified_samples; /* of the pool */
     uint64_t own_samples;       /* not yet certified */
     uint64_t pool_step, max_steps; /* pool_step counts own_samples too */
+    uint64_t certified_step;       /* this does not */
+    /* The run is over: certificates say that all steps are made, and nothing is left to average, or the
+     * member gave that up. What it counts alone ends nothing. */
+    bool done;
     /* All steps are made, but those of own_samples are in no version, and it is alone. */
     bool waits;
     /* All steps are made, and no more are: each fragment is averaged once more. agreed: certificates say

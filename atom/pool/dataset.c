@@ -176,6 +176,11 @@ atom_status pool_dataset_choose(pool_dataset *d, gsp_pool *life, const char *dat
     ATOM_TRY(judge(d, life, data, why));
     if (!why[0] || (d->either && returns)) /* a host that returns said so the first time */
         return ATOM_OK;
+    if (returns) /* the directory is that of last time: there is no option to leave out */
+        return atom_fail(ATOM_E_USAGE,
+                         "%s; name a copy of the pool's data with --data, or fetch it from the "
+                         "members with --data %s",
+                         why, d->dir);
     return atom_fail(ATOM_E_USAGE,
                      "%s; leave out --data to fetch the pool's data from the members%s", why,
                      d->either ? ", or add --own-data to train on this" : "");

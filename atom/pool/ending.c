@@ -72,6 +72,14 @@ void pool_end_certified(pool_anchor *p)
         p->last = p->applied + p->c.n_fragments;
 }
 
+/* The lock is held. */
+static bool is_done(const pool_anchor *p)
+{
+    if (p->g && !p->c.dense_samples)
+        return is_over(p);
+    return pool_anchor_agreed(p) && (p->applied >= p->last || p->given_up);
+}
+
 /* The lock is held. Where the disk has failed it stands until the member has told it. */
 static bool stands(const pool_anchor *p)
 {
@@ -127,12 +135,17 @@ void pool_anchor_give_up(pool_anchor *p)
 
 void pool_end_status(const pool_anchor *p, pool_anchor_status *out)
 {
-    out->own_samples = p->samples - p->samples_included;
-    out->lacking = p->g && !pool_gradients_own(p) ? 0 : lacking(p);
+    bool own = !p->g || pool_gradients_own(p); /* else every step is in a version */
+    out->own_samples = own ? p->samples - p->samples_included : 0;
+    out->lacking = own ? lacking(p) : 0;
     out->pool_step = samples_of_pool(p) / p->c.batch;
+    out->certified_step = (samples_of_pool(p) - out->own_samples) / p->c.batch;
     out->max_steps = p->c.max_samples / p->c.batch;
     if (out->max_steps > 0 && out->pool_step > out->max_steps)
         out->pool_step = out->max_steps; /* the last steps of several members are one too many */
+    if (out->max_steps > 0 && out->certified_step > out->max_steps)
+        out->certified_step = out->max_steps;
+    out->done = is_done(p);
     out->waits = waits(p);
     out->stands = stands(p);
     out->agreed = pool_anchor_agreed(p);

@@ -581,7 +581,7 @@ atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
     if (r->ended != ATOM_OK)
         return pool_run_say_return(r, atom_fail(r->ended, "%s", r->why));
     pool_anchor_read_status(r->anchor, false, &s);
-    if (s.max_steps > 0 && s.pool_step >= s.max_steps)
+    if (s.done)
         pool_run_keep_done(r, &s, summary->checkpoint);
     return r->wish == GSP_POOL_STOP ? ATOM_OK : st; /* it was asked to leave, and did */
 }

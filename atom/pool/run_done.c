@@ -1,8 +1,8 @@
 /*
  * Owns the end of a run: how long a member stays for the last average, whether one that is alone has to
- * wait, and what its directory says of a run that has reached its last step. One idea: nobody of a pool
- * that is done is there any more to ask, so it is kept on disk when this member sees it. Refuses to
- * guess: without the file the others are asked, as ever.
+ * wait, what it says when nobody is there, and what its directory says of a run that has reached its
+ * last step. One idea: nobody of a pool that is done is there any more to ask, so it is kept on disk when
+ * this member sees it. Refuses to guess: without the file the others are asked, as ever.
  */
 #include "atom/pool/run_inner.h"
 
@@ -20,6 +20,8 @@
 /* After its newest version the last average goes on for so long, and so many rounds; a pool of two goes
  * on without the other one before that. */
 static const double LAST_SECONDS = 180, LAST_ROUNDS = 8;
+/* So long after it came back a member has reached whoever it can reach. */
+static const double NOBODY_SECONDS = 10;
 
 /* Seconds until it has waited long enough for another version. */
 static double left_seconds(pool_run *r, const pool_anchor_status *s, double *patience_s)
@@ -61,9 +63,29 @@ static bool waits_for_last(pool_run *r, const pool_anchor_status *s, bool alone,
     return alone;
 }
 
+/* A member cannot tell others that are away from others that have ended with the run, so it says both. */
+static void say_nobody(pool_run *r)
+{
+    double now = atom_clock_seconds();
+    if (!r->came_back || r->met || now < r->met_s)
+        return;
+    r->met_s = now + 1;
+    r->back_s = r->back_s > 0 ? r->back_s : now;
+    gsp_pool_read_status(r->life, r->status);
+    r->met = r->status->member.n_links > 0;
+    if (r->met || !r->status->member.lacks_quorum || now < r->back_s + NOBODY_SECONDS)
+        return;
+    r->met = true;
+    pool_note(&r->hooks,
+              "nobody of the pool has answered since this member came back; it goes on looking for "
+              "them, and Ctrl-C saves and ends. If the others have ended with the run meanwhile, "
+              "they have its model: ask one of them for what atom pool export writes there");
+}
+
 bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES])
 {
     pool_anchor_status s;
+    say_nobody(r);
     pool_anchor_read_status(r->anchor, false, &s);
     if (!s.stands) {
         r->last_s = 0;
@@ -115,7 +137,7 @@ void pool_run_keep_done(const pool_run *r, const pool_anchor_status *s, const ch
 {
     char *path = done_path(r->dir);
     json_t *o = json_pack("{s:i, s:I, s:I, s:I, s:s}", "format", 1, "version",
-                          (json_int_t)s->applied, "step", (json_int_t)s->pool_step, "steps",
+                          (json_int_t)s->applied, "step", (json_int_t)s->certified_step, "steps",
                           (json_int_t)s->max_steps, "checkpoint", name_of(checkpoint));
     char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
     if (!path || !text || atom_file_write(path, text, strlen(text)) != ATOM_OK)

@@ -50,6 +50,8 @@ struct pool_run {
     uint64_t last_version; /* the newest while the member stands at the end, and */
     double last_s;         /* when it came; 0: it does not stand */
     bool last_said;        /* that everything is averaged once more */
+    bool met;              /* since it came back it had a link, or it was said that it had none */
+    double back_s, met_s;  /* when that was first looked at, and is looked at next */
 };
 
 /* run.c */

@@ -82,11 +82,13 @@ void pool_run_read_room(const pool_run *r, pool_run_room *out)
 void pool_run_say_memory(const pool_run *r, uint64_t n_floats)
 {
     char host[24], least[24], disk[24], state[24];
+    uint64_t bytes = pool_run_host_bytes(r, n_floats, false);
+    uint64_t on_disk = stays(r) ? bytes : pool_run_host_bytes(r, n_floats, true);
     uint64_t joins = pool_anchor_state_bytes(n_floats, pool_settings_sync(&r->settings));
-    atom_size_text(pool_run_host_bytes(r, n_floats, false), host);
+    atom_size_text(bytes, host);
     atom_size_text(pool_run_disk_bytes(r, n_floats, false), disk);
     atom_size_text(joins, state);
-    if (stays(r))
+    if (on_disk >= bytes) /* the disk's buffers take more than a small model */
         pool_note(
             &r->hooks,
             "in addition to the trainer, the pool takes %s of this host's memory and %s of its "
@@ -97,7 +99,7 @@ void pool_run_say_memory(const pool_run *r, uint64_t n_floats)
             &r->hooks,
             "in addition to the trainer, the pool takes %s of this host's memory (or %s with its "
             "anchor on disk) and %s of its disk; a newcomer downloads %s",
-            host, atom_size_text(pool_run_host_bytes(r, n_floats, true), least), disk, state);
+            host, atom_size_text(on_disk, least), disk, state);
 }
 
 void pool_run_say_tier(const pool_run *r)

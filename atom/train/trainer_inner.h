@@ -53,6 +53,7 @@ struct trainer {
     double trace_seconds; /* where the next step goes in the trace */
     double *step_seconds; /* of this run, for the median */
     size_t steps_n, steps_room;
+    int64_t tokens_counted; /* that were trained here in step_seconds */
     train_summary summary;
     trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
     bool save_short;      /* the last one found no room: it is tried again when there is some */
@@ -210,6 +211,8 @@ void trainer_log_step(trainer *t, const train_step_result *r, double rate);
 void trainer_log_eval(trainer *t, const train_eval_metrics *m);
 void trainer_note_spans(trainer *t, const train_step_result *r);
 ATOM_MUST atom_status trainer_remember(trainer *t, double seconds);
+/* The first step of this run with a loss of its own, if it is that: whoever joins others begins behind theirs. */
+void trainer_begins(trainer *t, int64_t step, double loss);
 
 /* --- trainer_shared.c ------------------------------------------------------------------------ */
 

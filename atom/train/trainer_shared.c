@@ -88,8 +88,9 @@ static atom_status arrive(trainer *t, const train_lease *l)
         return ATOM_OK;
     t->state.loss = r.loss;
     trainer_seam_stepped(t);
-    if (isnan(t->summary.first_loss))
-        t->summary.first_loss = r.loss;
+    trainer_begins(t, before + 1, r.loss);
+    if (r.seconds > 0)
+        t->tokens_counted += r.targets;
     t->summary.final_loss = r.loss;
     ATOM_TRY(trainer_remember(t, r.seconds));
     trainer_log_step(t, &r, l->rate);

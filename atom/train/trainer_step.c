@@ -126,6 +126,14 @@ void trainer_note_spans(trainer *t, const train_step_result *r)
         end_trace(t);
 }
 
+void trainer_begins(trainer *t, int64_t step, double loss)
+{
+    if (!isnan(t->summary.first_loss))
+        return;
+    t->first_step = step;
+    t->summary.first_loss = loss;
+}
+
 atom_status trainer_remember(trainer *t, double seconds)
 {
     ATOM_TRY(atom_grow(&t->step_seconds, t->steps_n, &t->steps_room, sizeof(double)));
@@ -169,9 +177,9 @@ atom_status trainer_step(trainer *t)
     t->state.tokens_seen += r.targets;
     t->state.loss = r.loss;
     trainer_seam_stepped(t);
-    if (step == t->first_step)
-        t->summary.first_loss = r.loss;
+    trainer_begins(t, step, r.loss);
     t->summary.final_loss = r.loss;
+    t->tokens_counted += r.targets;
     ATOM_TRY(trainer_remember(t, r.seconds));
     trainer_note_spans(t, &r);
     trainer_log_step(t, &r, rate);

@@ -58,6 +58,11 @@ class Selftest(tool.Case):
         process.communicate(timeout=30)
         self.assertEqual(process.returncode, 0)
 
+    def test_evidence_without_a_pool(self):
+        """Exit code 3 says that a file proves nothing; here there is nothing to prove it with."""
+        self.fails(2, "pool", "evidence", "file", says=(". holds no pool", "--manifest"))
+        self.fails(2, "pool", "evidence", "file", self.dir, says=(self.dir + " holds no pool", "--manifest"))
+
     def test_bad_days(self):
         _, served = self.serve()
         ticket = served["ticket"]

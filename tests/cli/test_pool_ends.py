@@ -1,5 +1,6 @@
 """The end of a run: all leave at once, and a member that is alone there."""
 import json
+import os
 import socket
 import subprocess
 import time
@@ -54,9 +55,28 @@ class Ends(Members):
         seen = self.until("c", "it waits", lambda s: "in no version" in s["text"], [c])
         self.assertIn("no quorum", seen["text"])
         self.assertIn("going on alone in", seen["text"])
+        # Stopped now, it has not ended the run: what its directory has is not the pool's model.
+        c.terminate()
+        stopped = json.loads(self.end(c, 143)[0])
+        self.assertEqual((stopped["done"], stopped["pool_step"]), (False, stopped["pool_steps"]))
+        self.assertLess(stopped["certified_samples"], 1500 * 16)
+        c = self.start_loud("join", "-o", "c", "--listen", "127.0.0.1:0", "--no-lan", "--no-directory")
+        self.until("c", "it waits again", lambda s: "in no version" in s["text"], [c])
+        end = time.monotonic() + 60
+        while b"nobody of the pool has answered since this member came back" not in os.pread(c.said.fileno(), 10**6, 0):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.1)
+        c.terminate()
+        out, err = self.heard(c, 60)
+        self.assertEqual(c.returncode, 143, out + err)
+        self.assertEqual(err.count("nobody of the pool has answered"), 1)
+        self.assertIn("are in no version of the pool", out)
+        self.assertIn("back to the pool: atom pool join -o c", out)
+        self.assertNotIn("the pool is done", out)
+        c = self.join("c")
         # Then it is a pool of its own, and what it made is in the weights that it exports.
         done = json.loads(self.end(c, 0)[0])
-        self.assertEqual(done["pool_step"], done["pool_steps"])
+        self.assertEqual((done["done"], done["pool_step"]), (True, done["pool_steps"]))
         self.assertGreaterEqual(done["version"], seen["applied"] + 3)
         self.assertGreaterEqual(done["certified_samples"], 1500 * 16)
         model = self.ok("pool", "export", "c", "-o", "model", "--json").json()

@@ -194,6 +194,7 @@ class PoolTrain(Members):
         a, ticket = self.create("a")
         b = self.join("b", ticket, "--data", self.data)
         self.until("b", "it contributes", lambda s: s["roster"] == 2 and s["samples"] > 0, [a, b])
+        self.assertEqual(self.status("a")["faults"], 0)  # who was admitted is no stranger that was refused
         self.assertIn("until you say: atom pool resume b", self.ok("pool", "pause", "b").out)
         self.until("b", "it pauses", lambda s: s["wish"] == "pause", [a, b])
         b.kill()
@@ -226,7 +227,14 @@ class PoolTrain(Members):
                        says=("train_9.bin" if name == "more" else shards[0], "--data"))
         self.fails(2, "pool", "join", ticket, "--data", self.path("other"), "--own-data", "-o", "no", *ALONE,
                    says="--own-data")
-        b = self.join("b", ticket, "--max-steps", 150)
+        # One that was right and is not any more: what is said of it when the member comes back leads on.
+        shutil.copytree(self.data, self.path("once"))
+        self.end(self.join("b", ticket, "--max-steps", 1, "--data", self.path("once")), 0)
+        self.spoil(self.path("once"), shards[0])
+        self.fails(2, "pool", "join", "-o", "b", *ALONE, says=(shards[0], "--data b/data"))
+        shutil.rmtree(self.path("once"))
+        self.fails(2, "pool", "join", "-o", "b", *ALONE, says=(shards[0], "--data b/data"))
+        b = self.join("b", "--data", "b/data", "--max-steps", 149)
         done = json.loads(self.end(b, 0)[0])
         self.assertEqual(done["steps"], 150)
         for name in (*shards, "tokenizer.json"):

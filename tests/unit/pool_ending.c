@@ -165,7 +165,7 @@ static void the_model_is_the_average_of_live_weights(void **unused)
     for (int i = 0; i < 2; i++) {
         assert_true(!done(&m[i])); /* live lacks the last version */
         assert_true(stand(&m[i]));
-        assert_true(done(&m[i]) && !stands(&m[i]) && !hastens(&m[i]));
+        assert_true(done(&m[i]) && !stands(&m[i]) && !hastens(&m[i]) && status_of(&m[i]).done);
         assert_int_equal(status_of(&m[i]).own_samples, 0);
         assert_int_equal(status_of(&m[i]).lacking, 0);
         atom_free(was[i]);
@@ -216,7 +216,9 @@ static void whoever_is_over_waits_for_certificates(void **unused)
         step(&a, (uint32_t)a.samples);
     }
     assert_true(stands(&a) && hastens(&a) && !done(&a));
-    assert_false(status_of(&a).agreed);
+    assert_false(status_of(&a).agreed || status_of(&a).done);
+    assert_int_equal(status_of(&a).pool_step, status_of(&a).max_steps);
+    assert_int_equal(status_of(&a).certified_step, 0); /* nobody else knows of its steps */
     pool_anchor_running(a.pool, false); /* it rests: nobody is hastened */
     assert_true(stands(&a) && !hastens(&a));
     pool_anchor_running(a.pool, true);
@@ -232,11 +234,12 @@ static void whoever_is_over_waits_for_certificates(void **unused)
     give_parts(&a, 2, bring(&a, 2, false, &tokens, &samples));
     certificate_make(c, 2, END, true);
     must(a.work.apply(a.work.context, c, &none));
-    assert_true(status_of(&a).agreed && stands(&a) && !done(&a));
+    assert_true(status_of(&a).agreed && stands(&a) && !done(&a) && !status_of(&a).done);
     assert_int_equal(status_of(&a).left_versions, F);
+    assert_int_equal(status_of(&a).certified_step, status_of(&a).max_steps);
     assert_int_equal(status_of(&a).lacking, F - 1); /* but the newest one's */
     pool_anchor_give_up(a.pool);
-    assert_true(done(&a) && !stands(&a));
+    assert_true(done(&a) && !stands(&a) && status_of(&a).done);
     atom_free(c);
     side_close(&a);
 }

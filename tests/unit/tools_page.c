@@ -15,6 +15,7 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const unsigned char pool_page[] = "<html>the page</html>"; /* the build makes the real one */
@@ -81,6 +82,25 @@ static char *answer_status(void *context, const char *request)
                        "\"key\":\"ab\",\"up\":"
                        "true,\"on_roster\":false,\"applied\":6,\"tokens\":40,\"brought\":3},{"
                        "\"key\":\"a\\\"b\"}]}");
+}
+
+/* A FIFO that nobody writes to has nothing to say, and the page does not wait for it. */
+static void no_files(void **state)
+{
+    static const char *const paths[] = {"/events.jsonl", "/rounds.json", "/steps.json"};
+    scratch place;
+    pool_web *web = NULL;
+    (void)state;
+    scratch_open(&place);
+    assert_int_equal(mkfifo(scratch_path(&place, "events.jsonl"), 0600), 0);
+    assert_int_equal(mkfifo(scratch_path(&place, "metrics.jsonl"), 0600), 0);
+    must(pool_web_open(place.dir, place.dir, "127.0.0.1:0", &web));
+    alarm(60); /* or this would wait as well */
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        is_answer(get(web, paths[i]), 200, "application/json", i == 0 ? "" : "[]");
+    alarm(0);
+    pool_web_close(&web);
+    scratch_close(&place);
 }
 
 static void pages(void **state)
@@ -283,11 +303,9 @@ static void a_long_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages),
-        cmocka_unit_test(many_events),
-        cmocka_unit_test(a_run_is_thinned),
-        cmocka_unit_test(a_diary_goes_on),
-        cmocka_unit_test(a_long_line),
+        cmocka_unit_test(pages),           cmocka_unit_test(no_files),
+        cmocka_unit_test(many_events),     cmocka_unit_test(a_run_is_thinned),
+        cmocka_unit_test(a_diary_goes_on), cmocka_unit_test(a_long_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

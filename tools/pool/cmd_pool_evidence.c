@@ -52,6 +52,12 @@ static atom_status read_manifest(const evidence_values *v, const opt_parsed *par
     if (!inner || !outer)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     const char *path = v->manifest ? v->manifest : atom_path_exists(inner) ? inner : outer;
+    if (!v->manifest && !atom_path_exists(path))
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_USAGE,
+                      "%s holds no pool; name the directory of a member behind FILE, or the "
+                      "pool's manifest with --manifest",
+                      dir));
     ATOM_TRY_CLEAN(atom_file_read(path, GSP_MANIFEST_TEXT_BYTES_MAX, &text, &bytes));
     ATOM_TRY_CLEAN(gsp_manifest_parse(text, bytes, out));
 cleanup:

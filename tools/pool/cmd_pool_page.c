@@ -9,13 +9,11 @@
 #include "atom/atom.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 extern const unsigned char pool_page[]; /* cmd_pool_page.html, by the build */
@@ -80,12 +78,12 @@ static reply status_of(const pool_web *w)
 
 static reply events_of(const pool_web *w)
 {
-    struct stat about;
-    int fd = open(w->events, O_RDONLY | O_CLOEXEC);
+    uint64_t size = 0;
+    int fd = pool_series_open(w->events, &size);
     char *text = atom_alloc(EVENTS_BYTES + 1, 1);
     size_t used = 0;
-    if (fd >= 0 && text && fstat(fd, &about) == 0) {
-        off_t from = about.st_size > EVENTS_BYTES ? about.st_size - EVENTS_BYTES : 0;
+    if (fd >= 0 && text) {
+        off_t from = size > EVENTS_BYTES ? (off_t)(size - EVENTS_BYTES) : 0;
         ssize_t n;
         while (used < EVENTS_BYTES &&
                (n = pread(fd, text + used, EVENTS_BYTES - used, from + (off_t)used)) > 0)

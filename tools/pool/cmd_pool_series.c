@@ -6,9 +6,11 @@
 
 #include "atom/atom.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { LINE_BYTES = 16 * 1024, READ_BYTES = 8 << 20 };
 
@@ -39,15 +41,32 @@ static void take(pool_series *s, const char *line, size_t bytes)
     memcpy(s->point[s->n++], value, sizeof value);
 }
 
-void pool_series_read(pool_series *s)
+int pool_series_open(const char *path, uint64_t *bytes)
 {
     struct stat about;
-    FILE *file = fopen(s->path, "re");
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
+        *bytes = (uint64_t)about.st_size;
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+void pool_series_read(pool_series *s)
+{
+    uint64_t size = 0;
+    int fd = pool_series_open(s->path, &size);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     char *line = atom_alloc(LINE_BYTES, 1);
     bool begun = s->stride != 0;
-    if (!file || !line || fstat(fileno(file), &about) != 0)
+    if (fd >= 0 && !file)
+        close(fd);
+    if (!file || !line)
         goto end;
-    bool shrank = (uint64_t)about.st_size < s->offset;
+    bool shrank = size < s->offset;
     if (!begun || (shrank && !s->event)) {
         s->n = 0;
         s->lines = 0;

@@ -26,6 +26,9 @@ typedef struct pool_series {
     uint64_t offset, lines, stride;
 } pool_series;
 
+/* The file and its length; -1: there is none, or it is not a regular file. Never waits: a FIFO there would
+ * hold up whoever reads it. */
+int pool_series_open(const char *path, uint64_t *bytes);
 /* Reads what is new, at most 8 MiB at a time. */
 void pool_series_read(pool_series *series);
 /* [{name: number, ...}, ...]; NULL without memory. */

@@ -143,17 +143,17 @@ static json_t *summary_json(const pool_show *show, const train_summary *s)
     const pool_anchor_status *p = &show->status->anchor;
     char hex[2 * GSP_HASH_BYTES + 1];
     return json_pack(
-        "{s:I, s:I, s:o, s:o, s:o, s:s, s:s?, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, "
+        "{s:I, s:I, s:o, s:o, s:o, s:s, s:s?, s:b, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, "
         "s:I, s:o, s:s}",
         "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
         cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "tokens_per_second",
         cli_real(s->tokens_per_second), "output_dir", show->dir, "checkpoint", s->checkpoint,
-        "interrupted", (int)s->interrupted, "version", (json_int_t)p->applied, "anchor",
-        atom_hex(p->anchor.byte, GSP_HASH_BYTES, hex), "included", (json_int_t)p->included,
-        "merged", (json_int_t)p->merged, "pool_step", (json_int_t)p->pool_step, "pool_steps",
-        (json_int_t)p->max_steps, "certified_samples", (json_int_t)p->certified_samples, "lacking",
-        (json_int_t)p->lacking, "seam_seconds", cli_real(p->seam_seconds), "plan",
-        trainer_plan_origin(pool_run_trainer(show->run)));
+        "interrupted", (int)s->interrupted, "done", (int)p->done, "version", (json_int_t)p->applied,
+        "anchor", atom_hex(p->anchor.byte, GSP_HASH_BYTES, hex), "included",
+        (json_int_t)p->included, "merged", (json_int_t)p->merged, "pool_step",
+        (json_int_t)p->pool_step, "pool_steps", (json_int_t)p->max_steps, "certified_samples",
+        (json_int_t)p->certified_samples, "lacking", (json_int_t)p->lacking, "seam_seconds",
+        cli_real(p->seam_seconds), "plan", trainer_plan_origin(pool_run_trainer(show->run)));
 }
 
 /* welcome: nothing but its user or the run's end ended the membership, so it may come back. */
@@ -166,29 +166,27 @@ static atom_status sum_up(const pool_show *show, const train_summary *s, bool we
     if (show->quiet)
         return ATOM_OK;
     if (s->steps < s->first_step || isnan(s->first_loss)) /* all steps were others' */
-        cli_print("%s\n", p->pool_step >= p->max_steps && p->max_steps > 0
-                              ? "there was nothing left to train"
-                              : "trained no step");
+        cli_print("%s\n", p->done ? "there was nothing left to train" : "trained no step");
     else
         cli_print("trained steps %lld to %lld: loss %.4f to %.4f, %s tokens/s\n",
                   (long long)s->first_step, (long long)s->steps, s->first_loss, s->final_loss,
                   cli_count(s->tokens_per_second));
     cli_print("the pool is at version %llu, step %llu of %llu; %llu contributions of this run "
               "are in it\n",
-              (unsigned long long)p->applied, (unsigned long long)p->pool_step,
+              (unsigned long long)p->applied, (unsigned long long)p->certified_step,
               (unsigned long long)p->max_steps, (unsigned long long)p->included);
     int64_t each = pool_run_settings(show->run)->batch;
     if (each > 0 && p->own_samples >= (uint64_t)each)
         cli_print("the last %llu steps of this member are in no version of the pool%s\n",
                   (unsigned long long)(p->own_samples / (uint64_t)each),
                   s->checkpoint ? ", but they are in its checkpoint" : "");
-    else if (p->lacking > 0 && p->pool_step >= p->max_steps && p->max_steps > 0)
+    else if (p->lacking > 0 && p->done)
         cli_print("%u of %lld parts of the pool's model lack the last steps of this member%s\n",
                   p->lacking, (long long)pool_run_settings(show->run)->fragments,
                   s->checkpoint ? ", but they are in its checkpoint" : "");
     if (s->checkpoint)
         cli_print("saved %s\n", s->checkpoint);
-    if (p->pool_step >= p->max_steps && p->max_steps > 0)
+    if (p->done)
         cli_print("the pool is done; to get its model: atom pool export %s -o model\n", show->dir);
     else if (welcome)
         cli_print("back to the pool: atom pool join -o %s\n", show->dir);
