@@ -74,7 +74,7 @@ static atom_status take_row(const char *path, const graph *g, const json_t *row,
 {
     const char *name = json_string_value(json_object_get(row, "name"));
     const json_t *shape = json_object_get(row, "shape"), *rows = json_object_get(row, "rows");
-    int64_t param;
+    int64_t param = 0;
     memset(s, 0, sizeof *s);
     s->rank = (uint8_t)json_array_size(shape);
     bool good = name && name[0] && strlen(name) < sizeof s->name &&

@@ -99,13 +99,24 @@ typedef struct device {
     char lan[64]; /* our address, as the device sees it */
 } device;
 
+/* The router among them, as a version of the library answers; wan: its address outside, which we ask for later. */
+static int find_router(struct UPNPDev *list, device *d)
+{
+#if MINIUPNPC_API_VERSION >= 18
+    char wan[64];
+    return UPNP_GetValidIGD(list, &d->urls, &d->data, d->lan, sizeof d->lan, wan, sizeof wan);
+#else
+    return UPNP_GetValidIGD(list, &d->urls, &d->data, d->lan, sizeof d->lan);
+#endif
+}
+
 static bool find_device(const gsp_portmap *m, device *d)
 {
     if (m->url[0])
         return UPNP_GetIGDFromUrl(m->url, &d->urls, &d->data, d->lan, sizeof d->lan) == 1;
     int error = 0;
     struct UPNPDev *list = upnpDiscover(2000, NULL, NULL, 0, 0, 2, &error);
-    int found = list ? UPNP_GetValidIGD(list, &d->urls, &d->data, d->lan, sizeof d->lan) : 0;
+    int found = list ? find_router(list, d) : 0;
     freeUPNPDevlist(list);
     if (found > 1)
         FreeUPNPUrls(&d->urls); /* not connected, or something else */

@@ -340,7 +340,7 @@ class PoolTrain(Members):
                            "--listen", "127.0.0.1:0", "--sync", sync)
             b, devices = f"b-{sync}", 2
             member = self.join(b, json.loads(a.stdout.readline())["ticket"], "--data", self.data, "--devices", 2,
-                               "--device-memory", "2300KiB")
+                               "--device-memory", "4MiB")
             last = 0
             while True:
                 last = self.until(b, "both bring theirs", lambda s: s["applied"] >= last + 6 and  # pylint: disable=cell-var-from-loop

@@ -111,12 +111,11 @@ KRN_INLINE pack_from pack_at(atom_dtype dtype, const void *base, int64_t first, 
 KRN_INLINE vi pack_load_raw(const pack_from *m, int64_t row, int64_t col, int64_t bytes)
 {
     const char *p = m->data + row * m->step + col * m->bytes;
-    int64_t left = (m->cols - col) * m->bytes;
-    if (left >= bytes)
+    size_t left = m->cols > col ? (size_t)((m->cols - col) * m->bytes) : 0;
+    if (left >= (size_t)bytes)
         return vi_load(p);
     char part[sizeof(vi)] = {0};
-    if (left > 0)
-        memcpy(part, p, (size_t)left);
+    memcpy(part, p, left < sizeof part ? left : sizeof part);
     return vi_load(part);
 }
 
