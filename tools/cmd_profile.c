@@ -113,18 +113,35 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
     return st;
 }
 
+/* What says how to measure has no place where nothing is measured. */
+static atom_status check_spec(const profile_values *v, const opt_parsed *parsed)
+{
+    static const char *const unused[] = {"threads", "link_bandwidth"};
+    if (!v->device_spec)
+        return ATOM_OK;
+    if (opt_given(&options, parsed, "device"))
+        return atom_fail(ATOM_E_USAGE, "--device measures a device and --device-spec calculates "
+                                       "from a description; give only one of them");
+    if (v->data)
+        return atom_fail(ATOM_E_USAGE,
+                         "--data has no effect with --device-spec; for another vocabulary name a "
+                         "config.json that has it as --model");
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
+        if (opt_given(&options, parsed, unused[i]))
+            return atom_fail(ATOM_E_USAGE,
+                             "--%s would have no effect, because with --device-spec nothing is "
+                             "measured; leave it out",
+                             i == 0 ? "threads" : "link-bandwidth");
+    return ATOM_OK;
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const profile_values *v = values;
     part_profile *profile = NULL;
     char *text = NULL;
     atom_status st = ATOM_OK;
-    if (v->device_spec && opt_given(&options, parsed, "device"))
-        return atom_fail(ATOM_E_USAGE, "--device measures a device and --device-spec calculates "
-                                       "from a description; give only one of them");
-    if (v->device_spec && opt_given(&options, parsed, "threads"))
-        return atom_fail(ATOM_E_USAGE, "--threads would have no effect, because with "
-                                       "--device-spec nothing is measured; leave it out");
+    ATOM_TRY(check_spec(v, parsed));
     if (v->output)
         ATOM_TRY_CLEAN(part_profile_check_place(v->output));
     ATOM_TRY_CLEAN(v->device_spec ? model_it(v, &profile) : measure_it(v, &profile));

@@ -460,31 +460,38 @@ static bool is_inside(const char *line, size_t n)
     return i > 0 || n == 0 || line[0] == '#' || line[0] == '\r';
 }
 
+/* What line `number` may not be; `first` is the line where the section began, or 0. */
+static atom_status check_head(const char *path, const char *line, size_t n, size_t number,
+                              size_t first)
+{
+    if (n < 5 || strncmp(line, "pool:", 5) != 0)
+        return ATOM_OK;
+    if (!starts_pool(line, n))
+        return atom_fail(ATOM_E_USAGE,
+                         "%s:%zu: pool: put its keys on the lines below it, one per line and "
+                         "indented with spaces",
+                         path, number);
+    return first ? atom_fail(
+                       ATOM_E_USAGE,
+                       "%s:%zu: 'pool' was already set in line %zu; put all of its keys into one "
+                       "section",
+                       path, number, first)
+                 : ATOM_OK;
+}
+
 atom_status pool_settings_split(const char *path, const char *text, size_t bytes, char **pool,
                                 char **rest)
 {
     char *a = atom_alloc(bytes + 2, 1), *b = atom_alloc(bytes + 2, 1);
     bool inside = false;
-    size_t na = 0, nb = 0, number = 0;
-    if (!a || !b) {
-        atom_free(a);
-        atom_free(b);
-        return atom_fail_memory("a configuration", bytes);
-    }
-    for (size_t at = 0; at < bytes;) {
+    size_t na = 0, nb = 0, number = 0, first = 0;
+    atom_status st = a && b ? ATOM_OK : atom_fail_memory("a configuration", bytes);
+    for (size_t at = 0; at < bytes && st == ATOM_OK;) {
         const char *line = text + at, *end = memchr(line, '\n', bytes - at);
         size_t n = end ? (size_t)(end - line) : bytes - at;
         bool head = starts_pool(line, n);
-        number++;
-        if (!head && n >= 5 && strncmp(line, "pool:", 5) == 0) {
-            atom_free(a);
-            atom_free(b);
-            return atom_fail(
-                ATOM_E_USAGE,
-                "%s:%zu: pool: put its keys on the lines below it, one per line and indented "
-                "with spaces",
-                path, number);
-        }
+        ATOM_TRY_CLEAN(check_head(path, line, n, ++number, first));
+        first = head ? number : first;
         inside = head || (inside && is_inside(line, n));
         if (inside && !head) {
             memcpy(a + na, line, n);
@@ -497,7 +504,12 @@ atom_status pool_settings_split(const char *path, const char *text, size_t bytes
             a[na++] = b[nb++] = '\n';
         at += n + (end != NULL);
     }
-    *pool = a;
-    *rest = b;
-    return ATOM_OK;
+cleanup:
+    *pool = st == ATOM_OK ? a : NULL;
+    *rest = st == ATOM_OK ? b : NULL;
+    if (st != ATOM_OK) {
+        atom_free(a);
+        atom_free(b);
+    }
+    return st;
 }

@@ -43,7 +43,7 @@ extern const opt_command pool_options;
 
 /* A run.yml in two: what is under its key `pool`, and the rest; each with the lines of the other
  * blank, so that messages name the right line. Fresh memory each. path: for messages. ATOM_E_USAGE
- * where something stands behind `pool:`. */
+ * where something stands behind `pool:`, or there are two of it. */
 ATOM_MUST atom_status pool_settings_split(const char *path, const char *text, size_t bytes,
                                           char **pool, char **rest);
 /* What follows from the mode where nobody said it. */

@@ -577,7 +577,8 @@ const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
                  "contribution",
                  gsp_kept_out_left(&a->certificate.proposal, &a->self.key));
     else if (!gsp_agree_is_member(a))
-        snprintf(text, bytes, "waiting to be taken into the roster of %u members", n);
+        snprintf(text, bytes, "waiting to be taken into the roster of %u member%s", n,
+                 n == 1 ? "" : "s");
     else if (!gsp_quorum(a->rules.trust, n, alive))
         snprintf(text, bytes,
                  "no quorum for %llu s: %u of %u members reachable; waiting for more, and going "

@@ -419,8 +419,9 @@ const char *gsp_fetch_explain(const gsp_fetch *x, char *text, size_t bytes)
     uint64_t total = x->use.counts->all_bytes;
     if (!x->plan.found)
         snprintf(text, bytes,
-                 "asking for the pool's state: %u members agree on it, of %u that answer",
-                 x->plan.signers, x->plan.answers);
+                 "asking for the pool's state: %u member%s on it, of %u that answer%s",
+                 x->plan.signers, x->plan.signers == 1 ? " agrees" : "s agree", x->plan.answers,
+                 x->plan.answers == 1 ? "s" : "");
     else
         snprintf(text, bytes, "downloading the state of version %llu: %u %% of %s",
                  (unsigned long long)x->plan.version,

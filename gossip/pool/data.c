@@ -257,7 +257,8 @@ const char *gsp_data_text(const gsp_data *d, char *text, size_t bytes)
                  "none of the %u connected members sends the data set at the moment; waiting",
                  linked);
     else
-        snprintf(text, bytes, "fetching the data set from %u of %u members", swarm.giving, linked);
+        snprintf(text, bytes, "fetching the data set from %u of %u member%s", swarm.giving, linked,
+                 linked == 1 ? "" : "s");
     return text;
 }
 

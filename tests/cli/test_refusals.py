@@ -52,6 +52,11 @@ class Refusals(tool.Case):
         self.assertIn("store_dir is not used, because the optimizer's state fits in memory", self.ok(*store, self.dir).err)
         self.assertNotIn("not used", self.ok(*store, self.dir, "--optimizer-state", "disk").err)
 
+    def test_what_a_described_device_is_not_asked(self):
+        profile = ["profile", "--model", "gpt2-124m", "--device-spec", "rtx-4090"]
+        for more in ["--threads", 2], ["--link-bandwidth", "1GB"], ["--data", self.dir]:
+            self.fails(2, *profile, *more, says=[more[0] + " ", "no effect"])
+
     def test_no_more_than_all_parameters_on_the_device(self):
         """Slots of small models hold more room between parameters than parameters."""
         self.write("c.json", json.dumps(dict(model_type="gpt2", vocab_size=300, n_positions=32, n_embd=16, n_layer=2, n_head=2)))

@@ -541,11 +541,15 @@ static void settings_say_what_makes_no_sense(void **unused)
 static void split_names_its_line(void **unused)
 {
     static const char text[] = "seed: 3\npool: {sync_steps: 12}\n", good[] = "pool:\n a: 1\n";
+    static const char two[] = "pool:\n  a: 1\nseed: 3\npool:\n  b: 2\n";
     char *pool = NULL, *rest = NULL;
     (void)unused;
     assert_int_equal(pool_settings_split("run.yml", text, sizeof text - 1, &pool, &rest),
                      ATOM_E_USAGE);
     assert_non_null(strstr(atom_fail_message(), "run.yml:2: pool: put"));
+    assert_int_equal(pool_settings_split("run.yml", two, sizeof two - 1, &pool, &rest),
+                     ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "run.yml:4: 'pool' was already set in line 1"));
     atom_mem_fail_after(2);
     assert_int_equal(pool_settings_split("run.yml", good, sizeof good - 1, &pool, &rest),
                      ATOM_E_RESOURCE);
