@@ -1,12 +1,12 @@
 /*
  * A page that shows a pool, for people, and its numbers for Prometheus
- * (docs/design/pool.md#what-the-user-sees, issue of the pool's "seeing it"). It looks at what a
+ * (docs/design/pool.md#what-the-user-sees). It looks at what a
  * running host says on its control socket and at the files that it writes; it can change nothing.
  * Only GET, only for requests that name this very address in Host (a page of somebody else cannot read it
  * through the browser), at most 16 connections of 10 seconds.
  *
  *   /             the page
- *   /status.json  what `atom pool status --json` prints
+ *   /status.json  what `atom pool status --json` prints, but without mode and mode_text
  *   /rounds.json  [{version, contributors, roster, tokens, round_s, wall_s}], thinned to 4096
  *   /steps.json   [{tokens, loss, wall_s}] of this host, thinned likewise
  *   /events.jsonl the last of the events

@@ -32,7 +32,7 @@ static const opt_command options = {
     .description =
         "Serves a page that shows the loss against the pool's certified tokens, members over "
         "time, rounds, links and events. /metrics is for Prometheus, and /status.json is what "
-        "`atom pool status --json` prints. The numbers come from the `atom pool create` or "
+        "`atom pool status --json` prints, but without mode and mode_text. The numbers come from the `atom pool create` or "
         "`join` that runs in DIR; it may stop and start again meanwhile. Stop the page with "
         "Ctrl-C.",
     .examples = "atom pool web run\n"
