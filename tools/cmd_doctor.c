@@ -170,6 +170,11 @@ static json_t *libraries_report(void)
 #else
     json_object_set_new(all, "jemalloc", json_null());
 #endif
+#ifdef ATOM_OPENDHT
+    json_object_set_new(all, "OpenDHT", json_string(ATOM_OPENDHT));
+#else
+    json_object_set_new(all, "OpenDHT", json_null());
+#endif
     return all;
 }
 
