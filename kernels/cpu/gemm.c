@@ -1,7 +1,7 @@
 /*
  * Owns the cache of oneDNN matmul primitives. One idea: a primitive is a pure function of its
- * shape, made under a lock, never freed, run by any number of threads at once with scratch on their
- * stacks. Refuses to thread: OpenMP is held at one thread for every thread that comes here, before
+ * shape, made under a lock, tried once beside plain code, never freed, run by any number of threads at once with
+ * scratch on their stacks. Refuses to thread: OpenMP is held at one thread for every thread that comes here, before
  * primitives are made too, because oneDNN blocks for the number of threads it sees.
  *
  * The cache lives as long as the process; it is the one piece of state of the CPU kernels, which
@@ -88,8 +88,11 @@ static bool make_descs(gemm_entry *e, bool blocked)
            onednn_desc(c, dnnl_f32, dnnl_ab, &e->c) == dnnl_success;
 }
 
-static void free_descs(gemm_entry *e)
+static void forget(gemm_entry *e)
 {
+    if (e->primitive)
+        dnnl_primitive_destroy(e->primitive);
+    e->primitive = NULL;
     onednn_desc_free(&e->a);
     onednn_desc_free(&e->b);
     onednn_desc_free(&e->c);
@@ -107,6 +110,86 @@ static bool compile(gemm_entry *e, dnnl_primitive_desc_t desc)
     return dnnl_primitive_create(&e->primitive, desc) == dnnl_success;
 }
 
+static bool handles_fill(gemm_handles *h, const gemm_entry *e)
+{
+    const int what[GEMM_PARTS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                  DNNL_ARG_SCRATCHPAD};
+    const dnnl_memory_desc_t *desc[GEMM_PARTS] = {&e->a, &e->b, &e->c, &e->scratch};
+    for (int i = 0; i < GEMM_PARTS; i++) {
+        h->args[i].arg = what[i];
+        if (onednn_memory(desc[i], cache.engine, &h->args[i].memory) != dnnl_success) {
+            while (i--)
+                dnnl_memory_destroy(h->args[i].memory);
+            return false;
+        }
+    }
+    h->entry = e;
+    return true;
+}
+
+static bool run_handles(const gemm_handles *h, void *scratch, const void *a, const void *b,
+                        float *tile)
+{
+    void *data[GEMM_PARTS] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, tile, scratch};
+    for (int i = 0; i < GEMM_PARTS; i++) {
+        if (dnnl_memory_set_data_handle(h->args[i].memory, data[i]) != dnnl_success)
+            return false;
+    }
+    return dnnl_primitive_execute(h->entry->primitive, cache.stream, GEMM_PARTS, h->args) ==
+           dnnl_success;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + GEMM_ALIGN - 1) / GEMM_ALIGN * GEMM_ALIGN;
+}
+
+/* Element i of an operand: so small and whole that every order of summing gives the same bits. */
+static void put(void *out, atom_dtype type, int64_t i, int64_t value)
+{
+    if (type == ATOM_F32)
+        ((float *)out)[i] = (float)value;
+    else
+        ((atom_bf16 *)out)[i] = atom_f32_to_bf16((float)value);
+}
+
+static int64_t whole(int64_t i)
+{
+    return (int64_t)((uint64_t)i * 0x9e3779b97f4a7c15u >> 40) % 7 - 3;
+}
+
+/* Multiplies once what plain code multiplies, too. oneDNN 3.7 has compiled code for AVX2 that takes blocked panels
+ * and is wrong from 1024 rows on; a library that is replaced later may have other mistakes. */
+static bool is_right(const gemm_entry *e)
+{
+    enum { A, B, OURS, THEIRS, SCRATCH, N };
+    const gemm *g = &e->shape;
+    gemm_layout layout = g->in == ATOM_F32 ? GEMM_WIDE : GEMM_PAIRS;
+    size_t tile = (size_t)g->m * GEMM_PANEL * sizeof(float);
+    size_t bytes[N] = {(size_t)(g->m * g->k) * 4, gemm_panel_bytes(layout, g->k), tile, tile,
+                       e->scratch_bytes + 1};
+    void *at[N] = {NULL};
+    gemm_handles h = {NULL};
+    bool ok = handles_fill(&h, e);
+    for (int i = 0; i < N && ok; i++)
+        ok = (at[i] = aligned_alloc(GEMM_ALIGN, aligned(bytes[i]))) != NULL;
+    for (int64_t i = 0; i < g->m * g->k && ok; i++)
+        put(at[A], g->in, i, whole(i));
+    for (int64_t i = 0; i < gemm_round_k(g->k) * GEMM_PANEL && ok; i++) {
+        int64_t row = layout == GEMM_WIDE ? i / GEMM_PANEL : i / (2 * GEMM_PANEL) * 2 + i % 2;
+        put(at[B], g->in, i, row < g->k ? whole(i + 5) : 0);
+    }
+    if (ok) {
+        cache.plain(g, layout, at[A], at[B], at[OURS]);
+        ok = run_handles(&h, at[SCRATCH], at[A], at[B], at[THEIRS]) &&
+             memcmp(at[OURS], at[THEIRS], tile) == 0;
+    }
+    for (int i = 0; i < N; i++)
+        free(at[i]);
+    handles_empty(&h);
+    return ok;
+}
+
 /* Tries one form of b. */
 static bool make_primitive(gemm_entry *e, bool blocked)
 {
@@ -116,13 +199,13 @@ static bool make_primitive(gemm_entry *e, bool blocked)
     ok = ok &&
          dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
          onednn_product(cache.engine, &e->a, &e->b, &e->c, attr, &desc) == dnnl_success &&
-         compile(e, desc);
+         compile(e, desc) && is_right(e);
     if (attr)
         dnnl_primitive_attr_destroy(attr);
     if (desc)
         dnnl_primitive_desc_destroy(desc);
     if (!ok)
-        free_descs(e);
+        forget(e);
     return ok;
 }
 
@@ -148,12 +231,9 @@ static void cache_open(void)
     gemm_entry probe = {.shape = {.m = 64, .k = 64, .in = ATOM_BF16}};
     cache.bf16_layout = GEMM_PAIRS;
     make_entry(&probe);
-    if (probe.primitive) {
-        dnnl_primitive_destroy(probe.primitive);
-        free_descs(&probe);
-    } else {
+    if (!probe.primitive)
         cache.bf16_layout = GEMM_WIDE;
-    }
+    forget(&probe);
 }
 
 static bool shape_equal(const gemm *x, const gemm *y)
@@ -196,23 +276,6 @@ gemm_layout gemm_layout_of(atom_dtype dtype)
     return dtype == ATOM_F32 ? GEMM_WIDE : cache.bf16_layout;
 }
 
-static bool handles_fill(gemm_handles *h, const gemm_entry *e)
-{
-    const int what[GEMM_PARTS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
-                                  DNNL_ARG_SCRATCHPAD};
-    const dnnl_memory_desc_t *desc[GEMM_PARTS] = {&e->a, &e->b, &e->c, &e->scratch};
-    for (int i = 0; i < GEMM_PARTS; i++) {
-        h->args[i].arg = what[i];
-        if (onednn_memory(desc[i], cache.engine, &h->args[i].memory) != dnnl_success) {
-            while (i--)
-                dnnl_memory_destroy(h->args[i].memory);
-            return false;
-        }
-    }
-    h->entry = e;
-    return true;
-}
-
 /* This thread's handles for a shape; NULL for want of memory. */
 static gemm_handles *handles_get(const gemm_entry *e)
 {
@@ -234,14 +297,8 @@ static gemm_handles *handles_get(const gemm_entry *e)
 static bool run_primitive(const gemm_entry *e, void *scratch, const void *a, const void *b,
                           float *tile)
 {
-    void *data[GEMM_PARTS] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, tile, scratch};
     gemm_handles *h = handles_get(e);
-    for (int i = 0; i < GEMM_PARTS && h; i++) {
-        if (dnnl_memory_set_data_handle(h->args[i].memory, data[i]) != dnnl_success)
-            return false;
-    }
-    return h &&
-           dnnl_primitive_execute(e->primitive, cache.stream, GEMM_PARTS, h->args) == dnnl_success;
+    return h && run_handles(h, scratch, a, b, tile);
 }
 
 static __attribute__((noinline)) bool run_on_stack(const gemm_entry *e, const void *a,
@@ -254,8 +311,7 @@ static __attribute__((noinline)) bool run_on_stack(const gemm_entry *e, const vo
 /* Odd k makes oneDNN copy a: more scratch than a stack should hold. */
 static bool run_on_heap(const gemm_entry *e, const void *a, const void *b, float *tile)
 {
-    size_t bytes = (e->scratch_bytes + GEMM_ALIGN - 1) / GEMM_ALIGN * GEMM_ALIGN;
-    void *scratch = aligned_alloc(GEMM_ALIGN, bytes);
+    void *scratch = aligned_alloc(GEMM_ALIGN, aligned(e->scratch_bytes));
     bool ok = scratch && run_primitive(e, scratch, a, b, tile);
     free(scratch);
     return ok;
