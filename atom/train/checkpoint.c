@@ -14,6 +14,7 @@
 #include "atom/train/mark.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -410,6 +411,20 @@ static atom_status write_marked(const char *dir, const train_checkpoint *c)
     return st == ATOM_OK ? train_state_write(dir, "atom_state.json", &watched.state) : st;
 }
 
+/* Gives the new checkpoint its name. One that has it already changes places with it, and goes when that is on the
+ * disk: whenever the process is killed, one of them is there. Not every file system can do that. */
+static atom_status put_in_place(const char *output_dir, const char *temporary, const char *final)
+{
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0) {
+        ATOM_TRY(atom_dir_sync(output_dir));
+        return atom_dir_remove(temporary);
+    }
+    ATOM_TRY(atom_dir_remove(final));
+    if (rename(temporary, final) < 0)
+        return atom_fail_errno(errno, "cannot rename %s", temporary);
+    return atom_dir_sync(output_dir);
+}
+
 atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint *c, int64_t limit,
                                   char **path)
 {
@@ -429,10 +444,7 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
         st = atom_fail(st, "checkpoint of step %" PRId64 " was not saved: %s", c->state.step, keep);
         goto cleanup;
     }
-    ATOM_TRY_CLEAN(atom_dir_remove(final));
-    if (rename(temporary, final) < 0)
-        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot rename %s", temporary));
-    ATOM_TRY_CLEAN(atom_dir_sync(output_dir));
+    ATOM_TRY_CLEAN(put_in_place(output_dir, temporary, final));
     train_checkpoints_limit(output_dir, limit, c->state.step);
     *path = final;
     atom_free(temporary);

@@ -1,7 +1,8 @@
 /*
  * A checkpoint survives a power cut: when its directory gets its name, every file in it and the
  * directory itself are on disk, and the name is on disk before save returns or an old one goes.
- * fsync, rename and unlink are wrapped and note the order in which they are called.
+ * fsync, rename and unlink are wrapped and note the order in which they are called. One that is saved again
+ * is never gone.
  */
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
@@ -28,7 +29,9 @@ enum { ENTRIES_MAX = 256 };
 static entry entries[ENTRIES_MAX];
 static uint32_t n_entries, now;
 static uint32_t checked, gone_before_sync; /* directories that got their name; early removals */
-static char parent[1024];                   /* of the newest such directory */
+static char kept[1024];                    /* a checkpoint of which nothing may go under its name */
+static uint32_t torn;
+static char parent[1024]; /* of the newest such directory */
 
 static entry *entry_of(const char *path)
 {
@@ -102,10 +105,25 @@ int __wrap_rename(const char *from, const char *to)
     return __real_rename(from, to);
 }
 
+int __real_renameat2(int at, const char *from, int to_at, const char *to, unsigned flags);
+int __wrap_renameat2(int at, const char *from, int to_at, const char *to, unsigned flags);
+int __wrap_renameat2(int at, const char *from, int to_at, const char *to, unsigned flags)
+{
+    if (access(to, F_OK) == 0)
+        check_directory(from);
+    int done = __real_renameat2(at, from, to_at, to, flags);
+    if (done == 0) {
+        parent_of(to, parent);
+        entry_of(parent)->changed = ++now;
+    }
+    return done;
+}
+
 int __real_unlink(const char *path);
 int __wrap_unlink(const char *path);
 int __wrap_unlink(const char *path)
 {
+    torn += kept[0] && strncmp(path, kept, strlen(kept)) == 0 && path[strlen(kept)] == '/';
     if (parent[0]) {
         entry *p = entry_of(parent);
         gone_before_sync += p->synced <= p->changed;
@@ -139,8 +157,14 @@ static void all_is_on_disk_before_it_has_a_name(void **state)
         entry *dir = entry_of(s.dir);
         assert_int_equal(checked, step);
         assert_true(dir->synced > dir->changed); /* the name itself */
+        snprintf(kept, sizeof kept, "%s", step == 3 ? path : "");
         atom_free(path);
     }
+    char *again = NULL;
+    assert_int_equal(train_checkpoint_save(s.dir, &c, 1, &again), ATOM_OK);
+    assert_string_equal(again, kept);
+    assert_true(atom_path_exists(again) && torn == 0 && checked == 4);
+    atom_free(again);
     assert_int_equal(gone_before_sync, 0); /* the old ones stayed that long */
     atom_free(vectors);
     graph_close(&g);
