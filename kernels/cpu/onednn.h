@@ -9,6 +9,10 @@
 
 #include <stddef.h>
 
+/* In 3 the compiled code for AVX2 that takes blocked fp32 is wrong from 1024 rows on, or reads what is not there (seen in
+ * 3.7.2, brg_matmul:avx2). Whether 3 is good at them elsewhere nobody has tried. */
+enum { ONEDNN_BAD_BLOCKS = DNNL_VERSION_MAJOR >= 3 };
+
 #if DNNL_VERSION_MAJOR >= 3
 
 /* Of two dimensions; onednn_desc_free. */
