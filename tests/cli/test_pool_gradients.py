@@ -311,7 +311,7 @@ class PoolGradients(Members):
         members[1].kill()
         late = self.late(4, ticket)
         until = time.monotonic() + PATIENCE
-        while late.poll() is None and "1 members agree" not in self.run_atom("pool", "status", "p4", "--json").out:
+        while late.poll() is None and "1 member agrees" not in self.run_atom("pool", "status", "p4", "--json").out:
             self.assertLess(time.monotonic(), until)
             time.sleep(0.02)
         if late.poll() is None:
