@@ -130,6 +130,19 @@ static void what_is_left_is_not_the_first(void **state)
     expect(UNIGRAM("{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"\"}",
                    "first", "-1", "-9"),
            "xa", (uint32_t[]){2}, 1);
+    expect(UNIGRAM("{\"type\":\"Replace\",\"pattern\":{\"String\":\"xy\"},\"content\":\"a\"}",
+                   "first", "-1", "-9"),
+           "xy", (uint32_t[]){2}, 1);
+    expect(UNIGRAM("{\"type\":\"Replace\",\"pattern\":{\"String\":\"\u00e9\"},\"content\":\"a\"}",
+                   "first", "-1", "-9"),
+           "\u00e9", (uint32_t[]){4, 2}, 2);
+    expect(
+        UNIGRAM(
+            "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Replace\",\"pattern\":{\"Regex\":"
+            "\" {2,}\"},\"content\":\" \"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+            "\"content\":\"a\"}]}",
+            "first", "-1", "-9"),
+        "  ", (uint32_t[]){2}, 1);
     expect(UNIGRAM("{\"type\":\"Strip\",\"strip_left\":true}", "always", "-1", "-9"), "\ta",
            (uint32_t[]){4, 2}, 2);
 }
