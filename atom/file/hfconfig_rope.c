@@ -24,6 +24,7 @@ typedef struct taking {
     const json_t *root;
     json_t *rope;        /* both objects together */
     const json_t *local; /* what rope_parameters says of layers with a window, or NULL */
+    bool typed;          /* rope_parameters has an object for each type of layer */
     int type;
     graph_config *c;
 } taking;
@@ -99,6 +100,7 @@ static atom_status open_types(taking *t, const char *key, const json_t **rope)
                              "sliding_attention, and nothing else",
                              t->path, key);
     }
+    t->typed = true;
     t->local = local;
     *rope = full;
     return ATOM_OK;
@@ -407,12 +409,12 @@ static atom_status take_own(const taking *t)
                           (double)t->c->local_theta, &t->c->local_theta);
 }
 
-/* The others' base, which a file of transformers 5 says once more. */
+/* The others' base, which a file of transformers 5 says once more; else that takes its default, whatever stands beside. */
 static atom_status take_same(const taking *t)
 {
     const char *key = "rope_theta";
     graph_config *c = t->c;
-    if (t->local && !atom_json_present(t->local, key) && !atom_json_present(t->root, key))
+    if (t->typed && !atom_json_present(t->local, key))
         return fail_theta(t);
     ATOM_TRY(file_take_real(t->path, t->local, key, (double)c->rope.theta, &c->local_theta));
     return c->local_theta == c->rope.theta

@@ -99,6 +99,11 @@ static void configs_that_are_refused(void **state)
         {OLMO3("\"rope_parameters\":{\"full_attention\":{" DEFAULT ",\"rope_theta\":1e4},"
                "\"sliding_attention\":{" DEFAULT "}}"),
          ATOM_E_FORMAT, "rope_theta is missing"},
+        {OLMO3("\"rope_theta\":1e4,\"rope_parameters\":{\"full_attention\":{" DEFAULT "},"
+               "\"sliding_attention\":{" DEFAULT "}}"),
+         ATOM_E_FORMAT, "rope_theta is missing"},
+        {OLMO3("\"rope_parameters\":{\"full_attention\":{" DEFAULT ",\"rope_theta\":1e4}}"),
+         ATOM_E_FORMAT, "rope_theta is missing"},
         {OLMO3("\"rope_parameters\":{\"full_attention\":{" DEFAULT ",\"rope_theta\":1e4},"
                "\"sliding_attention\":{" DEFAULT ",\"rope_theta\":500}}"),
          ATOM_E_UNSUPPORTED, "rope_theta is 500 for layers with a window and 10000 for the others"},
