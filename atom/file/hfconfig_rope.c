@@ -134,6 +134,17 @@ static atom_status open_rope(taking *t, const char *key, const json_t **rope, in
     return check_keys(t, key, *rope, *type);
 }
 
+/* transformers knows no rope_parameters where there is a rope_scaling: may this key of them count, too? */
+static bool is_known_beside(const taking *t, const json_t *scaling, const json_t *parameters,
+                            const char *key)
+{
+    const json_t *a = atom_json_present(scaling, key), *b = atom_json_present(parameters, key);
+    if (!scaling || !b || t->typed)
+        return true;
+    return a ? json_equal(a, b) || json_number_value(a) == json_number_value(b)
+             : atom_json_present(t->root, key) != NULL; /* of which check_twice knows more */
+}
+
 /* Lays them over each other where both are there. */
 static atom_status join(taking *t)
 {
@@ -150,7 +161,9 @@ static atom_status join(taking *t)
     int type, newer;
     ATOM_TRY(open_rope(t, "rope_scaling", &scaling, &type));
     ATOM_TRY(open_rope(t, "rope_parameters", &parameters, &newer));
-    bool agree = !scaling || !parameters || type == newer;
+    bool agree = (!scaling || !parameters || type == newer) &&
+                 is_known_beside(t, scaling, parameters, "rope_theta") &&
+                 is_known_beside(t, scaling, parameters, "partial_rotary_factor");
     for (size_t i = 0; i < sizeof same / sizeof *same && scaling && parameters; i++) {
         const json_t *a = json_object_get(scaling, same[i]),
                      *b = json_object_get(parameters, same[i]);
@@ -419,10 +432,11 @@ static atom_status take_same(const taking *t)
     ATOM_TRY(file_take_real(t->path, t->local, key, (double)c->rope.theta, &c->local_theta));
     return c->local_theta == c->rope.theta
                ? ATOM_OK
-               : atom_fail(ATOM_E_UNSUPPORTED,
-                           "%s: rope_theta is %g for layers with a window and %g for the others; in "
-                           "models of this model_type only one base for both is supported",
-                           t->path, (double)c->local_theta, (double)c->rope.theta);
+               : atom_fail(
+                     ATOM_E_UNSUPPORTED,
+                     "%s: rope_theta is %g for layers with a window and %g for the others; in "
+                     "models of this model_type only one base for both is supported",
+                     t->path, (double)c->local_theta, (double)c->rope.theta);
 }
 
 static atom_status take_local(const taking *t)

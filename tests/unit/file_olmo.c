@@ -23,6 +23,8 @@ static atom_status parse(const char *text, graph_config *c)
 #define YARN                                                                                       \
     "\"rope_type\":\"yarn\",\"factor\":8,\"attention_factor\":1.25,\"beta_fast\":32,"              \
     "\"beta_slow\":1,\"original_max_position_embeddings\":8192"
+#define LLAMA(rest) "{\"model_type\":\"llama\"," rest "}"
+#define LINEAR "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4}"
 #define DEFAULT "\"rope_type\":\"default\""
 
 /* The 7B model of 2025, but fewer layers. */
@@ -60,6 +62,10 @@ static void config_both_ways(void **state)
         ATOM_OK);
     assert_true(c.full_every == 4 && c.rope.yarn == 1 && c.rope.theta == 7e4f &&
                 c.local_theta == 7e4f && c.rope.original == 8192);
+    if (parse(LLAMA("\"rope_theta\":10000," LINEAR ",\"rope_parameters\":{\"rope_theta\":1e4,"
+                    "\"rope_type\":\"linear\",\"factor\":4}"),
+              &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
 }
 
 /* A layer with a window turns as if nothing were scaled. */
@@ -110,6 +116,19 @@ static void configs_that_are_refused(void **state)
         {OLMO3("\"rope_parameters\":{\"full_attention\":{" DEFAULT ",\"rope_theta\":1e4},"
                "\"sliding_attention\":{" YARN ",\"rope_theta\":1e4}}"),
          ATOM_E_UNSUPPORTED, "sliding_attention: rope_type"},
+        {LLAMA(LINEAR
+               ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\",\"factor\":4}"),
+         ATOM_E_FORMAT, "rope_scaling and rope_parameters contradict each other"},
+        {LLAMA("\"rope_theta\":1e4," LINEAR ",\"rope_parameters\":{\"rope_theta\":5e5,"
+               "\"rope_type\":\"linear\",\"factor\":4}"),
+         ATOM_E_FORMAT, "rope_theta is 10000 outside of rope_parameters but 500000 inside"},
+        {LLAMA("\"rope_scaling\":{\"rope_theta\":1e4,\"rope_type\":\"linear\",\"factor\":4},"
+               "\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\",\"factor\":4}"),
+         ATOM_E_FORMAT, "rope_scaling and rope_parameters contradict each other"},
+        {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4},\"rope_"
+         "parameters\":"
+         "{\"partial_rotary_factor\":0.5,\"rope_type\":\"linear\",\"factor\":4}}",
+         ATOM_E_FORMAT, "rope_scaling and rope_parameters contradict each other"},
         {OLMO3("\"rope_parameters\":{" YARN ",\"rope_theta\":1e4}"), ATOM_E_FORMAT,
          "an object for full_attention and one for sliding_attention"},
         {OLMO3("\"rope_theta\":1e4,\"num_key_value_heads\":8"), ATOM_E_UNSUPPORTED,
