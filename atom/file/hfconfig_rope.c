@@ -92,6 +92,9 @@ static atom_status open_types(taking *t, const char *key, const json_t **rope)
         return ATOM_OK;
     if (!typed)
         return file_not_supported(t->path, key, "one for each type of layer is not supported");
+    if (strcmp(key, "rope_parameters") != 0)
+        return file_not_supported(t->path, key,
+                                  "one for each type of layer must be called rope_parameters");
     json_object_foreach((json_t *)(uintptr_t)*rope, name, value)
     {
         if ((value != full && value != local) || !json_is_object(value))

@@ -129,6 +129,12 @@ static void configs_that_are_refused(void **state)
          "parameters\":"
          "{\"partial_rotary_factor\":0.5,\"rope_type\":\"linear\",\"factor\":4}}",
          ATOM_E_FORMAT, "rope_scaling and rope_parameters contradict each other"},
+        {OLMO3("\"rope_theta\":5e5,\"rope_scaling\":{\"full_attention\":{" YARN
+               "},\"sliding_attention\":{" DEFAULT "}}"),
+         ATOM_E_UNSUPPORTED, "must be called rope_parameters"},
+        {"{\"model_type\":\"gemma3_text\",\"rope_scaling\":{\"full_attention\":{" DEFAULT
+         "},\"sliding_attention\":{" DEFAULT "}}}",
+         ATOM_E_UNSUPPORTED, "must be called rope_parameters"},
         {OLMO3("\"rope_parameters\":{" YARN ",\"rope_theta\":1e4}"), ATOM_E_FORMAT,
          "an object for full_attention and one for sliding_attention"},
         {OLMO3("\"rope_theta\":1e4,\"num_key_value_heads\":8"), ATOM_E_UNSUPPORTED,
