@@ -148,6 +148,19 @@ static bool is_known_beside(const taking *t, const json_t *scaling, const json_t
              : atom_json_present(t->root, key) != NULL; /* of which check_twice knows more */
 }
 
+/* null says nothing. */
+static int lay_over(json_t *rope, const json_t *from)
+{
+    const char *name;
+    json_t *value;
+    int failed = 0;
+    json_object_foreach((json_t *)(uintptr_t)from, name, value)
+    {
+        failed = failed || (!json_is_null(value) && json_object_set(rope, name, value));
+    }
+    return failed;
+}
+
 /* Lays them over each other where both are there. */
 static atom_status join(taking *t)
 {
@@ -168,10 +181,11 @@ static atom_status join(taking *t)
                  is_known_beside(t, scaling, parameters, "rope_theta") &&
                  is_known_beside(t, scaling, parameters, "partial_rotary_factor");
     for (size_t i = 0; i < sizeof same / sizeof *same && scaling && parameters; i++) {
-        const json_t *a = json_object_get(scaling, same[i]),
-                     *b = json_object_get(parameters, same[i]);
+        const json_t *a = atom_json_present(scaling, same[i]),
+                     *b = atom_json_present(parameters, same[i]);
         /* both versions prefer rope_scaling, so that it may say more; the length may be beside it */
-        bool beside = strcmp(same[i], original_key) == 0 && json_object_get(t->root, original_key);
+        bool beside =
+            strcmp(same[i], original_key) == 0 && atom_json_present(t->root, original_key);
         agree =
             agree && ((!a && !b) || (a && !b && i > 0) || (b && !a && beside) || json_equal(a, b));
     }
@@ -182,8 +196,7 @@ static atom_status join(taking *t)
                          t->path);
     t->type = scaling ? type : newer;
     t->rope = json_object();
-    if (!t->rope || (parameters && json_object_update(t->rope, (json_t *)(uintptr_t)parameters)) ||
-        (scaling && json_object_update(t->rope, (json_t *)(uintptr_t)scaling)))
+    if (!t->rope || lay_over(t->rope, parameters) || lay_over(t->rope, scaling))
         return atom_fail_memory("config.json", 0);
     return ATOM_OK;
 }

@@ -63,7 +63,13 @@ static void config_both_ways(void **state)
     assert_true(c.full_every == 4 && c.rope.yarn == 1 && c.rope.theta == 7e4f &&
                 c.local_theta == 7e4f && c.rope.original == 8192);
     if (parse(LLAMA("\"rope_theta\":10000," LINEAR ",\"rope_parameters\":{\"rope_theta\":1e4,"
-                    "\"rope_type\":\"linear\",\"factor\":4}"),
+                    "\"rope_type\":\"linear\",\"factor\":4,\"beta_fast\":null}"),
+              &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    if (parse(LLAMA("\"rope_theta\":1e4,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4,"
+                    "\"rope_theta\":null,"
+                    "\"beta_slow\":null},\"rope_parameters\":{\"rope_theta\":1e4,\"rope_type\":"
+                    "\"linear\",\"factor\":4}"),
               &c) != ATOM_OK)
         fail_msg("%s", atom_fail_message());
 }
@@ -135,6 +141,17 @@ static void configs_that_are_refused(void **state)
         {"{\"model_type\":\"gemma3_text\",\"rope_scaling\":{\"full_attention\":{" DEFAULT
          "},\"sliding_attention\":{" DEFAULT "}}}",
          ATOM_E_UNSUPPORTED, "must be called rope_parameters"},
+        {LLAMA("\"rope_theta\":1e4,\"original_max_position_embeddings\":null,\"rope_scaling\":{"
+               "\"rope_type\":"
+               "\"yarn\",\"factor\":4},\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":4,"
+               "\"original_max_position_embeddings\":32}"),
+         ATOM_E_FORMAT, "rope_scaling and rope_parameters contradict each other"},
+        {LLAMA("\"original_max_position_embeddings\":64,\"rope_scaling\":{\"rope_type\":\"yarn\","
+               "\"factor\":4,"
+               "\"original_max_position_embeddings\":null},\"rope_parameters\":{\"rope_type\":"
+               "\"yarn\",\"factor\":4,"
+               "\"original_max_position_embeddings\":32}"),
+         ATOM_E_FORMAT, "original_max_position_embeddings is 64 beside the rope's keys but 32"},
         {OLMO3("\"rope_parameters\":{" YARN ",\"rope_theta\":1e4}"), ATOM_E_FORMAT,
          "an object for full_attention and one for sliding_attention"},
         {OLMO3("\"rope_theta\":1e4,\"num_key_value_heads\":8"), ATOM_E_UNSUPPORTED,
