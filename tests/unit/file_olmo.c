@@ -1,4 +1,5 @@
 /* OLMo 3 in files: a config.json as transformers 4 and 5 write it, GGUF both ways, and what is refused by name. */
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
 #include "atom/file/hfdir.h"
@@ -176,9 +177,26 @@ static void configs_that_are_refused(void **state)
 
 /* --- GGUF ------------------------------------------------------------------------------------ */
 
-/* `layers`: a list that says which layers have a window, as llama.cpp's own script writes it, or NULL. */
-static void write_gguf(const graph_config *c, const char *path, const int32_t *layers, uint64_t n,
-                       float local)
+enum { NONE, NUMBERS, REAL, TEXT, TEXTS };
+static const char pattern_key[] = "olmo2.attention.sliding_window_pattern";
+
+static void put_pattern(file_gguf *w, int kind, const int32_t *layers, uint64_t n)
+{
+    if (kind == NUMBERS)
+        file_gguf_put_i32s(w, pattern_key, layers, n);
+    if (kind == REAL)
+        file_gguf_put_f32(w, pattern_key, 4);
+    if (kind == TEXT)
+        file_gguf_put_text(w, pattern_key, "4");
+    if (kind == TEXTS)
+        file_gguf_put_texts(w, pattern_key, n);
+    for (uint64_t i = 0; kind == TEXTS && i < n; i++)
+        file_gguf_add_text(w, layers[i] ? "1" : "", layers[i] ? 1 : 0);
+}
+
+/* `layers`: what says which layers have a window, as `kind`. */
+static void write_gguf(const graph_config *c, const char *path, int kind, const int32_t *layers,
+                       uint64_t n, float local)
 {
     graph *g = NULL;
     file_gguf *w = NULL;
@@ -190,8 +208,7 @@ static void write_gguf(const graph_config *c, const char *path, const int32_t *l
     assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
     if (file_gguf_put_model(w, c, FILE_GGUF_F32) != ATOM_OK)
         fail_msg("%s", atom_fail_message());
-    if (layers)
-        file_gguf_put_i32s(w, "olmo2.attention.sliding_window_pattern", layers, n);
+    put_pattern(w, kind, layers, n);
     if (local > 0)
         file_gguf_put_f32(w, "olmo2.rope.freq_base_swa", local);
     assert_int_equal(file_gguf_put_tensors(w, c, g, FILE_GGUF_F32, file_vector_memory(vector)),
@@ -200,6 +217,23 @@ static void write_gguf(const graph_config *c, const char *path, const int32_t *l
     file_gguf_close(&w);
     atom_free(vector);
     graph_close(&g);
+}
+
+/* Makes the list of numbers one of truths of a byte each, as llama.cpp's own script writes it. */
+static void make_truths(scratch *s, const char *name, uint64_t n)
+{
+    enum { TYPE_I32 = 5, TYPE_BOOL = 7, TYPE_ARRAY = 9 };
+    char *data = NULL;
+    uint64_t bytes;
+    assert_int_equal(atom_file_read(scratch_path(s, name), 1 << 24, &data, &bytes), ATOM_OK);
+    char *at = memmem(data, bytes, pattern_key, sizeof pattern_key - 1);
+    assert_non_null(at);
+    at += sizeof pattern_key - 1;
+    assert_true(at[0] == TYPE_ARRAY && at[4] == TYPE_I32);
+    at[4] = TYPE_BOOL;
+    at[8] = (char)n;
+    scratch_write(s, name, data, bytes);
+    atom_free(data);
 }
 
 static graph_config small(void)
@@ -213,14 +247,17 @@ static graph_config small(void)
 
 static void gguf_both_ways(void **state)
 {
-    static const int32_t right[8] = {1, 1, 1, 0, 1, 1, 1, 0};
+    static const int32_t right[8] = {1, 1, 1, 0, 1, 1, 1, 0}, truths[2] = {0x010101, 0x010101};
     graph_config c = small(), got;
     (void)state;
     scratch s;
     scratch_open(&s);
     const char *path = scratch_path(&s, "x.gguf");
-    for (int with = 0; with < 2; with++) {
-        write_gguf(&c, path, with ? right : NULL, 8, with ? 5e5f : 0);
+    for (int with = 0; with < 3; with++) {
+        write_gguf(&c, path, with ? NUMBERS : NONE, with == 2 ? truths : right, with == 2 ? 2 : 8,
+                   with ? 5e5f : 0);
+        if (with == 2)
+            make_truths(&s, "x.gguf", 8);
         if (file_gguf_read_model(path, &got, NULL) != ATOM_OK)
             fail_msg("%s", atom_fail_message());
         assert_true(got.family == GRAPH_OLMO3 && got.window == 4096 && got.full_every == 4);
@@ -233,7 +270,7 @@ static void gguf_both_ways(void **state)
     c.family = GRAPH_OLMO2;
     c.window = c.full_every = 0;
     c.local_theta = 0;
-    write_gguf(&c, path, NULL, 0, 0);
+    write_gguf(&c, path, NONE, NULL, 0, 0);
     assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_OK);
     assert_true(got.family == GRAPH_OLMO2 && got.full_every == 0 && got.local_theta == 0);
     scratch_close(&s);
@@ -241,7 +278,7 @@ static void gguf_both_ways(void **state)
 
 static void gguf_that_is_refused(void **state)
 {
-    static const int32_t other[8] = {1, 1, 1, 0, 1, 1, 0, 0};
+    static const int32_t other[8] = {1, 1, 1, 0, 1, 1, 0, 0}, right[8] = {1, 1, 1, 0, 1, 1, 1, 0};
     graph_config c = small(), got;
     file_gguf *w = NULL;
     (void)state;
@@ -249,11 +286,16 @@ static void gguf_that_is_refused(void **state)
     scratch_open(&s);
     const char *path = scratch_path(&s, "x.gguf");
     for (uint64_t n = 7; n <= 8; n++) {
-        write_gguf(&c, path, other, n, 0);
+        write_gguf(&c, path, NUMBERS, other, n, 0);
         assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
         assert_non_null(strstr(atom_fail_message(), "only every 4th layer without a window"));
     }
-    write_gguf(&c, path, NULL, 0, 1e4f);
+    for (int kind = REAL; kind <= TEXTS; kind++) {
+        write_gguf(&c, path, kind, right, 8, 0);
+        assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
+        assert_non_null(strstr(atom_fail_message(), "only every 4th layer without a window"));
+    }
+    write_gguf(&c, path, NONE, NULL, 0, 1e4f);
     assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "rope.freq_base_swa"));
     c.full_every = 3;
