@@ -298,8 +298,21 @@ static void gguf_that_is_refused(void **state)
     write_gguf(&c, path, NONE, NULL, 0, 1e4f);
     assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "rope.freq_base_swa"));
-    c.full_every = 3;
     assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
+    graph_config has[4] = {c, c, c, c};
+    static const char *const says[4] = {"a tied head", "attention_bias", "rope_type 'llama3'",
+                                        "attention_bias"};
+    has[0].untied = false;
+    has[1].qkv_bias = has[1].o_bias = true;
+    has[2].rope = (atom_rope){.theta = 5e5f, .factor = 8, .low = 1, .high = 4, .original = 8};
+    has[3].family = GRAPH_OLMO2;
+    has[3].qkv_bias = has[3].o_bias = true;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(file_gguf_put_model(w, &has[i], FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
+        if (!strstr(atom_fail_message(), says[i]))
+            fail_msg("%s", atom_fail_message());
+    }
+    c.full_every = 3;
     assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
     assert_non_null(
         strstr(atom_fail_message(), "this model has layer_types, which llama.cpp does not"));
