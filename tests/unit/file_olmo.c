@@ -63,6 +63,11 @@ static void config_both_ways(void **state)
         ATOM_OK);
     assert_true(c.full_every == 4 && c.rope.yarn == 1 && c.rope.theta == 7e4f &&
                 c.local_theta == 7e4f && c.rope.original == 8192);
+    /* a window that hides nothing */
+    if (parse("{\"model_type\":\"phi3\",\"num_hidden_layers\":1,\"max_position_embeddings\":64,"
+              "\"sliding_window\":64,\"layer_types\":[\"full_attention\"]}",
+              &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
     if (parse(LLAMA("\"rope_theta\":10000," LINEAR ",\"rope_parameters\":{\"rope_theta\":1e4,"
                     "\"rope_type\":\"linear\",\"factor\":4,\"beta_fast\":null}"),
               &c) != ATOM_OK)
