@@ -367,8 +367,7 @@ static atom_status fail_theta(const taking *t)
                      t->path);
 }
 
-/* The row of a family whose classes have different defaults has none. transformers 4 takes the one beside,
- * 5 the one inside. */
+/* A family whose classes have different defaults has none. transformers 4 takes the one beside, 5 the one inside. */
 static atom_status take_theta(const taking *t)
 {
     const char *key = "rope_theta";
@@ -541,8 +540,7 @@ static json_t *part_json(const graph_config *c)
     return json_real(part);
 }
 
-/* rope_scaling of 4 (null: none), or rope_parameters of 5. Phi-3's class of 4 takes three keys, one of
- * them "type". */
+/* rope_scaling of 4 (null: none), or rope_parameters of 5. Phi-3's class of 4 takes three keys, one of them "type". */
 static json_t *rope_json(const graph_config *c, bool parameters)
 {
     int type = type_of(c), failed = 0;
