@@ -80,8 +80,7 @@ static bool may_list(const taking *t, const file_gguf_value *v)
 {
     char text[KEY_MAX];
     graph_family family = find_family(t->arch, true);
-    return family != GRAPH_FAMILY_N &&
-           graph_family_traits(family)->windows == GRAPH_WINDOW_MOST &&
+    return family != GRAPH_FAMILY_N && graph_family_traits(family)->windows == GRAPH_WINDOW_MOST &&
            strcmp(v->key, key(t, "attention.sliding_window_pattern", text)) == 0;
 }
 
@@ -206,15 +205,17 @@ static atom_status take_pattern(taking *t)
     const file_gguf_value *v = file_gguf_find(t->f, name);
     bool list = v && v->type == FILE_GGUF_VALUE_ARRAY;
     c->full_every = graph_family_traits(c->family)->defaults.full_every;
-    bool same = list ? v->item != FILE_GGUF_VALUE_TEXT && v->item != FILE_GGUF_VALUE_ARRAY && v->n == (uint64_t)c->layers
-                     : file_gguf_int(t->f, name, c->full_every) == c->full_every;
+    bool same = list ? v->item != FILE_GGUF_VALUE_TEXT && v->item != FILE_GGUF_VALUE_ARRAY &&
+                           v->n == (uint64_t)c->layers
+                     : !v || file_gguf_int(t->f, name, 0) == c->full_every;
     for (int64_t i = 0; list && same && i < c->layers; i++)
         same = item_is_set(v, (uint64_t)i) == !graph_layer_is_full(c, i);
     return same ? ATOM_OK
-                : atom_fail(ATOM_E_UNSUPPORTED,
-                            "%s: attention.sliding_window_pattern: for models of architecture %s only "
-                            "every %lldth layer without a window is supported",
-                            t->f->path, t->arch, (long long)c->full_every);
+                : atom_fail(
+                      ATOM_E_UNSUPPORTED,
+                      "%s: attention.sliding_window_pattern: for models of architecture %s only "
+                      "every %lldth layer without a window is supported",
+                      t->f->path, t->arch, (long long)c->full_every);
 }
 
 static void take_gemma(taking *t)

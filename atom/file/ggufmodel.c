@@ -66,6 +66,24 @@ static const char *find_gemma(const graph_config *c)
                                                           : NULL;
 }
 
+static atom_status refuse(const graph_config *c, const char *key)
+{
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "this model has %s, which llama.cpp does not support for models of type %s; "
+                     "GGUF cannot hold it",
+                     key, graph_family_name(c->family));
+}
+
+/* Its architecture of OLMo 2 and 3 loads fewer tensors than others. */
+static atom_status check_olmo(const graph_config *c)
+{
+    const char *key = !c->untied                              ? "a tied head"
+                      : c->qkv_bias || c->o_bias              ? "attention_bias"
+                      : c->rope.original > 0 && !c->rope.yarn ? "rope_type 'llama3'"
+                                                              : NULL;
+    return key ? refuse(c, key) : ATOM_OK;
+}
+
 /* And which layers have windows, and what rope those have. */
 static atom_status check_windows(const graph_config *c)
 {
@@ -82,12 +100,7 @@ static atom_status check_windows(const graph_config *c)
         if (graph_layer_is_full(c, i) != graph_layer_is_full(&pattern, i))
             key = "layer_types";
     }
-    if (!key)
-        return ATOM_OK;
-    return atom_fail(ATOM_E_UNSUPPORTED,
-                     "this model has %s, which llama.cpp does not support for models of type %s; "
-                     "GGUF cannot hold it",
-                     key, graph_family_name(c->family));
+    return key ? refuse(c, key) : ATOM_OK;
 }
 
 static atom_status check_model(const graph_config *c)
@@ -108,6 +121,8 @@ static atom_status check_model(const graph_config *c)
                          "hold it",
                          GGUF_NOPE_EVERY, graph_family_name(c->family));
     ATOM_TRY(file_gguf_check_rope(c));
+    if (strcmp(file_gguf_architecture(c), "olmo2") == 0)
+        ATOM_TRY(check_olmo(c));
     if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST)
         ATOM_TRY(check_windows(c));
     if (c->window_layers > 0 && c->window > 0 && c->window < c->positions)

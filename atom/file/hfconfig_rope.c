@@ -24,6 +24,7 @@ typedef struct taking {
     const json_t *root;
     json_t *rope;        /* both objects together */
     const json_t *local; /* what rope_parameters says of layers with a window, or NULL */
+    bool typed;          /* rope_parameters has an object for each type of layer */
     int type;
     graph_config *c;
 } taking;
@@ -91,6 +92,9 @@ static atom_status open_types(taking *t, const char *key, const json_t **rope)
         return ATOM_OK;
     if (!typed)
         return file_not_supported(t->path, key, "one for each type of layer is not supported");
+    if (strcmp(key, "rope_parameters") != 0)
+        return file_not_supported(t->path, key,
+                                  "one for each type of layer must be called rope_parameters");
     json_object_foreach((json_t *)(uintptr_t)*rope, name, value)
     {
         if ((value != full && value != local) || !json_is_object(value))
@@ -99,6 +103,7 @@ static atom_status open_types(taking *t, const char *key, const json_t **rope)
                              "sliding_attention, and nothing else",
                              t->path, key);
     }
+    t->typed = true;
     t->local = local;
     *rope = full;
     return ATOM_OK;
@@ -132,6 +137,30 @@ static atom_status open_rope(taking *t, const char *key, const json_t **rope, in
     return check_keys(t, key, *rope, *type);
 }
 
+/* transformers knows no rope_parameters where there is a rope_scaling: may this key of them count, too? */
+static bool is_known_beside(const taking *t, const json_t *scaling, const json_t *parameters,
+                            const char *key)
+{
+    const json_t *a = atom_json_present(scaling, key), *b = atom_json_present(parameters, key);
+    if (!scaling || !b || t->typed)
+        return true;
+    return a ? json_equal(a, b) || json_number_value(a) == json_number_value(b)
+             : atom_json_present(t->root, key) != NULL; /* of which check_twice knows more */
+}
+
+/* null says nothing. */
+static int lay_over(json_t *rope, const json_t *from)
+{
+    const char *name;
+    json_t *value;
+    int failed = 0;
+    json_object_foreach((json_t *)(uintptr_t)from, name, value)
+    {
+        failed = failed || (!json_is_null(value) && json_object_set(rope, name, value));
+    }
+    return failed;
+}
+
 /* Lays them over each other where both are there. */
 static atom_status join(taking *t)
 {
@@ -148,12 +177,15 @@ static atom_status join(taking *t)
     int type, newer;
     ATOM_TRY(open_rope(t, "rope_scaling", &scaling, &type));
     ATOM_TRY(open_rope(t, "rope_parameters", &parameters, &newer));
-    bool agree = !scaling || !parameters || type == newer;
+    bool agree = (!scaling || !parameters || type == newer) &&
+                 is_known_beside(t, scaling, parameters, "rope_theta") &&
+                 is_known_beside(t, scaling, parameters, "partial_rotary_factor");
     for (size_t i = 0; i < sizeof same / sizeof *same && scaling && parameters; i++) {
-        const json_t *a = json_object_get(scaling, same[i]),
-                     *b = json_object_get(parameters, same[i]);
+        const json_t *a = atom_json_present(scaling, same[i]),
+                     *b = atom_json_present(parameters, same[i]);
         /* both versions prefer rope_scaling, so that it may say more; the length may be beside it */
-        bool beside = strcmp(same[i], original_key) == 0 && json_object_get(t->root, original_key);
+        bool beside =
+            strcmp(same[i], original_key) == 0 && atom_json_present(t->root, original_key);
         agree =
             agree && ((!a && !b) || (a && !b && i > 0) || (b && !a && beside) || json_equal(a, b));
     }
@@ -164,8 +196,7 @@ static atom_status join(taking *t)
                          t->path);
     t->type = scaling ? type : newer;
     t->rope = json_object();
-    if (!t->rope || (parameters && json_object_update(t->rope, (json_t *)(uintptr_t)parameters)) ||
-        (scaling && json_object_update(t->rope, (json_t *)(uintptr_t)scaling)))
+    if (!t->rope || lay_over(t->rope, parameters) || lay_over(t->rope, scaling))
         return atom_fail_memory("config.json", 0);
     return ATOM_OK;
 }
@@ -336,8 +367,7 @@ static atom_status fail_theta(const taking *t)
                      t->path);
 }
 
-/* The row of a family whose classes have different defaults has none. transformers 4 takes the one beside,
- * 5 the one inside. */
+/* A family whose classes have different defaults has none. transformers 4 takes the one beside, 5 the one inside. */
 static atom_status take_theta(const taking *t)
 {
     const char *key = "rope_theta";
@@ -407,20 +437,21 @@ static atom_status take_own(const taking *t)
                           (double)t->c->local_theta, &t->c->local_theta);
 }
 
-/* The others' base, which a file of transformers 5 says once more. */
+/* The others' base, which a file of transformers 5 says once more; else that takes its default, whatever stands beside. */
 static atom_status take_same(const taking *t)
 {
     const char *key = "rope_theta";
     graph_config *c = t->c;
-    if (t->local && !atom_json_present(t->local, key) && !atom_json_present(t->root, key))
+    if (t->typed && !atom_json_present(t->local, key))
         return fail_theta(t);
     ATOM_TRY(file_take_real(t->path, t->local, key, (double)c->rope.theta, &c->local_theta));
     return c->local_theta == c->rope.theta
                ? ATOM_OK
-               : atom_fail(ATOM_E_UNSUPPORTED,
-                           "%s: rope_theta is %g for layers with a window and %g for the others; in "
-                           "models of this model_type only one base for both is supported",
-                           t->path, (double)c->local_theta, (double)c->rope.theta);
+               : atom_fail(
+                     ATOM_E_UNSUPPORTED,
+                     "%s: rope_theta is %g for layers with a window and %g for the others; in "
+                     "models of this model_type only one base for both is supported",
+                     t->path, (double)c->local_theta, (double)c->rope.theta);
 }
 
 static atom_status take_local(const taking *t)
@@ -509,8 +540,7 @@ static json_t *part_json(const graph_config *c)
     return json_real(part);
 }
 
-/* rope_scaling of 4 (null: none), or rope_parameters of 5. Phi-3's class of 4 takes three keys, one of
- * them "type". */
+/* rope_scaling of 4 (null: none), or rope_parameters of 5. Phi-3's class of 4 takes three keys, one of them "type". */
 static json_t *rope_json(const graph_config *c, bool parameters)
 {
     int type = type_of(c), failed = 0;

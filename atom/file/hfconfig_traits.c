@@ -193,8 +193,11 @@ static atom_status take_window(const char *path, const json_t *root, graph_confi
     ATOM_TRY(file_take_flag(path, root, "use_sliding_window", !later, &used));
     if (!used || json_is_null(json_object_get(root, "sliding_window")))
         return ATOM_OK;
-    if (full > 0 && traits->windows == GRAPH_WINDOW_ALL && !traits->typed_window &&
-        atom_json_present(root, "layer_types") && atom_json_present(root, "sliding_window"))
+    const json_t *said = atom_json_present(root, "sliding_window");
+    bool seen =
+        json_is_integer(said) && json_integer_value(said) >= c->positions && full == c->layers;
+    if (full > 0 && said && !seen && traits->windows == GRAPH_WINDOW_ALL && !traits->typed_window &&
+        atom_json_present(root, "layer_types"))
         return file_not_supported(
             path, "layer_types",
             "in models of this model_type all layers have the window of sliding_window; "

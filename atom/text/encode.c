@@ -383,7 +383,15 @@ static atom_status encode_metaspace(text_encoder *e, const char *text, size_t by
     return ATOM_OK;
 }
 
-/* Does step i leave nothing of the text's first character? */
+static bool has_several(const char *characters)
+{
+    size_t n = 0;
+    for (const char *c = characters; *c; c++)
+        n += ((uint8_t)*c & 0xc0) != 0x80;
+    return n > 1;
+}
+
+/* Does step i leave nothing of the text's first character? The library thinks so, too, of a replacement of several. */
 static bool drops_first(const text_recipe *r, uint32_t i, const char *text, size_t bytes)
 {
     const text_normal_step *step = &r->normal[i];
@@ -393,8 +401,11 @@ static bool drops_first(const text_recipe *r, uint32_t i, const char *text, size
     case TEXT_NORMAL_NO_MARKS:
         return text_is_mark(text, bytes);
     case TEXT_NORMAL_REPLACE:
-        return !*step->as && bytes >= strlen(step->from) &&
-               memcmp(text, step->from, strlen(step->from)) == 0;
+        return bytes >= strlen(step->from) && memcmp(text, step->from, strlen(step->from)) == 0 &&
+               (!*step->as || has_several(step->from));
+    case TEXT_NORMAL_RUNS_TO_METASPACE:
+    case TEXT_NORMAL_RUNS_TO_SPACE:
+        return bytes >= 2 && text[0] == ' ' && text[1] == ' ';
     default: /* of a map of characters that drops it the library keeps its place */
         return false;
     }

@@ -31,9 +31,9 @@ typedef enum text_form { TEXT_NFC, TEXT_NFKC, TEXT_NFD, TEXT_NFKD } text_form;
 ATOM_MUST atom_status text_normal_form(text_normal *n, text_form form, const char *text,
                                        size_t bytes);
 
-/* n->text becomes the text without its combining marks (general category M). */
 /* Does valid UTF-8 begin with a combining mark? */
 bool text_is_mark(const char *text, size_t bytes);
+/* n->text becomes the text without its combining marks (general category M). */
 ATOM_MUST atom_status text_normal_no_marks(text_normal *n, const char *text, size_t bytes);
 /* ... in lower case, character by character: a final sigma is one like the others. */
 ATOM_MUST atom_status text_normal_lower(text_normal *n, const char *text, size_t bytes);

@@ -350,8 +350,8 @@ atom_status text_steps_read(const json_t *root, const char *name, text_recipe *o
     if (!out->unigram && out->fallback != out->metaspace)
         return unsupported(&s, "model.byte_fallback",
                            out->fallback ? "true without metaspaces" : "false with metaspaces");
-    if (out->metaspace &&
-        out->ignore_merges) /* of words that are cut here where no token goes across */
+    /* The library looks whole words up before it merges; atom cuts words into smaller pieces first. */
+    if (out->metaspace && out->ignore_merges)
         return unsupported(&s, "model.ignore_merges", "true with metaspaces");
     *begin = s.begin;
     *finish = s.finish;

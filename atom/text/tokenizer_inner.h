@@ -52,8 +52,8 @@ typedef struct text_recipe {
     /* Characters instead of bytes; a space stands for U+2581 in pieces and in text. Characters
      * without a token become bytes. */
     bool metaspace;
-    bool
-        replaces_spaces; /* the normalizer makes U+2581 of spaces, before added tokens of "normalized" are looked for */
+    /* The normalizer makes U+2581 of spaces, before added tokens of "normalized" are looked for. */
+    bool replaces_spaces;
     bool prepend;         /* a space before the text */
     bool prepend_every;   /* ... and before each part between added tokens */
     bool prepend_missing; /* ... but not where there is one */

@@ -139,11 +139,25 @@ static uint8_t read_manner(const text_recipe *r, const json_t *value)
 }
 
 /* What ids the library would give: the next free one, which some of its versions (0.21) count behind all added
- * tokens, and others (0.23) behind those that are not in the vocabulary. */
+ * tokens, and others (0.23) behind those that are not in the vocabulary. One of them must fit the whole file. */
 typedef struct giving {
     json_t *entries; /* by content */
     json_int_t next, newer;
+    bool not_next, not_newer;
 } giving;
+
+static atom_status fail_given(const reading *r, const giving *g, const char *content, json_int_t id)
+{
+    char other[32] = "";
+    json_int_t gives = g->not_next ? g->newer : g->next;
+    if (!g->not_next && !g->not_newer && g->next != g->newer)
+        snprintf(other, sizeof other, " or %lld", (long long)g->newer);
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s: the added token \"%.40s\" says that its id is %lld, but the "
+                     "tokenizers library gives it %lld%s; "
+                     "load the tokenizer with the library and save it again",
+                     r->name, content, (long long)id, (long long)gives, other);
+}
 
 /* The library gives an added token the id of the vocabulary, else the next free one, whatever id its entry
  * says: the model would see another token than the file names. */
@@ -158,12 +172,11 @@ static atom_status check_given(const reading *r, giving *g, json_t *entry)
                          "%s: the added token \"%.40s\" is there twice, and its entries differ; "
                          "remove one of them",
                          r->name, content);
-    if (!known && !twin && id != g->next && id != g->newer)
-        return atom_fail(ATOM_E_FORMAT,
-                         "%s: the added token \"%.40s\" says that its id is %lld, but the "
-                         "tokenizers library gives it %lld; "
-                         "load the tokenizer with the library and save it again",
-                         r->name, content, (long long)id, (long long)g->next);
+    bool given = !known && !twin;
+    if (given && (g->not_next || id != g->next) && (g->not_newer || id != g->newer))
+        return fail_given(r, g, content, id);
+    g->not_next |= given && id != g->next;
+    g->not_newer |= given && id != g->newer;
     g->next = id >= g->next ? id + 1 : g->next;
     g->newer = !known && id >= g->newer ? id + 1 : g->newer;
     return json_object_set(g->entries, content, entry) ? atom_fail_memory("added tokens", 0)

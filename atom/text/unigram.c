@@ -114,7 +114,8 @@ void text_unigram_close(text_unigram **unigram)
 }
 
 /* As the library reads it: the digits as one whole number, then divided by a power of ten. That may miss the nearest
- * number by its last bit, which decides between ways that are equally good: runs of one character have many. */
+ * number by its last bit, which decides between ways that are equally good: runs of one character have many. The file's
+ * own digits are gone by now: they are taken to be the shortest ones that mean this number, as the library writes them. */
 static double as_read(double score)
 {
     enum { DIGITS_MAX = 17 };

@@ -165,7 +165,10 @@ class Job(gpt2_oracle.Job):
             self.config = Phi3Config(sliding_window=r.choice([None, self.T, max(2, self.T // 2)]), **numbers)
         elif self.family == "olmo2":
             numbers.update(num_key_value_heads=heads, rope_scaling=None, pad_token_id=None)
-            self.config = Olmo2Config(attention_bias=r.random() < 0.3, **numbers)
+            biases = r.random() < 0.3 and not self.portable
+            if self.portable:  # llama.cpp has no biases here, and no tied head
+                numbers["tie_word_embeddings"] = False
+            self.config = Olmo2Config(attention_bias=biases, **numbers)
         elif self.family == "olmo3":
             self.config = self.olmo3_config(dict(numbers, num_key_value_heads=heads, pad_token_id=None))
         elif self.family in ("gemma2", "gemma3_text"):
@@ -216,6 +219,7 @@ class Job(gpt2_oracle.Job):
         biases = not self.portable and r.random() < 0.3
         if self.portable:  # llama.cpp knows this number by heart, OLMo 3 by its window, and no rope of Llama 3
             self.full_every, numbers["num_hidden_layers"] = 4, r.choice([2, 5])
+            numbers["tie_word_embeddings"] = False
             self.sliding = self.sliding or self.T
             if (numbers["rope_scaling"] or {}).get("rope_type") == "llama3":
                 numbers["rope_scaling"] = None

@@ -16,7 +16,8 @@ EDGES = ["", " ", "  ", " a", "a  b", "a \n b\t\tc ", "\r\n", "x\r\ny", "e\u0301
          "\u4e2d\u6587 \u4e2d", "\u4e2d" * 50, "<0x41>", "<0xE4><0xB8><0xAD>", "<unk>", "</s>a<s>", "<unk>\u4e2d<unk>",
          "\U0001f468\u200d\U0001f469", "\u0301a", "the " * 300, "a" * 3000, "\u00a0a\u2028b\u0085c\x1cd\x0be", "\0a\0",
          "a\u0301b", "\r", "\r\n\r\n", "b\u0301\u0301", "…", "ｔｈｅ", "ﷺ", "``a'' b'''c ` 'd", "ÀÉÎ\u0130İ\u1e9eΣας", "Å\u212b\u01c5\ua64a",
-         "\u0e33\u093e\u20dd", "각힣", "1" * 59, "ﷺ" + "1" * 59, "a" + "-" * 37, "ab" * 33, "e" * 41, "\ta", " \n\u200ba", "\u0301\u0301a"]
+         "\u0e33\u093e\u20dd", "각힣", "1" * 59, "ﷺ" + "1" * 59, "a" + "-" * 37, "ab" * 33, "e" * 41, "th", "\ta", " \n\u200ba",
+         "\u0301\u0301a"]
 
 
 def charsmap():
@@ -79,12 +80,13 @@ def build(name, r):
     t.pre_tokenizer = words_first if kind in ("t5", "xlmr", "albert") else space
     steps = {"t5": ["map"], "xlmr": ["map", "one"], "spm": ["map", "right", "runs"], "ties": [], "bytes": ["both"],
              "nfkc": ["nfkc"], "replace": ["nfc"], "albert": ["open", "close", "nfkd", "marks", "lower", "map", "one"],
-             "nfd": ["lower", "nfd", "gone", "marks"], "first": ["both", "gone", "marks", "map"]}[kind]
+             "nfd": ["lower", "nfd", "gone", "marks"], "first": ["both", "pair", "gone", "marks", "map"]}[kind]
     made = {"map": lambda: normalizers.Precompiled(base64.b64decode(charsmap())),
             "one": lambda: normalizers.Replace(Regex(" {2,}"), " "), "right": lambda: normalizers.Strip(left=False, right=True),
             "runs": lambda: normalizers.Replace(Regex(" {2,}"), "▁"), "both": normalizers.Strip,
             "open": lambda: normalizers.Replace("``", '"'), "close": lambda: normalizers.Replace("''", '"'),
-            "gone": lambda: normalizers.Replace("b", ""), "marks": normalizers.StripAccents, "lower": normalizers.Lowercase,
+            "gone": lambda: normalizers.Replace("b", ""), "pair": lambda: normalizers.Replace("th", "e"),
+            "marks": normalizers.StripAccents, "lower": normalizers.Lowercase,
             "nfkd": normalizers.NFKD, "nfd": normalizers.NFD, "nfkc": normalizers.NFKC, "nfc": normalizers.NFC}
     steps = [made[s]() for s in steps]
     if kind == "replace":

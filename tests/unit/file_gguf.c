@@ -44,6 +44,12 @@ static void fixture_open(fixture *f, uint64_t seed)
         f->config.untied = f->config.qkv_bias = f->config.o_bias = false;
         f->config.window = f->config.window ? f->config.window : f->config.positions;
     }
+    if (strcmp(file_gguf_architecture(&f->config), "olmo2") == 0) {
+        f->config.untied = true;
+        f->config.qkv_bias = f->config.o_bias = false;
+        if (!f->config.rope.yarn)
+            f->config.rope = (atom_rope){.theta = f->config.rope.theta, .factor = 1};
+    }
     assert_int_equal(graph_model_build(&f->config, ATOM_F32, 1, 1, &f->g), ATOM_OK);
     f->vector = atom_alloc(f->g->param_extent, sizeof(float));
     f->got = atom_alloc(f->g->param_extent, sizeof(float));

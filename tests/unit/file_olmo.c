@@ -1,4 +1,5 @@
 /* OLMo 3 in files: a config.json as transformers 4 and 5 write it, GGUF both ways, and what is refused by name. */
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
 #include "atom/file/hfdir.h"
@@ -23,6 +24,8 @@ static atom_status parse(const char *text, graph_config *c)
 #define YARN                                                                                       \
     "\"rope_type\":\"yarn\",\"factor\":8,\"attention_factor\":1.25,\"beta_fast\":32,"              \
     "\"beta_slow\":1,\"original_max_position_embeddings\":8192"
+#define LLAMA(rest) "{\"model_type\":\"llama\"," rest "}"
+#define LINEAR "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4}"
 #define DEFAULT "\"rope_type\":\"default\""
 
 /* The 7B model of 2025, but fewer layers. */
@@ -60,6 +63,21 @@ static void config_both_ways(void **state)
         ATOM_OK);
     assert_true(c.full_every == 4 && c.rope.yarn == 1 && c.rope.theta == 7e4f &&
                 c.local_theta == 7e4f && c.rope.original == 8192);
+    /* a window that hides nothing */
+    if (parse("{\"model_type\":\"phi3\",\"num_hidden_layers\":1,\"max_position_embeddings\":64,"
+              "\"sliding_window\":64,\"layer_types\":[\"full_attention\"]}",
+              &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    if (parse(LLAMA("\"rope_theta\":10000," LINEAR ",\"rope_parameters\":{\"rope_theta\":1e4,"
+                    "\"rope_type\":\"linear\",\"factor\":4,\"beta_fast\":null}"),
+              &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    if (parse(LLAMA("\"rope_theta\":1e4,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4,"
+                    "\"rope_theta\":null,"
+                    "\"beta_slow\":null},\"rope_parameters\":{\"rope_theta\":1e4,\"rope_type\":"
+                    "\"linear\",\"factor\":4}"),
+              &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
 }
 
 /* A layer with a window turns as if nothing were scaled. */
@@ -99,12 +117,47 @@ static void configs_that_are_refused(void **state)
         {OLMO3("\"rope_parameters\":{\"full_attention\":{" DEFAULT ",\"rope_theta\":1e4},"
                "\"sliding_attention\":{" DEFAULT "}}"),
          ATOM_E_FORMAT, "rope_theta is missing"},
+        {OLMO3("\"rope_theta\":1e4,\"rope_parameters\":{\"full_attention\":{" DEFAULT "},"
+               "\"sliding_attention\":{" DEFAULT "}}"),
+         ATOM_E_FORMAT, "rope_theta is missing"},
+        {OLMO3("\"rope_parameters\":{\"full_attention\":{" DEFAULT ",\"rope_theta\":1e4}}"),
+         ATOM_E_FORMAT, "rope_theta is missing"},
         {OLMO3("\"rope_parameters\":{\"full_attention\":{" DEFAULT ",\"rope_theta\":1e4},"
                "\"sliding_attention\":{" DEFAULT ",\"rope_theta\":500}}"),
          ATOM_E_UNSUPPORTED, "rope_theta is 500 for layers with a window and 10000 for the others"},
         {OLMO3("\"rope_parameters\":{\"full_attention\":{" DEFAULT ",\"rope_theta\":1e4},"
                "\"sliding_attention\":{" YARN ",\"rope_theta\":1e4}}"),
          ATOM_E_UNSUPPORTED, "sliding_attention: rope_type"},
+        {LLAMA(LINEAR
+               ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\",\"factor\":4}"),
+         ATOM_E_FORMAT, "rope_scaling and rope_parameters contradict each other"},
+        {LLAMA("\"rope_theta\":1e4," LINEAR ",\"rope_parameters\":{\"rope_theta\":5e5,"
+               "\"rope_type\":\"linear\",\"factor\":4}"),
+         ATOM_E_FORMAT, "rope_theta is 10000 outside of rope_parameters but 500000 inside"},
+        {LLAMA("\"rope_scaling\":{\"rope_theta\":1e4,\"rope_type\":\"linear\",\"factor\":4},"
+               "\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\",\"factor\":4}"),
+         ATOM_E_FORMAT, "rope_scaling and rope_parameters contradict each other"},
+        {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4},\"rope_"
+         "parameters\":"
+         "{\"partial_rotary_factor\":0.5,\"rope_type\":\"linear\",\"factor\":4}}",
+         ATOM_E_FORMAT, "rope_scaling and rope_parameters contradict each other"},
+        {OLMO3("\"rope_theta\":5e5,\"rope_scaling\":{\"full_attention\":{" YARN
+               "},\"sliding_attention\":{" DEFAULT "}}"),
+         ATOM_E_UNSUPPORTED, "must be called rope_parameters"},
+        {"{\"model_type\":\"gemma3_text\",\"rope_scaling\":{\"full_attention\":{" DEFAULT
+         "},\"sliding_attention\":{" DEFAULT "}}}",
+         ATOM_E_UNSUPPORTED, "must be called rope_parameters"},
+        {LLAMA("\"rope_theta\":1e4,\"original_max_position_embeddings\":null,\"rope_scaling\":{"
+               "\"rope_type\":"
+               "\"yarn\",\"factor\":4},\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":4,"
+               "\"original_max_position_embeddings\":32}"),
+         ATOM_E_FORMAT, "rope_scaling and rope_parameters contradict each other"},
+        {LLAMA("\"original_max_position_embeddings\":64,\"rope_scaling\":{\"rope_type\":\"yarn\","
+               "\"factor\":4,"
+               "\"original_max_position_embeddings\":null},\"rope_parameters\":{\"rope_type\":"
+               "\"yarn\",\"factor\":4,"
+               "\"original_max_position_embeddings\":32}"),
+         ATOM_E_FORMAT, "original_max_position_embeddings is 64 beside the rope's keys but 32"},
         {OLMO3("\"rope_parameters\":{" YARN ",\"rope_theta\":1e4}"), ATOM_E_FORMAT,
          "an object for full_attention and one for sliding_attention"},
         {OLMO3("\"rope_theta\":1e4,\"num_key_value_heads\":8"), ATOM_E_UNSUPPORTED,
@@ -129,9 +182,26 @@ static void configs_that_are_refused(void **state)
 
 /* --- GGUF ------------------------------------------------------------------------------------ */
 
-/* `layers`: a list that says which layers have a window, as llama.cpp's own script writes it, or NULL. */
-static void write_gguf(const graph_config *c, const char *path, const int32_t *layers, uint64_t n,
-                       float local)
+enum { NONE, NUMBERS, REAL, TEXT, TEXTS };
+static const char pattern_key[] = "olmo2.attention.sliding_window_pattern";
+
+static void put_pattern(file_gguf *w, int kind, const int32_t *layers, uint64_t n)
+{
+    if (kind == NUMBERS)
+        file_gguf_put_i32s(w, pattern_key, layers, n);
+    if (kind == REAL)
+        file_gguf_put_f32(w, pattern_key, 4);
+    if (kind == TEXT)
+        file_gguf_put_text(w, pattern_key, "4");
+    if (kind == TEXTS)
+        file_gguf_put_texts(w, pattern_key, n);
+    for (uint64_t i = 0; kind == TEXTS && i < n; i++)
+        file_gguf_add_text(w, layers[i] ? "1" : "", layers[i] ? 1 : 0);
+}
+
+/* `layers`: what says which layers have a window, as `kind`. */
+static void write_gguf(const graph_config *c, const char *path, int kind, const int32_t *layers,
+                       uint64_t n, float local)
 {
     graph *g = NULL;
     file_gguf *w = NULL;
@@ -143,8 +213,7 @@ static void write_gguf(const graph_config *c, const char *path, const int32_t *l
     assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
     if (file_gguf_put_model(w, c, FILE_GGUF_F32) != ATOM_OK)
         fail_msg("%s", atom_fail_message());
-    if (layers)
-        file_gguf_put_i32s(w, "olmo2.attention.sliding_window_pattern", layers, n);
+    put_pattern(w, kind, layers, n);
     if (local > 0)
         file_gguf_put_f32(w, "olmo2.rope.freq_base_swa", local);
     assert_int_equal(file_gguf_put_tensors(w, c, g, FILE_GGUF_F32, file_vector_memory(vector)),
@@ -153,6 +222,23 @@ static void write_gguf(const graph_config *c, const char *path, const int32_t *l
     file_gguf_close(&w);
     atom_free(vector);
     graph_close(&g);
+}
+
+/* Makes the list of numbers one of truths of a byte each, as llama.cpp's own script writes it. */
+static void make_truths(scratch *s, const char *name, uint64_t n)
+{
+    enum { TYPE_I32 = 5, TYPE_BOOL = 7, TYPE_ARRAY = 9 };
+    char *data = NULL;
+    uint64_t bytes;
+    assert_int_equal(atom_file_read(scratch_path(s, name), 1 << 24, &data, &bytes), ATOM_OK);
+    char *at = memmem(data, bytes, pattern_key, sizeof pattern_key - 1);
+    assert_non_null(at);
+    at += sizeof pattern_key - 1;
+    assert_true(at[0] == TYPE_ARRAY && at[4] == TYPE_I32);
+    at[4] = TYPE_BOOL;
+    at[8] = (char)n;
+    scratch_write(s, name, data, bytes);
+    atom_free(data);
 }
 
 static graph_config small(void)
@@ -166,14 +252,17 @@ static graph_config small(void)
 
 static void gguf_both_ways(void **state)
 {
-    static const int32_t right[8] = {1, 1, 1, 0, 1, 1, 1, 0};
+    static const int32_t right[8] = {1, 1, 1, 0, 1, 1, 1, 0}, truths[2] = {0x010101, 0x010101};
     graph_config c = small(), got;
     (void)state;
     scratch s;
     scratch_open(&s);
     const char *path = scratch_path(&s, "x.gguf");
-    for (int with = 0; with < 2; with++) {
-        write_gguf(&c, path, with ? right : NULL, 8, with ? 5e5f : 0);
+    for (int with = 0; with < 3; with++) {
+        write_gguf(&c, path, with ? NUMBERS : NONE, with == 2 ? truths : right, with == 2 ? 2 : 8,
+                   with ? 5e5f : 0);
+        if (with == 2)
+            make_truths(&s, "x.gguf", 8);
         if (file_gguf_read_model(path, &got, NULL) != ATOM_OK)
             fail_msg("%s", atom_fail_message());
         assert_true(got.family == GRAPH_OLMO3 && got.window == 4096 && got.full_every == 4);
@@ -186,7 +275,7 @@ static void gguf_both_ways(void **state)
     c.family = GRAPH_OLMO2;
     c.window = c.full_every = 0;
     c.local_theta = 0;
-    write_gguf(&c, path, NULL, 0, 0);
+    write_gguf(&c, path, NONE, NULL, 0, 0);
     assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_OK);
     assert_true(got.family == GRAPH_OLMO2 && got.full_every == 0 && got.local_theta == 0);
     scratch_close(&s);
@@ -194,7 +283,7 @@ static void gguf_both_ways(void **state)
 
 static void gguf_that_is_refused(void **state)
 {
-    static const int32_t other[8] = {1, 1, 1, 0, 1, 1, 0, 0};
+    static const int32_t other[8] = {1, 1, 1, 0, 1, 1, 0, 0}, right[8] = {1, 1, 1, 0, 1, 1, 1, 0};
     graph_config c = small(), got;
     file_gguf *w = NULL;
     (void)state;
@@ -202,15 +291,33 @@ static void gguf_that_is_refused(void **state)
     scratch_open(&s);
     const char *path = scratch_path(&s, "x.gguf");
     for (uint64_t n = 7; n <= 8; n++) {
-        write_gguf(&c, path, other, n, 0);
+        write_gguf(&c, path, NUMBERS, other, n, 0);
         assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
         assert_non_null(strstr(atom_fail_message(), "only every 4th layer without a window"));
     }
-    write_gguf(&c, path, NULL, 0, 1e4f);
+    for (int kind = REAL; kind <= TEXTS; kind++) {
+        write_gguf(&c, path, kind, right, 8, 0);
+        assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
+        assert_non_null(strstr(atom_fail_message(), "only every 4th layer without a window"));
+    }
+    write_gguf(&c, path, NONE, NULL, 0, 1e4f);
     assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "rope.freq_base_swa"));
-    c.full_every = 3;
     assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
+    graph_config has[4] = {c, c, c, c};
+    static const char *const says[4] = {"a tied head", "attention_bias", "rope_type 'llama3'",
+                                        "attention_bias"};
+    has[0].untied = false;
+    has[1].qkv_bias = has[1].o_bias = true;
+    has[2].rope = (atom_rope){.theta = 5e5f, .factor = 8, .low = 1, .high = 4, .original = 8};
+    has[3].family = GRAPH_OLMO2;
+    has[3].qkv_bias = has[3].o_bias = true;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(file_gguf_put_model(w, &has[i], FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
+        if (!strstr(atom_fail_message(), says[i]))
+            fail_msg("%s", atom_fail_message());
+    }
+    c.full_every = 3;
     assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
     assert_non_null(
         strstr(atom_fail_message(), "this model has layer_types, which llama.cpp does not"));

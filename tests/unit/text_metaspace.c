@@ -58,17 +58,31 @@ static void ids_of_added_tokens(void **state)
     static const struct {
         int first, second;
         const char *second_name, *says;
-    } cases[] = {{METASPACE_N, METASPACE_N + 1, "<y>", NULL},
-                 {METASPACE_N, METASPACE_N, "<x>", NULL},
-                 {METASPACE_N, METASPACE_N + 2, "<y>", "gives it 267"},
-                 {METASPACE_N + 1, METASPACE_N + 2, "<y>", "gives it 266"},
-                 {METASPACE_N + 1, METASPACE_N, "<y>", "gives it 266"},
-                 {METASPACE_N, METASPACE_N + 1, "<x>", "there twice"}};
+        int hole; /* an id behind the others in the vocabulary, whose token is an added one, too */
+    } cases[] = {
+        {METASPACE_N, METASPACE_N + 1, "<y>", NULL, 0},
+        /* version 0.21 of the library, 0.23, and neither */
+        {METASPACE_N + 41, METASPACE_N + 42, "<y>", NULL, METASPACE_N + 40},
+        {METASPACE_N + 1, METASPACE_N + 2, "<y>", NULL, METASPACE_N + 40},
+        {METASPACE_N + 1, METASPACE_N + 41, "<y>", "gives it 268;", METASPACE_N + 40},
+        {METASPACE_N + 41, METASPACE_N + 2, "<y>", "gives it 308;", METASPACE_N + 40},
+        {METASPACE_N + 7, METASPACE_N + 8, "<y>", "gives it 307 or 267;", METASPACE_N + 40},
+        {METASPACE_N, METASPACE_N, "<x>", NULL, 0},
+        {METASPACE_N, METASPACE_N + 2, "<y>", "gives it 267", 0},
+        {METASPACE_N + 1, METASPACE_N + 2, "<y>", "gives it 266", 0},
+        {METASPACE_N + 1, METASPACE_N, "<y>", "gives it 266", 0},
+        {METASPACE_N, METASPACE_N + 1, "<x>", "there twice", 0}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *root = metaspace_json(METASPACE_REPLACE, "null");
         json_t *added = json_object_get(root, "added_tokens");
         text_tokenizer *t = NULL;
+        if (cases[i].hole) {
+            json_object_set_new(json_object_get(json_object_get(root, "model"), "vocab"), "<z>",
+                                json_integer(cases[i].hole));
+            json_array_append_new(added,
+                                  json_pack("{s:i, s:s}", "id", cases[i].hole, "content", "<z>"));
+        }
         json_array_append_new(added,
                               json_pack("{s:i, s:s}", "id", cases[i].first, "content", "<x>"));
         json_array_append_new(
@@ -130,6 +144,19 @@ static void what_is_left_is_not_the_first(void **state)
     expect(UNIGRAM("{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"\"}",
                    "first", "-1", "-9"),
            "xa", (uint32_t[]){2}, 1);
+    expect(UNIGRAM("{\"type\":\"Replace\",\"pattern\":{\"String\":\"xy\"},\"content\":\"a\"}",
+                   "first", "-1", "-9"),
+           "xy", (uint32_t[]){2}, 1);
+    expect(UNIGRAM("{\"type\":\"Replace\",\"pattern\":{\"String\":\"\u00e9\"},\"content\":\"a\"}",
+                   "first", "-1", "-9"),
+           "\u00e9", (uint32_t[]){4, 2}, 2);
+    expect(
+        UNIGRAM(
+            "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Replace\",\"pattern\":{\"Regex\":"
+            "\" {2,}\"},\"content\":\" \"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+            "\"content\":\"a\"}]}",
+            "first", "-1", "-9"),
+        "  ", (uint32_t[]){2}, 1);
     expect(UNIGRAM("{\"type\":\"Strip\",\"strip_left\":true}", "always", "-1", "-9"), "\ta",
            (uint32_t[]){4, 2}, 2);
 }
