@@ -193,7 +193,7 @@ static atom_status run_steps(trainer *t)
             ATOM_TRY(evaluate(t));
             evaluated = step;
         }
-        bool stop = t->hooks.stop && t->hooks.stop(t->hooks.ctx);
+        bool stop = trainer_stops(t);
         bool lost = trainer_disk_lost(t);
         bool due = stepped && (crosses(before, step, c->save_steps) || trainer_save_again(t));
         if (stop || lost || done || due) {

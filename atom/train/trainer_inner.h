@@ -219,5 +219,7 @@ void trainer_begins(trainer *t, int64_t step, double loss);
 /* A turn of a run whose steps many make together: takes what came, and computes what is asked for,
  * if anything. *stepped: there is a new step. */
 ATOM_MUST atom_status trainer_shared_turn(trainer *t, bool *stepped);
+/* Asks whether to save and end. Whoever is asked may let the run rest; that is no time of a step. */
+bool trainer_stops(trainer *t);
 
 #endif
