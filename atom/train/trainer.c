@@ -170,7 +170,10 @@ static atom_status evaluate_again(trainer *t)
 /* The state on disk is that of the last step, but the run was killed before it was saved. */
 static atom_status end_again(trainer *t)
 {
-    return t->hooks.save_nothing ? ATOM_OK : save(t, true, false);
+    if (t->hooks.save_nothing)
+        return ATOM_OK;
+    trainer_note(t, "all steps were made before; the last checkpoint is saved now");
+    return save(t, true, false);
 }
 
 static atom_status run_steps(trainer *t)
