@@ -88,7 +88,7 @@ static json_t *summary_json(const train_config *c, const train_summary *s)
     return json_pack(
         "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, "
         "s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:s?,"
-        " s:s, s:s?, s:b, s:o, s:o, s:o, s:o}",
+        " s:s, s:s?, s:b, s:o, s:o, s:o, s:o, s:I}",
         "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
         cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "validation_loss",
         cli_real(s->validation_loss), "predicted_step_seconds", cli_real(s->predicted_step_seconds),
@@ -109,7 +109,7 @@ static json_t *summary_json(const train_config *c, const train_summary *s)
         "checkpoint", s->checkpoint, "interrupted", (int)s->interrupted, "busy_seconds",
         streams_json(s->busy_seconds, NULL), "bytes_copied", streams_json(NULL, s->bytes_copied),
         "waited_seconds", streams_json(s->waited_seconds, NULL), "boundaries",
-        boundaries_json(&s->boundaries));
+        boundaries_json(&s->boundaries), "process_peak_bytes", (json_int_t)atom_vm_peak_bytes());
 }
 
 static void summary_print(const train_summary *s)

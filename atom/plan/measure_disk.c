@@ -138,7 +138,7 @@ atom_status plan_disk_measure(const char *dir, store_kind kind, const graph *g, 
     else if ((st = swap_disk_open(&config, &disk)) == ATOM_E_RESOURCE &&
              strstr(atom_fail_message(), path)) /* of the file, not of memory */
         st = no_room(dir, need);
-    (void)unlink(path); /* open as it is: a process that is killed leaves nothing either */
+    (void)unlink(path); /* from here on a process that is killed leaves nothing either */
     ATOM_TRY_CLEAN(st);
     ATOM_TRY_CLEAN(
         measure(disk, blocks, memory, worth < PROBE_SECONDS ? worth : PROBE_SECONDS, device));

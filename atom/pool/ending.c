@@ -115,6 +115,8 @@ bool pool_end_done(void *context)
     bool over = (p->c.max_steps > 0 && p->steps >= p->c.max_steps) || (is_over(p) && !stands(p));
     if (pool_anchor_sums(p))
         over = over && pool_gradients_over(p);
+    if (p->g && !pool_gradients_own(p))
+        p->given_up = is_over(p); /* without steps of its own it has nothing to stay for */
     pthread_mutex_unlock(&p->lock);
     return over;
 }

@@ -170,7 +170,10 @@ static atom_status evaluate_again(trainer *t)
 /* The state on disk is that of the last step, but the run was killed before it was saved. */
 static atom_status end_again(trainer *t)
 {
-    return t->hooks.save_nothing ? ATOM_OK : save(t, true, false);
+    if (t->hooks.save_nothing)
+        return ATOM_OK;
+    trainer_note(t, "all steps were made before; the last checkpoint is saved now");
+    return save(t, true, false);
 }
 
 static atom_status run_steps(trainer *t)
@@ -193,7 +196,7 @@ static atom_status run_steps(trainer *t)
             ATOM_TRY(evaluate(t));
             evaluated = step;
         }
-        bool stop = t->hooks.stop && t->hooks.stop(t->hooks.ctx);
+        bool stop = trainer_stops(t);
         bool lost = trainer_disk_lost(t);
         bool due = stepped && (crosses(before, step, c->save_steps) || trainer_save_again(t));
         if (stop || lost || done || due) {

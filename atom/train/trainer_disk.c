@@ -206,6 +206,13 @@ void trainer_disk_done(const trainer *t)
     trainer_note(t, "the state on disk was removed; the last checkpoint holds it");
 }
 
+void trainer_disk_ended(const trainer *t)
+{
+    if (t->engine->disk && resumes_automatically(t) &&
+        swap_disk_about(t->engine->disk).step == (uint64_t)t->state.step)
+        trainer_disk_done(t);
+}
+
 /* Was it the disk only because moments are wide? */
 static bool fits_when_narrow(const trainer *t)
 {

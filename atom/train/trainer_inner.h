@@ -91,8 +91,9 @@ ATOM_MUST atom_status trainer_resume_find(const trainer *t, char **path);
 /* Refuses a checkpoint of another model or of adapters that count otherwise. path may be NULL. */
 ATOM_MUST atom_status trainer_resume_check(const trainer *t, const char *path);
 /* After the state is read: refuses num_train_epochs if the run would make another number of passes than
- * that, because its batch or its data was another before. `path` is what it goes on from. */
-ATOM_MUST atom_status trainer_resume_epochs(const trainer *t, const char *path);
+ * that, because its batch or its data was another before, or if all are made. `path` is what it goes on
+ * from; ends: all may be made. */
+ATOM_MUST atom_status trainer_resume_epochs(const trainer *t, const char *path, bool ends);
 /* Says what changed since the checkpoint was made. */
 void trainer_resume_note(const trainer *t);
 
@@ -145,6 +146,9 @@ ATOM_MUST atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t ta
 bool trainer_disk_lost(trainer *t);
 /* The last checkpoint holds everything: gives the disk's space back. */
 void trainer_disk_done(const trainer *t);
+/* The run is refused, because its last checkpoint is there: gives back the state on disk of that very step,
+ * which a run that was killed behind its checkpoint left there. */
+void trainer_disk_ended(const trainer *t);
 /* The run is refused: gives back the space of a store that was made for it. engine: may be NULL. */
 void trainer_disk_refused(const trainer *t);
 /* Whether updates may run ahead of the clip factor, which auto lets them where it is faster. */
@@ -219,5 +223,7 @@ void trainer_begins(trainer *t, int64_t step, double loss);
 /* A turn of a run whose steps many make together: takes what came, and computes what is asked for,
  * if anything. *stepped: there is a new step. */
 ATOM_MUST atom_status trainer_shared_turn(trainer *t, bool *stepped);
+/* Asks whether to save and end. Whoever is asked may let the run rest; that is no time of a step. */
+bool trainer_stops(trainer *t);
 
 #endif

@@ -296,6 +296,44 @@ static atom_status fill_weights(trainer *t, const char *resume)
                                       : file_weights_read_to(dir, t->bench->g, master);
 }
 
+/* Is there a step to make behind t->state? A run that ended has a checkpoint of its last step; one that was
+ * killed before it had comes to its end now, from the newer state on disk. */
+static atom_status check_steps(const trainer *t, const char *from, bool on_disk)
+{
+    const int64_t step = t->state.step, last = t->config->max_steps;
+    const bool ends = on_disk && step == last;
+    if (t->hooks.seam)
+        return ATOM_OK;
+    ATOM_TRY(trainer_resume_epochs(t, from, ends));
+    if (step < last || ends)
+        return ATOM_OK;
+    if (on_disk)
+        return atom_fail(ATOM_E_USAGE,
+                         "the optimizer's state on disk is at step %" PRId64 " and max_steps is "
+                         "%" PRId64 "; --max-steps %" PRId64 " saves it as a checkpoint, and a "
+                         "larger max_steps continues training",
+                         step, last, step);
+    return atom_fail(ATOM_E_USAGE,
+                     "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64 "; "
+                     "raise max_steps to continue training",
+                     step, last);
+}
+
+/* Before its weights take the place of what is there. path: NULL where the run begins. */
+static atom_status check_checkpoint(trainer *t, const char *path)
+{
+    const train_state begun = t->state;
+    char *state = path ? atom_path_join(path, "atom_state.json") : NULL;
+    atom_status st = ATOM_OK;
+    if (state && atom_path_exists(state) && train_state_read(state, &t->state) == ATOM_OK)
+        st = check_steps(t, path, false); /* else loading says what is wrong with it */
+    if (st != ATOM_OK && t->state.step >= t->config->max_steps)
+        trainer_disk_ended(t);
+    t->state = begun;
+    atom_free(state);
+    return st;
+}
+
 static atom_status load_weights(trainer *t)
 {
     char *resume = NULL;
@@ -307,15 +345,15 @@ static atom_status load_weights(trainer *t)
     ATOM_TRY_CLEAN(trainer_resume_check(t, resume));
     bool on_disk = trainer_disk_resume(t, resume), fresh = !on_disk && !resume;
     t->from_disk = on_disk;
+    ATOM_TRY_CLEAN(on_disk ? check_steps(t, trainer_store_dir(t), true)
+                           : check_checkpoint(t, resume));
     if (on_disk) {
-        ATOM_TRY_CLEAN(trainer_resume_epochs(t, trainer_store_dir(t)));
         trainer_resume_note(t);
         trainer_note(t, "resumed from the optimizer's state on disk (step %" PRId64 ")",
                      t->state.step);
     } else {
         ATOM_TRY_CLEAN(fill_weights(t, resume));
         if (resume) {
-            ATOM_TRY_CLEAN(trainer_resume_epochs(t, resume));
             trainer_resume_note(t);
             trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
             ATOM_TRY_CLEAN(trainer_seam_resume(t, resume));
@@ -323,14 +361,6 @@ static atom_status load_weights(trainer *t)
     }
     ATOM_TRY_CLEAN(trainer_lora_base(t, fresh));
     ATOM_TRY_CLEAN(train_engine_sync(t->engine));
-    /* the newer of the two: a run that ended has a checkpoint of its last step, and one that was killed
-     * before it had comes to its end now */
-    const bool ends = on_disk && t->state.step == t->config->max_steps;
-    if (!t->hooks.seam && !ends && t->state.step >= t->config->max_steps)
-        st = atom_fail(ATOM_E_USAGE,
-                       "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64 "; "
-                       "raise max_steps to continue training",
-                       t->state.step, t->config->max_steps);
 cleanup:
     atom_free(resume);
     return st;

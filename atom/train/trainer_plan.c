@@ -73,10 +73,13 @@ static void climb(char *path)
 {
     while (!atom_path_exists(path)) {
         char *slash = strrchr(path, '/');
-        if (!slash)
+        if (!slash) {
             strcpy(path, ".");
-        else
-            slash[slash == path] = 0;
+            return; /* as near as it comes, also where nobody may look at it */
+        }
+        if (slash == path && !slash[1])
+            return;
+        slash[slash == path] = 0;
     }
 }
 

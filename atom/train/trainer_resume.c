@@ -479,7 +479,7 @@ static void note_schedule(const trainer *t, const train_state *now)
 }
 
 /* Passes over the data up to the checkpoint, and what this run would add to them. */
-atom_status trainer_resume_epochs(const trainer *t, const char *path)
+atom_status trainer_resume_epochs(const trainer *t, const char *path, bool ends)
 {
     const train_config *c = t->config;
     const train_state *s = &t->state;
@@ -491,6 +491,8 @@ atom_status trainer_resume_epochs(const trainer *t, const char *path)
     double done = before > 0 ? (double)s->samples / before : 0;
     double rest = floor((c->num_train_epochs - done) * windows / batch + 1e-6);
     double would = done + (double)(c->max_steps - s->step) * batch / windows;
+    if (rest < 1 && ends)
+        return ATOM_OK;
     if (rest < 1)
         return atom_fail(ATOM_E_USAGE,
                          "num_train_epochs: the %" PRId64 " steps up to %s are already %.3g passes "

@@ -106,6 +106,15 @@ static atom_status follow(trainer *t, uint64_t seed)
     return text_sampler_make(t->train, (uint32_t)t->bench->g->sequence, seed, &t->sampler);
 }
 
+bool trainer_stops(trainer *t)
+{
+    double asked = atom_clock_seconds();
+    bool stop = t->hooks.stop && t->hooks.stop(t->hooks.ctx);
+    if (t->share_began > 0)
+        t->share_began += atom_clock_seconds() - asked;
+    return stop;
+}
+
 /* The member's leases one after the other, until the newest weights are in place: only these belong to the
  * moments and the step that a checkpoint would have. */
 static atom_status turn(trainer *t, const file_vector state[3], const train_reader *reader)
@@ -121,7 +130,7 @@ static atom_status turn(trainer *t, const file_vector state[3], const train_read
             ATOM_TRY(compute(t, &l));
         if (!l.behind)
             return ATOM_OK;
-        if (idle >= PATIENCE && t->hooks.stop && t->hooks.stop(t->hooks.ctx))
+        if (idle >= PATIENCE && trainer_stops(t))
             return atom_fail(ATOM_E_INTERRUPTED,
                              "stopped while the pool's weights were changing, so no checkpoint "
                              "was saved now; earlier checkpoints are complete");

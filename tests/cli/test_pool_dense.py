@@ -1,5 +1,6 @@
 """A pool whose first steps sum gradients and whose later ones are its members' own, of processes on loopback."""
 import json
+import os
 import time
 
 import tool
@@ -140,6 +141,22 @@ class PoolDense(tool.DataCase):
         own = self.rates(3)
         self.assertGreaterEqual(min(s["step"] for s in own), dense // TOGETHER)
         self.assertEqual((ends[3]["first_step"], ends[3]["first_loss"]), (own[0]["step"], own[0]["loss"]))
+
+    def test_back_alone_to_a_finished_run(self):
+        """It paused in the common steps and has no step of its own, nor a checkpoint: there is nothing to wait for."""
+        run = RUN.replace("save_steps: 4", "save_steps: 0")
+        first, ticket = self.create(self.describe(120, "20%", run=run, more="  fork_seconds: 3600\n", beat=0.3))
+        members = [first, self.join(1, ticket), self.join(2, ticket)]
+        self.until(lambda s: s["roster"] == 3 and s["is_member"] and s["applied"] >= 3, 2)
+        self.ok("pool", "pause", "p2")
+        ends = [self.end(m) for m in members[:2]]
+        self.until(lambda s: s["applied"] == ends[0]["version"], 2)
+        members[2].kill()
+        members[2].communicate()
+        self.ok("pool", "resume", "p2")
+        back = self.end(self.join(2))
+        self.assertEqual((back["done"], back["version"], back["anchor"]), (True, ends[0]["version"], ends[0]["anchor"]))
+        self.assertTrue(os.path.exists(self.path("p2", "pool", "done")))
 
     def test_what_does_not_go_together(self):
         def refused(config, *says):

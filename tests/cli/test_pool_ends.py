@@ -60,6 +60,7 @@ class Ends(Members):
         stopped = json.loads(self.end(c, 143)[0])
         self.assertEqual((stopped["done"], stopped["pool_step"]), (False, stopped["pool_steps"]))
         self.assertLess(stopped["certified_samples"], 1500 * 16)
+        self.assertLess(stopped["certified_step"], 1500)
         c = self.start_loud("join", "-o", "c", "--listen", "127.0.0.1:0", "--no-lan", "--no-directory")
         self.until("c", "it waits again", lambda s: "in no version" in s["text"], [c])
         end = time.monotonic() + 60
@@ -79,6 +80,7 @@ class Ends(Members):
         self.assertEqual((done["done"], done["pool_step"]), (True, done["pool_steps"]))
         self.assertGreaterEqual(done["version"], seen["applied"] + 3)
         self.assertGreaterEqual(done["certified_samples"], 1500 * 16)
+        self.assertEqual(done["certified_step"], done["pool_steps"])
         model = self.ok("pool", "export", "c", "-o", "model", "--json").json()
         self.assertEqual(model["version"], done["version"])
 

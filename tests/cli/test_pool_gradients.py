@@ -343,6 +343,19 @@ class PoolGradients(Members):
             for out in others:
                 self.ok("pool", "resume", out)
 
+    def test_a_pause_is_no_time_of_a_step(self):
+        """Of a member's speed nothing is lost by it."""
+        process, _ = self.create(60, 1)
+        self.until(lambda s: s["version"] > 3)
+        self.ok("pool", "pause", "p0")
+        self.until(lambda s: s["wish"] == "pause")
+        time.sleep(4)
+        self.ok("pool", "resume", "p0")
+        done = self.end(process)
+        steps = [m for m in map(json.loads, self.read("p0", "metrics.jsonl").splitlines()) if m["split"] == "train"]
+        self.assertLess(max(m["seconds"] for m in steps), 4)
+        self.assertEqual(done["steps"], 60)
+
     def test_own_data(self):
         # Files of the same names and lengths are not the same data, unless nobody can tell.
         other, old = self.data + "-other", self.data + "-old"

@@ -16,7 +16,7 @@ BATCH = SHAPE + ["--gradient-accumulation-steps", 2]
 # enough for two neighbours of this model and their gradients, not for all of it
 BUDGET, BUDGET_BYTES = "2300KiB", 2300 * 1024
 
-SUMMARY_KEYS = {"steps", "final_loss", "device_peak_bytes", "host_peak_bytes", "busy_seconds", "bytes_copied",
+SUMMARY_KEYS = {"steps", "final_loss", "device_peak_bytes", "host_peak_bytes", "process_peak_bytes", "busy_seconds", "bytes_copied",
                 "predicted_step_seconds", "median_step_seconds"}
 METRIC_KEYS = {"step", "loss", "grad_norm", "learning_rate", "tokens_per_second", "seconds"}
 PLAN_KEYS = {"sub_models", "micro_batches", "recommended_micro_batches", "predicted_step_seconds", "bound",

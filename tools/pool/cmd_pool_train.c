@@ -144,16 +144,17 @@ static json_t *summary_json(const pool_show *show, const train_summary *s)
     char hex[2 * GSP_HASH_BYTES + 1];
     return json_pack(
         "{s:I, s:I, s:o, s:o, s:o, s:s, s:s?, s:b, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:o, s:s}",
+        "s:I, s:I, s:o, s:s}",
         "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
         cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "tokens_per_second",
         cli_real(s->tokens_per_second), "output_dir", show->dir, "checkpoint", s->checkpoint,
         "interrupted", (int)s->interrupted, "done", (int)p->done, "version", (json_int_t)p->applied,
         "anchor", atom_hex(p->anchor.byte, GSP_HASH_BYTES, hex), "included",
         (json_int_t)p->included, "merged", (json_int_t)p->merged, "pool_step",
-        (json_int_t)p->pool_step, "pool_steps", (json_int_t)p->max_steps, "certified_samples",
-        (json_int_t)p->certified_samples, "lacking", (json_int_t)p->lacking, "seam_seconds",
-        cli_real(p->seam_seconds), "plan", trainer_plan_origin(pool_run_trainer(show->run)));
+        (json_int_t)p->pool_step, "certified_step", (json_int_t)p->certified_step, "pool_steps",
+        (json_int_t)p->max_steps, "certified_samples", (json_int_t)p->certified_samples, "lacking",
+        (json_int_t)p->lacking, "seam_seconds", cli_real(p->seam_seconds), "plan",
+        trainer_plan_origin(pool_run_trainer(show->run)));
 }
 
 /* welcome: nothing but its user or the run's end ended the membership, so it may come back. */
