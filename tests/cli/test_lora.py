@@ -335,7 +335,7 @@ class Lora(tool.Case):
         small = self.path("small", "checkpoint-1")
         refused(2, ["has its own"], "--adapter", small, "--lora-r", 2)
         refused(2, ["LoRA run"], "--resume-from-checkpoint", small)
-        refused(2, ["rank 2"], "--lora-r", 3, "--lora-target-modules", "o_proj", "--resume-from-checkpoint", small)
+        refused(2, ["rank 2"], "--lora-r", 3, "--lora-target-modules", "o_proj", "--resume-from-checkpoint", small, "--max-steps", 2)
         # an adapter of another model; one of a kind that atom has not; one that is cut off
         other = self.write("other.json", json.dumps(dict(CONFIG, hidden_size=32)))
         self.train(other, "other", "--max-steps", 1)
