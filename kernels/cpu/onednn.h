@@ -82,7 +82,7 @@ static inline dnnl_status_t onednn_scratch(dnnl_primitive_desc_t primitive, dnnl
     const dnnl_memory_desc_t *md =
         dnnl_primitive_desc_query_md(primitive, dnnl_query_scratchpad_md, 0);
     if (!md)
-        return dnnl_unimplemented;
+        return dnnl_runtime_error;
     *out = *md;
     return dnnl_success;
 }
