@@ -168,7 +168,7 @@ static bool is_right(const gemm_entry *e)
     size_t bytes[N] = {(size_t)(g->m * g->k) * 4, gemm_panel_bytes(layout, g->k), tile, tile,
                        e->scratch_bytes + 1};
     void *at[N] = {NULL};
-    gemm_handles h = {NULL};
+    gemm_handles h = {0};
     bool ok = handles_fill(&h, e);
     for (int i = 0; i < N && ok; i++)
         ok = (at[i] = aligned_alloc(GEMM_ALIGN, aligned(bytes[i]))) != NULL;
