@@ -87,15 +87,26 @@ static atom_status next(gsp_net *net, uint64_t timeout_ns, gsp_net_event *e)
     return st;
 }
 
-/* The victim's endpoint: results that are on their way by themselves are lost, so that it asks for
- * those of another's proposal. */
+/* The victim's endpoint: results that it has not asked for are lost, so that it asks for those of
+ * another's proposal. */
 static struct {
     cell_member *member;
     const gsp_net_ops *real;
     gsp_net_ops ops;
-    uint64_t proposed, lost; /* version; pieces */
+    uint64_t lost, asked[GSP_PARTS_MAX]; /* pieces; the version each part was last asked for */
     gsp_message m;
 } V;
+
+static gsp_net_sent ask(gsp_net *net, const uint8_t *to, gsp_net_channel channel, const void *head,
+                        size_t head_bytes, const void *body, size_t body_bytes)
+{
+    gsp_key key;
+    memcpy(key.byte, to, sizeof key.byte);
+    if (channel == GSP_NET_CONTROL && gsp_wire_decode(head, head_bytes, &key, &V.m, NULL, NULL) &&
+        V.m.kind == GSP_PULL && V.m.as.pull.is_result && V.m.as.pull.part < GSP_PARTS_MAX)
+        V.asked[V.m.as.pull.part] = V.m.version;
+    return V.real->send(net, to, channel, head, head_bytes, body, body_bytes);
+}
 
 static atom_status lose(gsp_net *net, uint64_t timeout_ns, gsp_net_event *e)
 {
@@ -107,11 +118,12 @@ static atom_status lose(gsp_net *net, uint64_t timeout_ns, gsp_net_event *e)
     if (st != ATOM_OK || e->kind != GSP_NET_MESSAGE ||
         !gsp_wire_decode(e->data, e->bytes, &key, &V.m, &body, &bytes))
         return st;
-    if (V.m.kind == GSP_PROPOSE || V.m.kind == GSP_CERTIFY)
-        V.proposed = V.m.version;
+    const gsp_piece *p = &V.m.as.piece;
+    if (V.m.kind != GSP_PIECE || !p->is_result || p->part >= GSP_PARTS_MAX)
+        return st;
     const gsp_agree *a = &V.member->node->agree;
     bool proposes = a->self_i != GSP_NOBODY && gsp_view_proposer(a, a->view) == a->self_i;
-    if (V.m.kind == GSP_PIECE && V.m.as.piece.is_result && V.m.version > V.proposed && !proposes) {
+    if (V.asked[p->part] != V.m.version && !proposes) {
         V.real->free(net, e->data);
         V.lost++;
         *e = (gsp_net_event){.kind = GSP_NET_NOTHING};
@@ -129,6 +141,7 @@ static void opened(cell_member *m)
     } else if (m->i == VICTIM) {
         V.real = m->net->ops;
         V.ops = *V.real;
+        V.ops.send = ask;
         V.ops.next = lose;
         V.member = m;
         m->net->ops = &V.ops;
@@ -152,18 +165,22 @@ static const gsp_key *liar(void)
     return &key;
 }
 
-/* It waits for the part, from somebody else. */
+/* It waits for the part, from somebody else; the others may have certified the version meanwhile. */
 static bool is_asked_for(gsp_node *n, uint32_t part, gsp_hash *root)
 {
     const gsp_agree *a = &n->agree;
-    const gsp_key key = *liar();
-    uint32_t owner = a->round.begin.owner[part], i = gsp_roster_find_key(gsp_agree_roster(a), &key);
-    const gsp_friend *f = gsp_friends_find(&n->friends, &key);
-    if (!f || !f->up || i == GSP_NOBODY || owner == i || a->round.ballot == 0 ||
-        n->pulls.part[part].asked_ns == 0 || !a->has_pending ||
-        gsp_key_compare(gsp_pulls_last(&n->pulls, part), &key) == 0)
+    const gsp_round *r = &a->round;
+    const uint64_t version = V.asked[part];
+    uint32_t i = gsp_roster_find_key(gsp_agree_roster(a), liar());
+    const gsp_friend *f = gsp_friends_find(&n->friends, liar());
+    const gsp_proposal *p =
+        version > a->certified ? &a->pending.as.propose.proposal : &a->certificate.proposal;
+    bool owns = r->version == version && r->ballot != 0 && r->begin.owner[part] == i;
+    if (version == 0 || !f || !f->up || i == GSP_NOBODY || owns || p->version != version ||
+        (version > a->certified && !a->has_pending) ||
+        gsp_key_compare(gsp_pulls_last(&n->pulls, part), liar()) == 0)
         return false;
-    *root = a->pending.as.propose.proposal.part[part].hash;
+    *root = p->part[part].hash;
     return !gsp_hash_none(root) && !gsp_recent_find(&n->held, part, root);
 }
 
@@ -171,8 +188,7 @@ static void push_piece(gsp_node *n, gsp_net_event *e)
 {
     const gsp_pieces_of nobody = {0};
     gsp_message *m = &V.m;
-    *m = (gsp_message){
-        .kind = GSP_PIECE, .lineage = n->agree.lineage, .version = n->agree.certified + 1};
+    *m = (gsp_message){.kind = GSP_PIECE, .lineage = n->agree.lineage, .version = V.asked[U.part]};
     m->as.piece = (gsp_piece){.root = U.root,
                               .is_result = true,
                               .part = U.part,
@@ -222,6 +238,7 @@ static void opened_for_a_push(cell_member *m)
         return;
     V.real = m->net->ops;
     U.ops = *V.real;
+    U.ops.send = ask;
     U.ops.next = push;
     U.ops.free = free_all_but_mine;
     V.member = m;
