@@ -70,20 +70,22 @@ void trainer_fill_state(const trainer *t, train_state *state)
 
 train_checkpoint trainer_checkpoint(trainer *t)
 {
-    return (train_checkpoint){.g = t->bench->g,
-                              .config = &t->bench->model.config,
-                              .source = t->bench->model.source,
-                              .data = t->config->data,
-                              .model_dir = t->bench->model.dir,
-                              .ends = {t->vocab.start, t->vocab.end},
-                              .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
-                              .m = train_engine_vector(t->engine, SWAP_STATE_M),
-                              .v = train_engine_vector(t->engine, SWAP_STATE_V),
-                              .dtype =
-                                  t->bench->base ? ATOM_F32 : (atom_dtype)t->config->save_dtype,
-                              .base = t->bench->base,
-                              .lora = &t->bench->lora,
-                              .state = t->state};
+    train_checkpoint c = {.g = t->bench->g,
+                          .config = &t->bench->model.config,
+                          .source = t->bench->model.source,
+                          .data = t->config->data,
+                          .model_dir = t->bench->model.dir,
+                          .ends = {t->vocab.start, t->vocab.end},
+                          .dtype = t->bench->base ? ATOM_F32 : (atom_dtype)t->config->save_dtype,
+                          .base = t->bench->base,
+                          .lora = &t->bench->lora,
+                          .state = t->state};
+    if (t->engine) {
+        c.master = train_engine_vector(t->engine, SWAP_STATE_MASTER);
+        c.m = train_engine_vector(t->engine, SWAP_STATE_M);
+        c.v = train_engine_vector(t->engine, SWAP_STATE_V);
+    }
+    return c;
 }
 
 const char *trainer_plan_origin(const trainer *t)

@@ -73,7 +73,7 @@ struct trainer {
 
 /* One line for people, through the hook. */
 void trainer_note(const trainer *t, const char *fmt, ...) ATOM_PRINTF(2, 3);
-/* The run's present state as a checkpoint; borrows everything. */
+/* The run's present state as a checkpoint; borrows everything. Without vectors before the engine is there. */
 train_checkpoint trainer_checkpoint(trainer *t);
 /* Says what Muon trains; ATOM_E_USAGE where that is nothing. */
 ATOM_MUST atom_status trainer_muon_check(const trainer *t);
@@ -136,6 +136,8 @@ ATOM_MUST atom_status trainer_store_path(const trainer *t, char **path);
  * state of one. ATOM_E_USAGE where that is another, whose output_dir still is there. */
 ATOM_MUST atom_status trainer_store_claim(const trainer *t);
 void trainer_store_remove(const trainer *t);
+/* Is there a state on disk now that the run will replace, whatever is in it? */
+bool trainer_disk_replaced(const trainer *t);
 /* With --resume-from-checkpoint auto: is the store newer than the newest checkpoint (or NULL)? Then
  * the run's state is the store's. */
 bool trainer_disk_resume(trainer *t, const char *checkpoint);

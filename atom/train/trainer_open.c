@@ -212,7 +212,46 @@ static atom_status check_start(const trainer *t)
     return file_weights_missing(m->dir, "to start from random weights, say so with --init random");
 }
 
-static atom_status open_engine(trainer *t)
+static atom_status load(const char *resume, train_checkpoint *c)
+{
+    char why[768];
+    atom_status st = train_checkpoint_load(resume, c);
+    if (st != ATOM_E_FORMAT)
+        return st;
+    snprintf(why, sizeof why, "%s", atom_fail_message());
+    return atom_fail(st, "%s. To go on from an older checkpoint, move %s away", why, resume);
+}
+
+static atom_status read_model(const trainer *t, file_vector master)
+{
+    const char *dir = t->bench->model.dir;
+    if (!t->bench->model.has_weights || t->bench->base || t->config->init == TRAIN_INIT_RANDOM)
+        return ATOM_OK;
+    return t->bench->boundaries.added ? trainer_boundaries_read(t, dir, master)
+                                      : file_weights_read_to(dir, t->bench->g, master);
+}
+
+static atom_status leave(void *ctx, uint64_t first, uint64_t n, const float *from)
+{
+    (void)ctx, (void)first, (void)n, (void)from;
+    return ATOM_OK;
+}
+
+/* A state on disk is all that its run can go on from, so what is to take its place is read once before:
+ * if it is damaged, nothing is lost. */
+static atom_status try_start(trainer *t, const char *resume)
+{
+    const file_vector nowhere = {.put = leave};
+    if (!trainer_disk_replaced(t))
+        return ATOM_OK;
+    if (!resume)
+        return read_model(t, nowhere);
+    train_checkpoint c = trainer_checkpoint(t);
+    c.master = c.m = c.v = nowhere;
+    return load(resume, &c);
+}
+
+static atom_status open_engine(trainer *t, const char *resume)
 {
     const train_config *c = t->config;
     train_engine_config config = {.bench = t->bench,
@@ -246,6 +285,9 @@ static atom_status open_engine(trainer *t)
         ATOM_TRY_CLEAN(trainer_store_path(t, &path));
         config.store = path;
     }
+    ATOM_TRY_CLEAN(try_start(t, resume));
+    if (c->trace && !c->dry_run)
+        ATOM_TRY_CLEAN(swap_trace_open(c->trace, t->plan->devices, &t->trace));
     if (trainer_replaces_run(c))
         trainer_store_remove(t);
     ATOM_TRY_CLEAN(train_engine_open(&config, &t->engine));
@@ -256,16 +298,6 @@ static atom_status open_engine(trainer *t)
 cleanup:
     atom_free(path);
     return st;
-}
-
-static atom_status load(const char *resume, train_checkpoint *c)
-{
-    char why[768];
-    atom_status st = train_checkpoint_load(resume, c);
-    if (st != ATOM_E_FORMAT)
-        return st;
-    snprintf(why, sizeof why, "%s", atom_fail_message());
-    return atom_fail(st, "%s. To go on from an older checkpoint, move %s away", why, resume);
 }
 
 /* From a checkpoint, a model directory or random numbers, in place of what is there. */
@@ -289,11 +321,7 @@ static atom_status fill_weights(trainer *t, const char *resume)
     ATOM_TRY(check_start(t));
     ATOM_TRY(train_engine_init(t->engine, (uint64_t)t->config->seed));
     ATOM_TRY(trainer_lora_start(t));
-    if (!t->bench->model.has_weights || t->bench->base || t->config->init == TRAIN_INIT_RANDOM)
-        return ATOM_OK;
-    const char *dir = t->bench->model.dir;
-    return t->bench->boundaries.added ? trainer_boundaries_read(t, dir, master)
-                                      : file_weights_read_to(dir, t->bench->g, master);
+    return read_model(t, master);
 }
 
 /* Is there a step to make behind t->state? A run that ended has a checkpoint of its last step; one that was
@@ -441,6 +469,8 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     ATOM_TRY_CLEAN(check_seam(t));
     ATOM_TRY_CLEAN(lock_output(t));
     ATOM_TRY_CLEAN(trainer_resume_find(t, &resume)); /* refuse before the expensive part */
+    if (config->trace && !config->dry_run)
+        ATOM_TRY_CLEAN(atom_file_check_place(config->trace, "\"traceEvents\"", "a trace"));
     ATOM_TRY_CLEAN(trainer_boundaries_choose(t, resume));
     ATOM_TRY_CLEAN(plan_vocab_read(config->data, &t->vocab));
     ATOM_TRY_CLEAN(open_model(t));
@@ -460,13 +490,9 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     if (!t->plan)
         ATOM_TRY_CLEAN(trainer_open_plan(t));
     note_idle(t);
-    ATOM_TRY_CLEAN(open_engine(t));
+    ATOM_TRY_CLEAN(open_engine(t, resume));
     ATOM_TRY_CLEAN(load_weights(t));
     if (!config->dry_run) {
-        if (config->trace)
-            ATOM_TRY_CLEAN(atom_file_check_place(config->trace, "\"traceEvents\"", "a trace"));
-        if (config->trace)
-            ATOM_TRY_CLEAN(swap_trace_open(config->trace, t->plan->devices, &t->trace));
         ATOM_TRY_CLEAN(remove_old_run(config));
         ATOM_TRY_CLEAN(open_outputs(t));
         trainer_note_room(t);

@@ -273,6 +273,27 @@ class Disk(TrainCase):
         self.fails(2, *args, says="raise max_steps")
         self.assertEqual(sorted(os.listdir(self.path("a"))), ["checkpoint-3", "checkpoint-6", "metrics.jsonl"])
 
+    def test_what_takes_its_place_is_read_first(self):
+        """A damaged checkpoint or model, and a trace that cannot be written, leave the state on disk as it was."""
+        self.killed_at_last("a", self.args("a", "--save-steps", 3, *DISK))
+        before, names = self.settled("a", "optimizer.store"), sorted(os.listdir(self.path("a")))
+        model = self.path("a", "checkpoint-3", "model.safetensors")
+        shutil.copytree(self.path("a", "checkpoint-3"), self.path("model"))
+        with open(model, "r+b") as f:  # the first number, which tells weights of another step
+            f.seek(8 + struct.unpack("<Q", f.read(8))[0])
+            f.write(b"\x01\x02\x03\x3d")
+        with open(self.path("model", "model.safetensors"), "r+b") as f:
+            f.truncate(os.path.getsize(model) - 4)
+        named = ["--resume-from-checkpoint", self.path("a", "checkpoint-3")]
+        anew = self.args("a", *DISK, "--overwrite")
+        anew[anew.index("--model") + 1] = self.path("model")
+        self.fails(3, *self.args("a", *DISK, *named), says="checkpoint-3")
+        self.fails(3, *anew, says="model.safetensors")
+        self.fails(2, *self.args("a", *DISK, "--overwrite", "--trace", self.path("none", "trace.json")), says="there is no directory")
+        self.assertEqual(self.read("a", "optimizer.store"), before)
+        self.assertEqual(sorted(os.listdir(self.path("a"))), names)
+        self.ok(*self.args("a", *DISK, "--resume-from-checkpoint", "auto"))
+
     def test_a_store_dir_of_several_runs(self):
         """What a killed run goes on from is not taken by another that names the same directory."""
         store, pick = ["--store-dir", self.path("fast")], random.Random(3)
