@@ -85,14 +85,13 @@ static bool resumes_automatically(const trainer *t)
     return resume && strcmp(resume, "auto") == 0;
 }
 
-bool trainer_disk_replaced(const trainer *t)
+bool trainer_disk_left(const trainer *t)
 {
     char *path = NULL;
-    bool writes = t->plan->disk || trainer_replaces_run(t->config);
-    bool replaced = !t->config->dry_run && writes && !resumes_automatically(t) &&
-                    trainer_store_path(t, &path) == ATOM_OK && atom_path_exists(path);
+    bool left = !resumes_automatically(t) && trainer_store_path(t, &path) == ATOM_OK &&
+                atom_path_exists(path);
     atom_free(path);
-    return replaced;
+    return left;
 }
 
 /* The newest step of a generation that was described, whether it is there or not. */

@@ -136,8 +136,8 @@ ATOM_MUST atom_status trainer_store_path(const trainer *t, char **path);
  * state of one. ATOM_E_USAGE where that is another, whose output_dir still is there. */
 ATOM_MUST atom_status trainer_store_claim(const trainer *t);
 void trainer_store_remove(const trainer *t);
-/* Is there a state on disk now that the run will replace, whatever is in it? */
-bool trainer_disk_replaced(const trainer *t);
+/* Is there a state on disk that the run does not go on from, whatever it finds? */
+bool trainer_disk_left(const trainer *t);
 /* With --resume-from-checkpoint auto: is the store newer than the newest checkpoint (or NULL)? Then
  * the run's state is the store's. */
 bool trainer_disk_resume(trainer *t, const char *checkpoint);

@@ -242,7 +242,8 @@ static atom_status leave(void *ctx, uint64_t first, uint64_t n, const float *fro
 static atom_status try_start(trainer *t, const char *resume)
 {
     const file_vector nowhere = {.put = leave};
-    if (!trainer_disk_replaced(t))
+    const bool writes = t->plan->disk || trainer_replaces_run(t->config);
+    if (t->config->dry_run || !writes || !trainer_disk_left(t))
         return ATOM_OK;
     if (!resume)
         return read_model(t, nowhere);
