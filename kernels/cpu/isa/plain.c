@@ -1,13 +1,13 @@
 /*
  * A tile of gemm.h without oneDNN: fp32 where this is faster (gemm.c says when), bf16 on machines
  * where oneDNN has no bf16 code, and whatever it refuses. One idea: tile.h multiplies; in bf16,
- * blocks of a few rows and PLAIN_K columns of a become fp32 on the stack first. Refuses to be fast
+ * blocks of PLAIN_ROWS rows and PLAIN_K columns of a become fp32 on the stack first. Refuses to be fast
  * on pair-packed panels; those reach it only when oneDNN fails on a machine where it should not.
  */
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa/tile.h"
 
-enum { PLAIN_K = 256 };
+enum { PLAIN_K = 256, PLAIN_ROWS = 8 * TILE_ROWS };
 
 static void widen(float *dst, const atom_bf16 *src, int64_t n)
 {
@@ -36,7 +36,7 @@ void KRN_ISA(krn_cpu_gemm_plain)(const gemm *g, gemm_layout layout, const void *
         tile_mul(&all, g->m, GEMM_PANEL);
         return;
     }
-    float unpacked[PLAIN_K * GEMM_PANEL], wide[TILE_ROWS * PLAIN_K];
+    float unpacked[PLAIN_K * GEMM_PANEL], wide[PLAIN_ROWS * PLAIN_K];
     for (int64_t k0 = 0; k0 < g->k; k0 += PLAIN_K) {
         int64_t k = g->k - k0 < PLAIN_K ? g->k - k0 : PLAIN_K;
         const float *rows = (const float *)b + k0 * GEMM_PANEL;
@@ -44,8 +44,8 @@ void KRN_ISA(krn_cpu_gemm_plain)(const gemm *g, gemm_layout layout, const void *
             unpack_pairs(unpacked, b, k0, k);
             rows = unpacked;
         }
-        for (int64_t m0 = 0; m0 < g->m; m0 += TILE_ROWS) {
-            int64_t m = g->m - m0 < TILE_ROWS ? g->m - m0 : TILE_ROWS;
+        for (int64_t m0 = 0; m0 < g->m; m0 += PLAIN_ROWS) {
+            int64_t m = g->m - m0 < PLAIN_ROWS ? g->m - m0 : PLAIN_ROWS;
             for (int64_t r = 0; r < m; r++) {
                 int64_t at = (m0 + r) * g->k + k0;
                 widen(wide + r * PLAIN_K, (const atom_bf16 *)a + at, k);
