@@ -79,8 +79,8 @@ class Bring(chats.Case):
         for out in (["-o", "b.gguf"], ["-o", "c", "--to", "hf"]):
             self.assertIn("ln_f.weight' has values that are not finite", self.ok("export", "--model", "run/checkpoint-1", *out).err)
 
-    def test_what_stands_in_front_of_a_text(self):
-        """Gemma's tokenizer puts no space in front, Phi-3's no start token: a GGUF file says so, both ways."""
+    def metaspaces(self, prepend, begins):
+        """Writes c.json and tokenizer.json in Llama's manner: a space and a start token in front of every text, or not."""
         pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + ["\u2581", "a", "b", "\u2581a", "ab"]
         spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
         first = {"type": "Prepend", "prepend": "\u2581"}
@@ -90,14 +90,18 @@ class Bring(chats.Case):
                 "pre_tokenizer": None, "decoder": {"type": "Sequence", "decoders": steps},
                 "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
                           "vocab": {piece: i for i, piece in enumerate(pieces)}, "merges": [["\u2581", "a"], ["a", "b"]]}}
+        made["normalizer"] = {"type": "Sequence", "normalizers": [first, spaces]} if prepend else spaces
+        made["post_processor"] = {"type": "TemplateProcessing", "single": single if begins else single[1:]}
+        self.write("tokenizer.json", json.dumps(made))
         self.write("c.json", json.dumps(dict(model_type="llama", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
                                              num_attention_heads=2, max_position_embeddings=32, vocab_size=len(pieces))))
+
+    def test_what_stands_in_front_of_a_text(self):
+        """Gemma's tokenizer puts no space in front, Phi-3's no start token: a GGUF file says so, both ways."""
         self.write("t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in ("ab a", " a\u00e9b ", "b") * 40))
         prepare = ["data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--val-fraction", 0, "--tokenizer"]
         for at, (prepend, begins) in enumerate(((True, True), (False, True), (True, False))):
-            made["normalizer"] = {"type": "Sequence", "normalizers": [first, spaces]} if prepend else spaces
-            made["post_processor"] = {"type": "TemplateProcessing", "single": single if begins else single[1:]}
-            self.write("tokenizer.json", json.dumps(made))
+            self.metaspaces(prepend, begins)
             self.ok(*prepare, "tokenizer.json")
             want, run = self.read("data", "train_000000.bin"), f"run{at}"
             self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
@@ -109,6 +113,30 @@ class Bring(chats.Case):
             self.ok("export", "--model", run + ".gguf", "--to", "hf", "-o", run + "-back")
             self.ok(*prepare, run + "-back/tokenizer.json")
             self.assertEqual(self.read("data", "train_000000.bin"), want, (prepend, begins))
+
+    def test_a_prompt_begins_as_the_texts_did(self):
+        """What the tokenizer puts in front of every text stands in front of prompts and questions as well, and only once."""
+        self.write("t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in ("ab a", "ba b") * 40))
+        self.write("q.jsonl", json.dumps({"question": "ab", "choices": ["a", "b"], "answer": 0}) + "\n")
+        asked = {}
+        for begins in True, False:
+            self.metaspaces(True, begins)
+            self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "tokenizer.json")
+            run = f"run{begins}"
+            self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
+                    "--gradient-accumulation-steps", 1, "--eval-steps", 0, "-o", run, "--max-steps", 1)
+            model = ["--model", run + "/checkpoint-1"]
+
+            def say(prompt, rule="ids"):
+                made = self.ok("generate", *model, "-p", prompt, "-n", 8, "--ignore-end", "--special-tokens", rule, "--json").json()
+                return made["text"], made["prompt_tokens"]
+
+            plain, named = say("ab", "bytes"), say("<s>ab")
+            self.assertEqual(named[1], 3)
+            self.assertEqual(plain == named, begins, (plain, named))
+            self.assertEqual(say("", "bytes")[0] == say("<s>")[0], begins)
+            asked[begins] = self.ok("eval", *model, "--choices", "q.jsonl", "--json").json()["tokens"]
+        self.assertEqual(asked[True], asked[False] + 2)
 
     def test_what_ends_a_text_survives_gguf(self):
         """Through a GGUF file and back, or on to another, a model keeps its tokenizer and still knows where a text ends."""
