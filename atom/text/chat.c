@@ -359,6 +359,18 @@ static atom_status fail_text(const reading *r)
         told ? keys : "", told && at ? ", ..." : "", told ? "; " : "");
 }
 
+/* All of a text is learned alike. */
+static atom_status check_text(const reading *r)
+{
+    const json_t *weight = json_object_get(r->root, "weight");
+    if (!json_is_number(weight) || json_number_value(weight) == 1)
+        return ATOM_OK;
+    return text_fail_line(r->name, r->line,
+                          "the text has a \"weight\" of %.9g, but texts are learned completely; "
+                          "remove the weight, or the line",
+                          json_number_value(weight));
+}
+
 atom_status text_chat_read(const json_t *root, text_format format, const char *name, uint64_t line,
                            text_chat *c, const json_t **text)
 {
@@ -376,5 +388,5 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
     *text = json_object_get(root, "text");
     if (!json_is_string(*text))
         return fail_text(&r);
-    return ATOM_OK;
+    return check_text(&r);
 }

@@ -43,6 +43,10 @@ class Lines(chats.Case):
         for more in {"rejected": None, "chosen": ""}, {"label": "science"}, {"label": 3}:
             self.ok(*self.prepare_args([{**pair, **more}], *own))
         self.ok(*self.prepare_args([{"text": "a", "label": False, "rejected": False}]))
+        for weight in 0, 0.5:  # as on a chat
+            self.fails(3, *self.prepare_args([{"text": "a"}, {"text": "b", "weight": weight}]),
+                       says=["in.jsonl:2: ", f"a \"weight\" of {weight}", "remove the weight"])
+        self.ok(*self.prepare_args([{"text": "a", "weight": 1}, {"text": "a", "weight": 1.0}, {"text": "b", "weight": "2 kg"}]))
 
     def test_what_stands_beside_a_chat(self):
         """A part of the chat under a key that its format does not have is not dropped."""
