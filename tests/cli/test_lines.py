@@ -154,6 +154,10 @@ class Lines(chats.Case):
         self.assertEqual(more.json()["loss"], every.json()["loss"])
         self.assertRegex(more.err, r"batches: 100000 were asked for, but the val split of data has only \d+ ")
         self.assertLess(self.ok(*data, "--batches", 2).json()["tokens"], every.json()["tokens"])
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--force", "--sequence-len", 12, "--val-fraction", 0)
+        for length, told in (12, False), (16, True), (24, False):
+            said = self.ok(*data[:5], "--split", "train", "--sequence-len", length).err
+            self.assertEqual(f"packed into sequences of 12 tokens, but sequence_len is {length}" in said, told, said)
 
     def test_names_of_tokens_that_there_are_not(self):
         """What a template calls bos_token is a token, not letters."""
