@@ -339,6 +339,15 @@ static atom_status read_chat(const reading *r, text_format format)
     return check_answers(r);
 }
 
+static const char *kind_of(const json_t *value)
+{
+    return json_is_null(value)     ? "null"
+           : json_is_number(value) ? "a number"
+           : json_is_array(value)  ? "a list"
+           : json_is_object(value) ? "an object"
+                                   : "true or false";
+}
+
 /* Names the keys that are there: a column under another name, a table with other separators. */
 static atom_status fail_text(const reading *r)
 {
@@ -348,11 +357,13 @@ static atom_status fail_text(const reading *r)
     for (; at && n < 120; at = json_object_iter_next(root, at))
         n += (size_t)snprintf(keys + n, sizeof keys - n, "%s\"%.40s\"", n ? ", " : "",
                               json_object_iter_key(at));
-    bool none = json_is_object(r->root) && n == 0, told = n && !json_object_get(r->root, "text");
+    const json_t *text = json_object_get(r->root, "text");
+    bool none = json_is_object(r->root) && n == 0, told = n && !text;
     return text_fail_line(
         r->name, r->line,
-        "there is no string \"text\"; %s%s%s%sa line must be like {\"text\": \"...\"}, or have "
+        "there is no string \"text\"%s%s; %s%s%s%sa line must be like {\"text\": \"...\"}, or have "
         "messages, conversations, an instruction or a completion",
+        text ? ", but it is " : "", text ? kind_of(text) : "",
         none   ? "it has no keys; "
         : told ? "its keys are "
                : "",
