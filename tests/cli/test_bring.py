@@ -71,11 +71,22 @@ class Bring(chats.Case):
         self.fails(2, "export", "--model", "run/checkpoint-1", "-o", "new/", says=["new/ names a directory", "--to hf"])
         whole = self.ok("export", "--model", "run/checkpoint-1", "-o", "a.gguf")
         self.assertNotIn("finite", whole.err)
-        with open(self.path("run/checkpoint-1/model.safetensors"), "r+b") as f:
-            head = f.read(struct.unpack("<Q", f.read(8))[0])
-            at = next(t["data_offsets"][0] for k, t in json.loads(head).items() if "ln_f.weight" in k)
-            f.seek(8 + len(head) + at)
-            f.write(struct.pack("<f", float("nan")))
+
+        def change(tensor, *numbers):
+            with open(self.path("run/checkpoint-1/model.safetensors"), "r+b") as f:
+                head = f.read(struct.unpack("<Q", f.read(8))[0])
+                at = next(t["data_offsets"][0] for k, t in json.loads(head).items() if tensor in k)
+                f.seek(8 + len(head) + at)
+                f.write(struct.pack(f"<{len(numbers)}f", *numbers))
+
+        change("wte.weight", 1e9, 65519, -65520)
+        for out, told in ((["f16"], "2 weights are too large for f16"), (["bf16"], ""), (["f32"], "")):
+            said = self.ok("export", "--model", "run/checkpoint-1", "-o", "a.gguf", "--overwrite", "--type", *out).err
+            self.assertIn(told, said)
+            self.assertEqual(bool(told), "too large" in said, said)
+        said = self.ok("export", "--model", "run/checkpoint-1", "-o", "d", "--to", "hf", "--dtype", "fp16").err
+        self.assertIn("warning: 2 weights are too large for fp16", said)
+        change("ln_f.weight", float("nan"))
         for out in (["-o", "b.gguf"], ["-o", "c", "--to", "hf"]):
             self.assertIn("ln_f.weight' has values that are not finite", self.ok("export", "--model", "run/checkpoint-1", *out).err)
 
