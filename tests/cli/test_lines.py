@@ -147,8 +147,9 @@ class Lines(chats.Case):
         self.assertEqual(piped(b"").out, nothing.out)
         self.assertIn("is empty", piped(b"").err)
         self.assertEqual(piped(b"a man", "--prompt", "the king").out, out)
-        for wrong in b"the \xff king", b"the \0 king":
-            piped(wrong, check=lambda *a, **b: self.fails(3, *a, says=["standard input: not text in UTF-8 at byte 4 "], **b))
+        for wrong, kind in (b"the \xff king", "LATIN1"), (b"the \0 king", "UTF-16"):
+            says = ["standard input: not text in UTF-8 at byte 4 ", f"iconv -f {kind} "]
+            piped(wrong, check=lambda *a, says=says, **b: self.fails(3, *a, says=says, **b))
         data = ["eval", "--model", "run/checkpoint-1", "--data", "data", "--sequence-len", 16, "--json"]
         every, more = self.ok(*data), self.ok(*data, "--batches", 100000)
         self.assertEqual(more.json()["loss"], every.json()["loss"])
