@@ -175,8 +175,9 @@ atom_status cli_take_text(char *text, size_t bytes, bool first, const char *wher
     }
     if (good == bytes)
         good = strlen(text);
+    bool wide = memchr(text, 0, bytes) || strncmp(text, "\xff\xfe", 2) == 0;
     return atom_fail(ATOM_E_FORMAT,
                      "%s: not text in UTF-8 at byte %zu (0x%02x); convert it, for example with "
-                     "iconv -f UTF-16 -t UTF-8",
-                     where, good, (unsigned char)text[good]);
+                     "iconv -f %s -t UTF-8",
+                     where, good, (unsigned char)text[good], wide ? "UTF-16" : "LATIN1");
 }

@@ -45,7 +45,8 @@ static const opt_spec specs[] = {
              "answerKey); PIQA (goal, sol1, sol2, label). acc: how often the right answer has "
              "the largest sum of log-probabilities of its tokens; acc_norm: the same with that "
              "sum divided by the answer's length in characters, as in lm-evaluation-harness. "
-             "Question and answer are used as they are, with a space between them."},
+             "Question and answer are used as they are, with a space between them, behind the token "
+             "that the tokenizer puts in front of every text, if it does (as Llama's)."},
     {.name = "limit", .type = OPT_INT, AT(limit), .fallback = "0", .min = 0, .max = 1e9,
      .help = "With --choices: only the first N questions; 0: all."},
     PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,

@@ -45,7 +45,8 @@ static const opt_spec specs[] = {
     {.name = "prompt", .type = OPT_TEXT, AT(prompt), .fallback = "", .value = "TEXT", .letter = 'p',
      .help = "The text to continue. Empty: start a new document. Without it (and without --chat) the "
              "text is read from standard input if that is a pipe or a file; one line end at its end "
-             "is left out."},
+             "is left out. The token that the tokenizer puts in front of every text (as Llama's "
+             "does) stands in front of it."},
     {.name = "special_tokens", .type = OPT_CHOICE, AT(special_tokens), .fallback = "bytes",
      .choices = rules,
      .help = "What to do if the prompt contains the name of a special token, such as <|im_start|>. "

@@ -131,6 +131,18 @@ static atom_status put_tokenizer(file_gguf *w, const file_model *model)
     return ATOM_OK;
 }
 
+/* llama.cpp reads the key only of families that have windows in some layers. */
+static void warn_of_window(const graph_config *c)
+{
+    if (c->window > 0 && c->window < c->positions &&
+        graph_family_traits(c->family)->windows != GRAPH_WINDOW_MOST)
+        atom_log(
+            ATOM_LOG_WARN,
+            "llama.cpp does not use the window of %lld tokens (sliding_window) of %s models; in "
+            "longer texts each token sees all before it there, as it did not in training",
+            (long long)c->window, graph_family_name(c->family));
+}
+
 atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type type, const char *path,
                         bool replace)
 {
@@ -142,6 +154,7 @@ atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type typ
     const file_model *model = &s.model;
     ATOM_TRY_CLEAN(file_gguf_create(path, &s.to, &w));
     ATOM_TRY_CLEAN(file_gguf_put_model(w, &model->config, type));
+    warn_of_window(&model->config);
     ATOM_TRY_CLEAN(put_tokenizer(w, model));
     ATOM_TRY_CLEAN(file_gguf_put_tensors(w, &model->config, s.g, type, source_vector(&s)));
     ATOM_TRY_CLEAN(file_gguf_finish(w));

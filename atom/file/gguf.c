@@ -7,6 +7,7 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ struct file_gguf {
     uint32_t n_tensors, present;
     size_t tensors_room;
     uint64_t written; /* elements of the present tensor */
+    uint64_t lost;    /* weights too large for their type */
     atom_status st;   /* of the metadata */
     bool finished;
     _Alignas(8) char encoded[ENCODE_ELEMENTS * 4];
@@ -274,7 +276,7 @@ atom_status file_gguf_write(file_gguf *w, const float *x, uint64_t n)
     ATOM_ASSERT(w->written + n <= t->elements);
     for (uint64_t at = 0, some; at < n && st == ATOM_OK; at += some) {
         some = n - at < ENCODE_ELEMENTS ? n - at : ENCODE_ELEMENTS;
-        file_gguf_encode(t->type, x + at, some, w->encoded);
+        w->lost += file_gguf_encode(t->type, x + at, some, w->encoded);
         st = write_bytes(w, w->encoded, file_gguf_bytes(t->type, some));
     }
     w->written += n;
@@ -299,5 +301,10 @@ atom_status file_gguf_finish(file_gguf *w)
     if (rename(w->temporary, w->path) < 0)
         return atom_fail_errno(errno, "cannot rename %s to %s", w->temporary, w->path);
     w->finished = true;
+    if (w->lost)
+        atom_log(ATOM_LOG_WARN,
+                 "%s: %llu weights are too large for f16, or for the f16 that scales a block of "
+                 "q8_0, and are no longer finite; use --type bf16",
+                 w->path, (unsigned long long)w->lost);
     return ATOM_OK;
 }

@@ -60,6 +60,8 @@ ATOM_MUST atom_status file_gguf_finish(file_gguf *w);
 /* n numbers in the form that a tensor of this type has; n a multiple of 32 for
  * Q8_0. Returns bytes. */
 uint64_t file_gguf_bytes(file_gguf_type type, uint64_t n);
-void file_gguf_encode(file_gguf_type type, const float *x, uint64_t n, void *out);
+/* Returns how many finite numbers are too large for the type, so that nothing finite is left of them: of
+ * Q8_0 a block with its scale. */
+uint64_t file_gguf_encode(file_gguf_type type, const float *x, uint64_t n, void *out);
 
 #endif

@@ -329,8 +329,7 @@ atom_status file_weights_write_as(const char *dir, const graph *g, file_vector v
     ATOM_TRY_CLEAN(open_buffers(&all));
     ATOM_TRY_CLEAN(write_shards(&all, dir, shard_bytes));
     if (all.overflows)
-        atom_log(ATOM_LOG_WARN,
-                 "%s: %llu weights are too large for fp16 and became infinite; use bf16", dir,
+        atom_log(ATOM_LOG_WARN, "%llu weights are too large for fp16 and became infinite; use bf16",
                  (unsigned long long)all.overflows);
 cleanup:
     atom_free(all.slices);

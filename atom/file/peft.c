@@ -90,6 +90,13 @@ static bool is_taken(const char *key)
     return i < n;
 }
 
+/* Ways to begin an adapter that leave the base model as it was. */
+static bool begins_alone(const char *init)
+{
+    return strcmp(init, "gaussian") == 0 || strcmp(init, "orthogonal") == 0 ||
+           strcmp(init, "eva") == 0;
+}
+
 /* Whatever else is set changes what an adapter is. */
 static atom_status check_plain(const char *path, json_t *root)
 {
@@ -106,10 +113,10 @@ static atom_status check_plain(const char *path, json_t *root)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: bias: \"%.32s\" is not supported, only none is; " FILE_LORA_MERGE_IT,
                          path, bias);
-    if (init && strcmp(init, "gaussian") != 0)
+    if (init && !begins_alone(init))
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: init_lora_weights: \"%.32s\" is not supported, because it also "
-                         "changes the base model; " FILE_LORA_MERGE_IT,
+                         "%s: init_lora_weights: \"%.32s\" is not supported, because it may also "
+                         "change the base model; " FILE_LORA_MERGE_IT,
                          path, init);
     return ATOM_OK;
 }

@@ -69,12 +69,14 @@ typedef struct scoring {
 static atom_status encode_context(scoring *s, const text_question *q)
 {
     s->context.n = 0;
-    ATOM_TRY(text_encode(s->encoder, q->context.text, q->context.bytes, &s->context, NULL));
-    if (s->context.n > 0)
-        return ATOM_OK;
     if (s->context.capacity == 0)
         ATOM_TRY(atom_grow(&s->context.ids, 0, &s->context.capacity, sizeof *s->context.ids));
-    s->context.ids[s->context.n++] = text_tokenizer_start(s->tokenizer);
+    const uint32_t start = text_tokenizer_start(s->tokenizer);
+    if (text_tokenizer_leads(s->tokenizer))
+        s->context.ids[s->context.n++] = start;
+    ATOM_TRY(text_encode(s->encoder, q->context.text, q->context.bytes, &s->context, NULL));
+    if (s->context.n == 0)
+        s->context.ids[s->context.n++] = start;
     return ATOM_OK;
 }
 

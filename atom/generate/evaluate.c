@@ -56,6 +56,16 @@ static void limit_windows(evaluation *v, const char *split)
         v->windows = asked * B;
 }
 
+static void note_packed(const evaluation *v)
+{
+    const uint32_t packed = text_shards_packed(v->shards), T = (uint32_t)v->e.bench->g->sequence;
+    if (packed && T % packed)
+        atom_log(ATOM_LOG_INFO,
+                 "note: the data were packed into sequences of %u tokens, but sequence_len is %u, "
+                 "which cuts them elsewhere; use a multiple of %u",
+                 packed, T, packed);
+}
+
 static atom_status open_data(evaluation *v)
 {
     const eval_request *r = v->request;
@@ -82,6 +92,7 @@ static atom_status open_data(evaluation *v)
             r->data, text_split_name(split), (unsigned long long)text_shards_tokens(v->shards),
             (long long)g->sequence);
     limit_windows(v, text_split_name(split));
+    note_packed(v);
     return ATOM_OK;
 }
 

@@ -89,6 +89,18 @@ atom_status generate_writer_remember(generate_writer *w, uint32_t token)
     return ATOM_OK;
 }
 
+/* Unless the prompt names it itself. */
+static atom_status lead(generate_writer *w)
+{
+    const uint32_t start = text_tokenizer_start(w->tokenizer);
+    if (!text_tokenizer_leads(w->tokenizer) || (w->seen.n && w->seen.ids[0] == start))
+        return ATOM_OK;
+    ATOM_TRY(generate_writer_remember(w, start));
+    memmove(w->seen.ids + 1, w->seen.ids, (w->seen.n - 1) * sizeof *w->seen.ids);
+    w->seen.ids[0] = start;
+    return ATOM_OK;
+}
+
 static atom_status encode_text(generate_writer *w, text_encoder *encoder)
 {
     const char *prompt = w->request->prompt ? w->request->prompt : "";
@@ -99,6 +111,7 @@ static atom_status encode_text(generate_writer *w, text_encoder *encoder)
     ATOM_TRY_CLEAN(text_specials_init(&specials, w->tokenizer));
     ATOM_TRY_CLEAN(
         text_plain_encode(&specials, rule, encoder, prompt, strlen(prompt), &w->seen, &named));
+    ATOM_TRY_CLEAN(lead(w));
     if (named.n && rule == TEXT_SPECIAL_BYTES)
         atom_log(
             ATOM_LOG_WARN,
@@ -414,7 +427,7 @@ atom_status generate_text(const generate_request *request, generate_result *resu
     ATOM_TRY_CLEAN(generate_writer_open(&w, encode_prompt, 0));
     prompt_tokens = (int64_t)w.seen.n;
     if (prompt_tokens == 0) /* the start of a document */
-        ATOM_TRY_CLEAN(generate_writer_remember(&w, text_tokenizer_end(w.tokenizer)));
+        ATOM_TRY_CLEAN(generate_writer_remember(&w, text_tokenizer_start(w.tokenizer)));
     begin = atom_clock_seconds();
     ATOM_TRY_CLEAN(file_odd_explain(&w.odd, write_text(&w, &made), request->model));
     ATOM_TRY_CLEAN(generate_writer_room(&w, 0));

@@ -339,6 +339,15 @@ static atom_status read_chat(const reading *r, text_format format)
     return check_answers(r);
 }
 
+static const char *kind_of(const json_t *value)
+{
+    return json_is_null(value)     ? "null"
+           : json_is_number(value) ? "a number"
+           : json_is_array(value)  ? "a list"
+           : json_is_object(value) ? "an object"
+                                   : "true or false";
+}
+
 /* Names the keys that are there: a column under another name, a table with other separators. */
 static atom_status fail_text(const reading *r)
 {
@@ -348,15 +357,29 @@ static atom_status fail_text(const reading *r)
     for (; at && n < 120; at = json_object_iter_next(root, at))
         n += (size_t)snprintf(keys + n, sizeof keys - n, "%s\"%.40s\"", n ? ", " : "",
                               json_object_iter_key(at));
-    bool none = json_is_object(r->root) && n == 0, told = n && !json_object_get(r->root, "text");
+    const json_t *text = json_object_get(r->root, "text");
+    bool none = json_is_object(r->root) && n == 0, told = n && !text;
     return text_fail_line(
         r->name, r->line,
-        "there is no string \"text\"; %s%s%s%sa line must be like {\"text\": \"...\"}, or have "
+        "there is no string \"text\"%s%s; %s%s%s%sa line must be like {\"text\": \"...\"}, or have "
         "messages, conversations, an instruction or a completion",
+        text ? ", but it is " : "", text ? kind_of(text) : "",
         none   ? "it has no keys; "
         : told ? "its keys are "
                : "",
         told ? keys : "", told && at ? ", ..." : "", told ? "; " : "");
+}
+
+/* All of a text is learned alike. */
+static atom_status check_text(const reading *r)
+{
+    const json_t *weight = json_object_get(r->root, "weight");
+    if (!json_is_number(weight) || json_number_value(weight) == 1)
+        return ATOM_OK;
+    return text_fail_line(r->name, r->line,
+                          "the text has a \"weight\" of %.9g, but texts are learned completely; "
+                          "remove the weight, or the line",
+                          json_number_value(weight));
 }
 
 atom_status text_chat_read(const json_t *root, text_format format, const char *name, uint64_t line,
@@ -376,5 +399,5 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
     *text = json_object_get(root, "text");
     if (!json_is_string(*text))
         return fail_text(&r);
-    return ATOM_OK;
+    return check_text(&r);
 }

@@ -80,6 +80,23 @@ static bool parse_letter(const json_t *value, uint32_t *out)
     return true;
 }
 
+/* A number or a letter that is the text of another answer could mean either. */
+static atom_status check_meaning(const reading *r, const char *key, const json_t *value)
+{
+    const text_question *q = r->q;
+    const char *text = json_string_value(value);
+    const size_t bytes = json_string_length(value);
+    for (uint32_t i = 0; i < q->n; i++)
+        if (i != q->answer && bytes == q->choices[i].bytes &&
+            memcmp(text, q->choices[i].text, bytes) == 0)
+            return text_fail_line(q->name, q->line,
+                                  "\"%s\" is \"%s\", which may mean answer %u (counted from 0), or "
+                                  "answer %u, whose text it is; write the number of the right one "
+                                  "without quotes",
+                                  key, text, q->answer, i);
+    return ATOM_OK;
+}
+
 /* Which answer is right: counted from 0, as a number or a text; or a letter. */
 static atom_status read_answer(const reading *r, const char *key, bool letters)
 {
@@ -105,7 +122,7 @@ static atom_status read_answer(const reading *r, const char *key, bool letters)
                               "\"%s\" is \"%s\", but there are %u answers, counted from %s", key,
                               json_string_value(value), r->q->n, letters ? "0 or \"A\"" : "0");
     r->q->answer = index;
-    return ATOM_OK;
+    return json_is_string(value) ? check_meaning(r, key, value) : ATOM_OK;
 }
 
 /* Answers with a name each, and the name of the right one. */

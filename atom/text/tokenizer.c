@@ -176,6 +176,11 @@ uint32_t text_tokenizer_start(const text_tokenizer *t)
     return t->start;
 }
 
+bool text_tokenizer_leads(const text_tokenizer *t)
+{
+    return t->leads;
+}
+
 uint32_t text_tokenizer_manner(const text_tokenizer *t, uint32_t id)
 {
     return t->manners && id < t->vocab ? t->manners[id] : 0;

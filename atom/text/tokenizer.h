@@ -77,6 +77,8 @@ uint32_t text_tokenizer_vocab(const text_tokenizer *t); /* largest id + 1 */
  * end-of-text) it stands before the document only. */
 uint32_t text_tokenizer_start(const text_tokenizer *t);
 uint32_t text_tokenizer_end(const text_tokenizer *t);
+/* Does the tokenizer put `start` in front of every text itself, as Llama's and Gemma's do? */
+bool text_tokenizer_leads(const text_tokenizer *t);
 /* Where long documents may be cut before encoding. */
 text_cut text_tokenizer_cut(const text_tokenizer *t);
 uint32_t text_tokenizer_merges(const text_tokenizer *t);

@@ -85,6 +85,7 @@ typedef struct text_id_table {
 struct text_tokenizer {
     uint32_t vocab;
     uint32_t start, end;
+    bool leads; /* start stands in front of every text */
     text_recipe recipe;
     char *source; /* of a tokenizer of others: its tokenizer.json, written back as it was */
     uint64_t source_bytes;

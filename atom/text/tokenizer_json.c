@@ -239,6 +239,7 @@ static atom_status read_ends(reading *r)
     text_tokenizer *t = r->t;
     t->start = find_special(r, r->begin);
     t->end = find_special(r, r->finish);
+    t->leads = r->begin;
     if ((r->begin && t->start == TEXT_NO_ID) || (r->finish && t->end == TEXT_NO_ID))
         return unsupported(r, "post_processor", "a template of a token that is not special");
     for (size_t i = 0; t->end == TEXT_NO_ID && i < sizeof names / sizeof *names; i++)

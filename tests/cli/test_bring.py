@@ -71,16 +71,27 @@ class Bring(chats.Case):
         self.fails(2, "export", "--model", "run/checkpoint-1", "-o", "new/", says=["new/ names a directory", "--to hf"])
         whole = self.ok("export", "--model", "run/checkpoint-1", "-o", "a.gguf")
         self.assertNotIn("finite", whole.err)
-        with open(self.path("run/checkpoint-1/model.safetensors"), "r+b") as f:
-            head = f.read(struct.unpack("<Q", f.read(8))[0])
-            at = next(t["data_offsets"][0] for k, t in json.loads(head).items() if "ln_f.weight" in k)
-            f.seek(8 + len(head) + at)
-            f.write(struct.pack("<f", float("nan")))
+
+        def change(tensor, *numbers):
+            with open(self.path("run/checkpoint-1/model.safetensors"), "r+b") as f:
+                head = f.read(struct.unpack("<Q", f.read(8))[0])
+                at = next(t["data_offsets"][0] for k, t in json.loads(head).items() if tensor in k)
+                f.seek(8 + len(head) + at)
+                f.write(struct.pack(f"<{len(numbers)}f", *numbers))
+
+        change("wte.weight", 1e9, 65519, -65520)
+        for out, told in ((["f16"], "2 weights are too large for f16"), (["bf16"], ""), (["f32"], "")):
+            said = self.ok("export", "--model", "run/checkpoint-1", "-o", "a.gguf", "--overwrite", "--type", *out).err
+            self.assertIn(told, said)
+            self.assertEqual(bool(told), "too large" in said, said)
+        said = self.ok("export", "--model", "run/checkpoint-1", "-o", "d", "--to", "hf", "--dtype", "fp16").err
+        self.assertIn("warning: 2 weights are too large for fp16", said)
+        change("ln_f.weight", float("nan"))
         for out in (["-o", "b.gguf"], ["-o", "c", "--to", "hf"]):
             self.assertIn("ln_f.weight' has values that are not finite", self.ok("export", "--model", "run/checkpoint-1", *out).err)
 
-    def test_what_stands_in_front_of_a_text(self):
-        """Gemma's tokenizer puts no space in front, Phi-3's no start token: a GGUF file says so, both ways."""
+    def metaspaces(self, prepend, begins):
+        """Writes c.json and tokenizer.json in Llama's manner: a space and a start token in front of every text, or not."""
         pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + ["\u2581", "a", "b", "\u2581a", "ab"]
         spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
         first = {"type": "Prepend", "prepend": "\u2581"}
@@ -90,14 +101,18 @@ class Bring(chats.Case):
                 "pre_tokenizer": None, "decoder": {"type": "Sequence", "decoders": steps},
                 "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
                           "vocab": {piece: i for i, piece in enumerate(pieces)}, "merges": [["\u2581", "a"], ["a", "b"]]}}
+        made["normalizer"] = {"type": "Sequence", "normalizers": [first, spaces]} if prepend else spaces
+        made["post_processor"] = {"type": "TemplateProcessing", "single": single if begins else single[1:]}
+        self.write("tokenizer.json", json.dumps(made))
         self.write("c.json", json.dumps(dict(model_type="llama", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
                                              num_attention_heads=2, max_position_embeddings=32, vocab_size=len(pieces))))
+
+    def test_what_stands_in_front_of_a_text(self):
+        """Gemma's tokenizer puts no space in front, Phi-3's no start token: a GGUF file says so, both ways."""
         self.write("t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in ("ab a", " a\u00e9b ", "b") * 40))
         prepare = ["data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--val-fraction", 0, "--tokenizer"]
         for at, (prepend, begins) in enumerate(((True, True), (False, True), (True, False))):
-            made["normalizer"] = {"type": "Sequence", "normalizers": [first, spaces]} if prepend else spaces
-            made["post_processor"] = {"type": "TemplateProcessing", "single": single if begins else single[1:]}
-            self.write("tokenizer.json", json.dumps(made))
+            self.metaspaces(prepend, begins)
             self.ok(*prepare, "tokenizer.json")
             want, run = self.read("data", "train_000000.bin"), f"run{at}"
             self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
@@ -109,6 +124,30 @@ class Bring(chats.Case):
             self.ok("export", "--model", run + ".gguf", "--to", "hf", "-o", run + "-back")
             self.ok(*prepare, run + "-back/tokenizer.json")
             self.assertEqual(self.read("data", "train_000000.bin"), want, (prepend, begins))
+
+    def test_a_prompt_begins_as_the_texts_did(self):
+        """What the tokenizer puts in front of every text stands in front of prompts and questions as well, and only once."""
+        self.write("t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in ("ab a", "ba b") * 40))
+        self.write("q.jsonl", json.dumps({"question": "ab", "choices": ["a", "b"], "answer": 0}) + "\n")
+        asked = {}
+        for begins in True, False:
+            self.metaspaces(True, begins)
+            self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "tokenizer.json")
+            run = f"run{begins}"
+            self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
+                    "--gradient-accumulation-steps", 1, "--eval-steps", 0, "-o", run, "--max-steps", 1)
+            model = ["--model", run + "/checkpoint-1"]
+
+            def say(prompt, rule="ids"):
+                made = self.ok("generate", *model, "-p", prompt, "-n", 8, "--ignore-end", "--special-tokens", rule, "--json").json()
+                return made["text"], made["prompt_tokens"]
+
+            plain, named = say("ab", "bytes"), say("<s>ab")
+            self.assertEqual(named[1], 3)
+            self.assertEqual(plain == named, begins, (plain, named))
+            self.assertEqual(say("", "bytes")[0] == say("<s>")[0], begins)
+            asked[begins] = self.ok("eval", *model, "--choices", "q.jsonl", "--json").json()["tokens"]
+        self.assertEqual(asked[True], asked[False] + 2)
 
     def test_what_ends_a_text_survives_gguf(self):
         """Through a GGUF file and back, or on to another, a model keeps its tokenizer and still knows where a text ends."""
@@ -128,7 +167,8 @@ class Bring(chats.Case):
                 self.write(f"{first}/{file}", json.dumps(dict(json.loads(self.read(first, file)), bos_token_id=7)))
             settings = first + "/tokenizer_config.json"  # which goes first, but does not know the start token here
             self.write(settings, json.dumps({k: v for k, v in json.loads(self.read(settings)).items() if k != "bos_token"}))
-            self.ok("export", "--model", first, "--type", "f32", "-o", name + "-1.gguf")
+            made = self.ok("export", "--model", first, "--type", "f32", "-o", name + "-1.gguf")
+            self.assertEqual("does not use the window of 8 tokens" in made.err, name == "mistral")
             on = self.ok("export", "--model", name + "-1.gguf", "--type", "f32", "-o", name + "-2.gguf")
             self.assertNotIn("no tokenizer", on.err)
             self.ok("export", "--model", name + "-2.gguf", "--type", "f32", "-o", name + "-3.gguf")

@@ -43,6 +43,10 @@ class Lines(chats.Case):
         for more in {"rejected": None, "chosen": ""}, {"label": "science"}, {"label": 3}:
             self.ok(*self.prepare_args([{**pair, **more}], *own))
         self.ok(*self.prepare_args([{"text": "a", "label": False, "rejected": False}]))
+        for weight in 0, 0.5:  # as on a chat
+            self.fails(3, *self.prepare_args([{"text": "a"}, {"text": "b", "weight": weight}]),
+                       says=["in.jsonl:2: ", f"a \"weight\" of {weight}", "remove the weight"])
+        self.ok(*self.prepare_args([{"text": "a", "weight": 1}, {"text": "a", "weight": 1.0}, {"text": "b", "weight": "2 kg"}]))
 
     def test_what_stands_beside_a_chat(self):
         """A part of the chat under a key that its format does not have is not dropped."""
@@ -143,13 +147,18 @@ class Lines(chats.Case):
         self.assertEqual(piped(b"").out, nothing.out)
         self.assertIn("is empty", piped(b"").err)
         self.assertEqual(piped(b"a man", "--prompt", "the king").out, out)
-        for wrong in b"the \xff king", b"the \0 king":
-            piped(wrong, check=lambda *a, **b: self.fails(3, *a, says=["standard input: not text in UTF-8 at byte 4 "], **b))
+        for wrong, kind in (b"the \xff king", "LATIN1"), (b"the \0 king", "UTF-16"):
+            says = ["standard input: not text in UTF-8 at byte 4 ", f"iconv -f {kind} "]
+            piped(wrong, check=lambda *a, says=says, **b: self.fails(3, *a, says=says, **b))
         data = ["eval", "--model", "run/checkpoint-1", "--data", "data", "--sequence-len", 16, "--json"]
         every, more = self.ok(*data), self.ok(*data, "--batches", 100000)
         self.assertEqual(more.json()["loss"], every.json()["loss"])
         self.assertRegex(more.err, r"batches: 100000 were asked for, but the val split of data has only \d+ ")
         self.assertLess(self.ok(*data, "--batches", 2).json()["tokens"], every.json()["tokens"])
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--force", "--sequence-len", 12, "--val-fraction", 0)
+        for length, told in (12, False), (16, True), (24, False):
+            said = self.ok(*data[:5], "--split", "train", "--sequence-len", length).err
+            self.assertEqual(f"packed into sequences of 12 tokens, but sequence_len is {length}" in said, told, said)
 
     def test_names_of_tokens_that_there_are_not(self):
         """What a template calls bos_token is a token, not letters."""

@@ -351,6 +351,9 @@ class Lora(tool.Case):
         for key, value in ("bias", "lora_only"), ("invented_later", {"a": 1}), ("init_lora_weights", "pissa"):
             changed(**{key: value})
             refused(2, ["adapter_config.json", key, "merge_and_unload"], "--adapter", small)
+        for init in True, "gaussian", "orthogonal", "eva":  # these leave the base as it was
+            changed(init_lora_weights=init)
+            self.ok("export", "--model", self.base, "--adapter", small, "--to", "hf", "-o", f"merged-{init}")
         changed(use_dora=True)
         refused(3, ["lora_magnitude_vector is missing"], "--adapter", small)
         for key, value, words in (("target_modules", "(", ["not a regular expression"]), ("rank_pattern", {"o_proj": 0}, ["o_proj"]),

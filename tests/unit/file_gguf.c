@@ -156,6 +156,21 @@ static void rounded_numbers_come_back(void **state)
     scratch_close(&s);
 }
 
+static void numbers_too_large_are_counted(void **state)
+{
+    float x[2 * FILE_GGUF_Q8_BLOCK] = {1e6f, 65519, 65520, -1e9f, INFINITY, NAN, 0};
+    char out[sizeof x];
+    (void)state;
+    x[FILE_GGUF_Q8_BLOCK + 3] = -1e9f;
+    assert_int_equal(file_gguf_encode(FILE_GGUF_F16, x, 2 * FILE_GGUF_Q8_BLOCK, out), 4);
+    assert_int_equal(file_gguf_encode(FILE_GGUF_BF16, x, 2 * FILE_GGUF_Q8_BLOCK, out), 0);
+    /* a block with an infinite number has lost nothing by its scale */
+    assert_int_equal(file_gguf_encode(FILE_GGUF_Q8_0, x, 2 * FILE_GGUF_Q8_BLOCK, out),
+                     FILE_GGUF_Q8_BLOCK);
+    x[FILE_GGUF_Q8_BLOCK + 3] = 65000.0f * 127;
+    assert_int_equal(file_gguf_encode(FILE_GGUF_Q8_0, x, 2 * FILE_GGUF_Q8_BLOCK, out), 0);
+}
+
 static void round_trip(void **state)
 {
     (void)state;
@@ -451,6 +466,7 @@ static void survives_want_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_too_large_are_counted),
         cmocka_unit_test(round_trip),
         cmocka_unit_test(rounded_numbers_come_back),
         cmocka_unit_test(through_somebody),

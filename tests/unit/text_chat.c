@@ -106,7 +106,11 @@ static void shapes(void **state)
          "f:7: there is no string \"text\"; its keys are \"Text\", \"b\"; a line must be",
          TEXT_FORMAT_AUTO},
         {"{\"chosen\": \"a\", \"rejected\": \"b\"}", "f:7: \"chosen\"", TEXT_FORMAT_AUTO},
-        {"[1]", "f:7: there is no string \"text\"", TEXT_FORMAT_AUTO},
+        {"[1]", "f:7: there is no string \"text\"; a line", TEXT_FORMAT_AUTO},
+        {"{\"text\": null}", "f:7: there is no string \"text\", but it is null; a line must be",
+         TEXT_FORMAT_AUTO},
+        {"{\"text\": 5}", "f:7: there is no string \"text\", but it is a number; a line must be",
+         TEXT_FORMAT_AUTO},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = read_line(cases[i].line, cases[i].format);

@@ -73,6 +73,8 @@ static void shapes(void **state)
         {"{\"question\": \"q\", \"choices\": {\"text\": [\"a\", \"b\"], \"label\": [\"A\", "
          "\"B\"]}, \"answerKey\": \"A\"}",
          "q|*a|b"},
+        {"{\"question\": \"q\", \"choices\": [\"0\", \"1\"], \"answer\": \"1\"}", "q|0|*1"},
+        {"{\"question\": \"q\", \"choices\": [\"1\", \"0\"], \"answer\": 1}", "q|1|*0"},
         {"{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1}", "g|a|*b"},
         {"{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": \"0\"}", "g|*a|b"},
     };
@@ -135,6 +137,12 @@ static void wrong_lines(void **state)
                            "its letter, from \"A\""},
         {GENERAL("null"), "f:7: \"answer\" is not the number of an answer, counted from 0, nor its "
                           "letter, from \"A\""},
+        {"{\"question\": \"q\", \"choices\": [\"1\", \"0\"], \"answer\": \"1\"}",
+         "f:7: \"answer\" is \"1\", which may mean answer 1 (counted from 0), or answer 0, whose "
+         "text it is; write the number of the right one without quotes"},
+        {"{\"question\": \"q\", \"choices\": [\"a\", \"b\", \"A\"], \"answer\": \"A\"}",
+         "f:7: \"answer\" is \"A\", which may mean answer 0 (counted from 0), or answer 2, whose "
+         "text it is; write the number of the right one without quotes"},
         {"{\"question\": \"q\", \"choices\": [\"a\", \"b\"]}",
          "f:7: there is no \"answer\" that says which answer is right"},
         {"{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "f:7: there is no \"question\""},
