@@ -584,7 +584,7 @@ static bool own(void *context, uint64_t samples, uint64_t tokens)
         p->tokens = p->fragment[0].tokens_included = tokens;
     }
     g->own = !sums && (g->own || begins);
-    bool is = g->own;
+    bool is = g->own && !(begins && pool_anchor_agreed(p)); /* then it only stands */
     pthread_mutex_unlock(&p->lock);
     return is;
 }

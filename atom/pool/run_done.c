@@ -40,7 +40,9 @@ static bool waits_for_last(pool_run *r, const pool_anchor_status *s, bool alone,
                            char text[GSP_POOL_REST_BYTES])
 {
     double patience_s, left_s = left_seconds(r, s, &patience_s);
-    bool comes_back = alone && !s->lacking && !s->copied; /* to a run that is over */
+    const gsp_node_status *m = &r->status->member;
+    bool nobody = alone || (m->is_member && m->n_roster == 1 && m->n_links == 0);
+    bool comes_back = nobody && !s->lacking && !s->copied; /* to a run that is over */
     if (s->agreed && !r->last_said && !comes_back)
         pool_note(&r->hooks,
                   "all steps of the pool are made; now everybody's weights are averaged once more "
@@ -82,17 +84,27 @@ static void say_nobody(pool_run *r)
               "they have its model: ask one of them for what atom pool export writes there");
 }
 
+/* Too few of the roster are here; or it is on none, and nobody is there who could take it in. */
+static bool is_alone(pool_run *r)
+{
+    double now = atom_clock_seconds();
+    gsp_pool_read_status(r->life, r->status);
+    const gsp_node_status *s = &r->status->member;
+    if (s->is_member || s->n_links > 0 || r->linked_s <= 0)
+        r->linked_s = now;
+    return s->lacks_quorum || now >= r->linked_s + NOBODY_SECONDS;
+}
+
 bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES])
 {
     pool_anchor_status s;
     say_nobody(r);
     pool_anchor_read_status(r->anchor, false, &s);
     if (!s.stands) {
-        r->last_s = 0;
+        r->last_s = r->linked_s = 0;
         return false;
     }
-    gsp_pool_read_status(r->life, r->status);
-    bool alone = r->status->member.lacks_quorum;
+    bool alone = is_alone(r);
     pool_anchor_alone(r->anchor, alone);
     if (s.agreed || !alone)
         return waits_for_last(r, &s, alone, text);

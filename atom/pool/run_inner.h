@@ -52,6 +52,7 @@ struct pool_run {
     bool last_said;        /* that everything is averaged once more */
     bool met;              /* since it came back it had a link, or it was said that it had none */
     double back_s, met_s;  /* when that was first looked at, and is looked at next */
+    double linked_s;       /* when it had a link last, as one that stands and is on no roster */
 };
 
 /* run.c */
