@@ -196,6 +196,7 @@ typedef struct pool_anchor_status {
     /* The run is over: certificates say that all steps are made, and nothing is left to average, or the
      * member gave that up. What it counts alone ends nothing. */
     bool done;
+    bool sums; /* the next step is made of gradients that are summed: by a quorum only */
     /* All steps are made, but those of own_samples are in no version, and it is alone. */
     bool waits;
     /* All steps are made, and no more are: each fragment is averaged once more. agreed: certificates say

@@ -153,6 +153,7 @@ void pool_end_status(const pool_anchor *p, pool_anchor_status *out)
     if (out->max_steps > 0 && out->certified_step > out->max_steps)
         out->certified_step = out->max_steps;
     out->done = is_done(p);
+    out->sums = pool_anchor_sums(p);
     out->waits = waits(p);
     out->stands = stands(p);
     out->agreed = pool_anchor_agreed(p);

@@ -69,15 +69,16 @@ static bool waits_for_last(pool_run *r, const pool_anchor_status *s, bool alone,
 static void say_nobody(pool_run *r)
 {
     double now = atom_clock_seconds();
-    if (!r->came_back || r->met || now < r->met_s)
+    if (!r->came_back || (r->met && !r->nobody) || now < r->met_s)
         return;
     r->met_s = now + 1;
     r->back_s = r->back_s > 0 ? r->back_s : now;
     gsp_pool_read_status(r->life, r->status);
-    r->met = r->status->member.n_links > 0;
+    r->nobody = r->nobody && r->status->member.lacks_quorum && r->status->member.n_links == 0;
+    r->met = r->met || r->status->member.n_links > 0;
     if (r->met || !r->status->member.lacks_quorum || now < r->back_s + NOBODY_SECONDS)
         return;
-    r->met = true;
+    r->met = r->nobody = true;
     pool_note(&r->hooks,
               "nobody of the pool has answered since this member came back; it goes on looking for "
               "them, and Ctrl-C saves and ends. If the others have ended with the run meanwhile, "
@@ -102,7 +103,11 @@ bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES])
     pool_anchor_read_status(r->anchor, false, &s);
     if (!s.stands) {
         r->last_s = r->linked_s = 0;
-        return false;
+        if (s.sums && r->nobody)
+            snprintf(text, GSP_POOL_REST_BYTES,
+                     "nobody answers, and no member makes a sum alone; if the others have ended "
+                     "with the run, they have its model");
+        return s.sums && r->nobody;
     }
     bool alone = is_alone(r);
     pool_anchor_alone(r->anchor, alone);

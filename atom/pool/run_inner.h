@@ -52,6 +52,7 @@ struct pool_run {
     bool last_said;        /* that everything is averaged once more */
     bool met;              /* since it came back it had a link, or it was said that it had none */
     double back_s, met_s;  /* when that was first looked at, and is looked at next */
+    bool nobody;           /* it was said, and nobody has answered yet */
     double linked_s;       /* when it had a link last, as one that stands and is on no roster */
 };
 
@@ -100,9 +101,9 @@ bool pool_run_wait_room(void *ctx, int fd, uint64_t bytes);
 /* st with its message, and where the disk was the reason, the command that goes on. */
 ATOM_MUST atom_status pool_run_say_return(const pool_run *r, atom_status st);
 
-/* run_done.c. All steps of the pool are made. True: too few others are here to make the last ones the
- * pool's, or to average once more: `text` says so, and the member waits; for the last average not for
- * ever. */
+/* run_done.c. True: too few others are here to make the pool's next step where gradients are summed, to
+ * make the last ones the pool's, or to average once more: `text` says so, and the member waits; for the
+ * last average not for ever. */
 bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES]);
 /* After the last version: a member that lacks it gets it first, if it is here and does so in time. */
 void pool_run_wait_for_others(pool_run *r, double seconds);
