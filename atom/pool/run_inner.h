@@ -44,6 +44,7 @@ struct pool_run {
     gsp_pool_wish wish;
     char why[GSP_POOL_WHY_BYTES];
     atom_status ended;     /* what ended the pool for us */
+    bool lacks;            /* members with which the pool begins; and for nothing else it waits */
     bool starved;          /* the trainer waited in a write, for room on the disk */
     bool short_of_disk;    /* there was not room enough when it was last looked */
     double looked_s;       /* at the disk */

@@ -530,6 +530,30 @@ static void they_end_with_what_the_pool_leaves(void **unused)
     side_close(a);
 }
 
+/* Its trainer stands until two are there. From then on a sum waits for it, though the trainer looks later. */
+static void whoever_begins_with_others_is_waited_for(void **unused)
+{
+    (void)unused;
+    side *a = founder();
+    const gsp_work *w = &a->work;
+    pool_anchor_running(a->pool, false);
+    pool_anchor_awaits(a->pool, 2);
+    assert_true(w->rests(w->context));
+    assert_int_equal(w->ready(w->context, 1), 1);
+    pool_anchor_running(a->pool, true);
+    a->pair = true;
+    round_alone(a);
+    pool_anchor_running(a->pool, false);
+    assert_true(w->rests(w->context));
+    pool_anchor_awaits(a->pool, 2);
+    assert_false(w->rests(w->context));
+    assert_int_equal(w->ready(w->context, 2), 0);
+    pool_anchor_awaits(a->pool, 0); /* it is paused */
+    assert_true(w->rests(w->context));
+    assert_int_equal(w->ready(w->context, 2), 1);
+    side_close(a);
+}
+
 static void a_share_or_a_number(void **unused)
 {
     static const char *const wrong[] = {"",     "0",    "0%",   "-1",  "-1%",  "100%", "101%",
@@ -562,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_batch_that_is_not_whole_is_dropped),
         cmocka_unit_test(it_may_go_back),
         cmocka_unit_test(they_end_with_what_the_pool_leaves),
+        cmocka_unit_test(whoever_begins_with_others_is_waited_for),
         cmocka_unit_test(a_share_or_a_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
