@@ -191,6 +191,14 @@ void pool_anchor_running(pool_anchor *p, bool running)
 {
     pthread_mutex_lock(&p->lock);
     p->running = running;
+    p->awaits = running ? 0 : p->awaits;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void pool_anchor_awaits(pool_anchor *p, uint32_t n)
+{
+    pthread_mutex_lock(&p->lock);
+    p->awaits = n;
     pthread_mutex_unlock(&p->lock);
 }
 

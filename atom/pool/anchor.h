@@ -176,6 +176,9 @@ ATOM_MUST atom_status pool_anchor_attach(pool_anchor *pool, file_vector live, co
 train_seam pool_anchor_seam(pool_anchor *pool);
 /* Steps run (true) or stand (false: nothing is brought to rounds). */
 void pool_anchor_running(pool_anchor *pool, bool running);
+/* Steps stand until n members are on the roster, and run from then on, also before the trainer has looked: a
+ * sum waits for it. Until the next pool_anchor_running(true); 0: they stand for another reason. */
+void pool_anchor_awaits(pool_anchor *pool, uint32_t n);
 /* Too few members are here to certify anything. Steps that this member makes by itself then do not end
  * the run: when all are made it waits (pool_anchor_status.waits) until others are here or it goes on
  * as a pool of its own. */
@@ -196,6 +199,7 @@ typedef struct pool_anchor_status {
     /* The run is over: certificates say that all steps are made, and nothing is left to average, or the
      * member gave that up. What it counts alone ends nothing. */
     bool done;
+    bool sums; /* the next step is made of gradients that are summed: by a quorum only */
     /* All steps are made, but those of own_samples are in no version, and it is alone. */
     bool waits;
     /* All steps are made, and no more are: each fragment is averaged once more. agreed: certificates say

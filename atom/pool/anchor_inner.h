@@ -29,6 +29,7 @@ struct pool_anchor {
 
     pthread_mutex_t lock; /* of everything down to the member's part */
     bool ready, running, alone;
+    uint32_t awaits; /* with so many on the roster it runs, before the trainer has looked; 0: no */
     bool given_up; /* the run ends without the versions that are left */
     uint64_t last; /* version with which it ends; 0: that all steps are made is not agreed */
     gsp_hash lineage;
@@ -72,6 +73,12 @@ enum { POOL_ROOMS = 4 };
 static inline bool pool_anchor_sums(const pool_anchor *p)
 {
     return p->g && (!p->c.dense_samples || p->certified_samples < p->c.dense_samples);
+}
+
+/* It brings nothing, and nobody waits for it. The lock is held, by the member's thread. */
+static inline bool pool_anchor_rests(const pool_anchor *p)
+{
+    return !p->running && (p->awaits == 0 || p->roster.n < p->awaits);
 }
 
 /* Certificates say that all steps of the pool are made. The lock is held. */

@@ -80,11 +80,17 @@ static bool is_done(const pool_anchor *p)
     return pool_anchor_agreed(p) && (p->applied >= p->last || p->given_up);
 }
 
+/* The lock is held: sums are over, and the trainer may not have what they made. It takes that first, also
+ * where the run has ended meanwhile: else its last checkpoint would have the weights of another time. */
+static bool lacks_common(const pool_anchor *p)
+{
+    return p->g && !pool_anchor_sums(p) && !pool_gradients_own(p);
+}
+
 /* The lock is held. Where the disk has failed it stands until the member has told it. */
 static bool stands(const pool_anchor *p)
 {
-    bool own = !p->g || pool_gradients_own(p);
-    if (pool_anchor_sums(p) || !own || !is_over(p) || p->given_up)
+    if (pool_anchor_sums(p) || lacks_common(p) || !is_over(p) || p->given_up)
         return false;
     return !p->last || p->applied < p->last || !live_has_all(p);
 }
@@ -112,11 +118,10 @@ bool pool_end_done(void *context)
 {
     pool_anchor *p = context;
     pthread_mutex_lock(&p->lock);
-    bool over = (p->c.max_steps > 0 && p->steps >= p->c.max_steps) || (is_over(p) && !stands(p));
+    bool over = is_over(p) && !lacks_common(p) && !stands(p);
+    over |= p->c.max_steps > 0 && p->steps >= p->c.max_steps;
     if (pool_anchor_sums(p))
         over = over && pool_gradients_over(p);
-    if (p->g && !pool_gradients_own(p))
-        p->given_up = is_over(p); /* without steps of its own it has nothing to stay for */
     pthread_mutex_unlock(&p->lock);
     return over;
 }
@@ -148,6 +153,7 @@ void pool_end_status(const pool_anchor *p, pool_anchor_status *out)
     if (out->max_steps > 0 && out->certified_step > out->max_steps)
         out->certified_step = out->max_steps;
     out->done = is_done(p);
+    out->sums = pool_anchor_sums(p);
     out->waits = waits(p);
     out->stands = stands(p);
     out->agreed = pool_anchor_agreed(p);

@@ -245,7 +245,7 @@ uint64_t pool_gradients_ready(void *context, uint64_t version)
         bool whole = fits(p, batch, &n) && work_of(p, batch)->have;
         if (whole && p->running)
             ready = 1 + n * p->g->u.micro_batch;
-        else if (n == 0 || !p->running)
+        else if (n == 0 || pool_anchor_rests(p))
             ready = 1;
     }
     pthread_mutex_unlock(&p->lock);
@@ -584,7 +584,7 @@ static bool own(void *context, uint64_t samples, uint64_t tokens)
         p->tokens = p->fragment[0].tokens_included = tokens;
     }
     g->own = !sums && (g->own || begins);
-    bool is = g->own;
+    bool is = g->own && !(begins && pool_anchor_agreed(p)); /* then it only stands */
     pthread_mutex_unlock(&p->lock);
     return is;
 }

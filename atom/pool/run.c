@@ -201,6 +201,7 @@ static bool lacks_peers(pool_run *r, char text[POOL_LIMITS_WHY_BYTES])
     snprintf(text, POOL_LIMITS_WHY_BYTES,
              "training begins with %lld members: waiting for %lld more",
              (long long)r->settings.min_peers, (long long)few);
+    r->lacks = true;
     return true;
 }
 
@@ -229,6 +230,7 @@ static bool on_stop(void *ctx)
     char why[GSP_POOL_WHY_BYTES];
     bool paused = false, stop = false;
     for (;;) {
+        r->lacks = false;
         ask_wish(r, why);
         stop = stopped(r);
         if (stop || !why[0])
@@ -239,6 +241,7 @@ static bool on_stop(void *ctx)
             r->hooks.phase(r->hooks.ctx, POOL_PHASE_RESTING);
             pool_anchor_running(r->anchor, false);
         }
+        pool_anchor_awaits(r->anchor, r->lacks ? (uint32_t)r->settings.min_peers : 0);
         if (r->wish == GSP_POOL_GO) /* of a pause and of a month's end the status tells anyway */
             gsp_pool_say_rest(r->life, why);
         paused = true;

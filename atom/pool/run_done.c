@@ -40,7 +40,9 @@ static bool waits_for_last(pool_run *r, const pool_anchor_status *s, bool alone,
                            char text[GSP_POOL_REST_BYTES])
 {
     double patience_s, left_s = left_seconds(r, s, &patience_s);
-    bool comes_back = alone && !s->lacking && !s->copied; /* to a run that is over */
+    const gsp_node_status *m = &r->status->member;
+    bool nobody = alone || (m->is_member && m->n_roster == 1 && m->n_links == 0);
+    bool comes_back = nobody && !s->lacking && !s->copied; /* to a run that is over */
     if (s->agreed && !r->last_said && !comes_back)
         pool_note(&r->hooks,
                   "all steps of the pool are made; now everybody's weights are averaged once more "
@@ -67,19 +69,31 @@ static bool waits_for_last(pool_run *r, const pool_anchor_status *s, bool alone,
 static void say_nobody(pool_run *r)
 {
     double now = atom_clock_seconds();
-    if (!r->came_back || r->met || now < r->met_s)
+    if (!r->came_back || (r->met && !r->nobody) || now < r->met_s)
         return;
     r->met_s = now + 1;
     r->back_s = r->back_s > 0 ? r->back_s : now;
     gsp_pool_read_status(r->life, r->status);
-    r->met = r->status->member.n_links > 0;
+    r->nobody = r->nobody && r->status->member.lacks_quorum && r->status->member.n_links == 0;
+    r->met = r->met || r->status->member.n_links > 0;
     if (r->met || !r->status->member.lacks_quorum || now < r->back_s + NOBODY_SECONDS)
         return;
-    r->met = true;
+    r->met = r->nobody = true;
     pool_note(&r->hooks,
               "nobody of the pool has answered since this member came back; it goes on looking for "
               "them, and Ctrl-C saves and ends. If the others have ended with the run meanwhile, "
               "they have its model: ask one of them for what atom pool export writes there");
+}
+
+/* Too few of the roster are here; or it is on none, and nobody is there who could take it in. */
+static bool is_alone(pool_run *r)
+{
+    double now = atom_clock_seconds();
+    gsp_pool_read_status(r->life, r->status);
+    const gsp_node_status *s = &r->status->member;
+    if (s->is_member || s->n_links > 0 || r->linked_s <= 0)
+        r->linked_s = now;
+    return s->lacks_quorum || now >= r->linked_s + NOBODY_SECONDS;
 }
 
 bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES])
@@ -88,11 +102,14 @@ bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES])
     say_nobody(r);
     pool_anchor_read_status(r->anchor, false, &s);
     if (!s.stands) {
-        r->last_s = 0;
-        return false;
+        r->last_s = r->linked_s = 0;
+        if (s.sums && r->nobody)
+            snprintf(text, GSP_POOL_REST_BYTES,
+                     "nobody answers, and no member makes a sum alone; if the others have ended "
+                     "with the run, they have its model");
+        return s.sums && r->nobody;
     }
-    gsp_pool_read_status(r->life, r->status);
-    bool alone = r->status->member.lacks_quorum;
+    bool alone = is_alone(r);
     pool_anchor_alone(r->anchor, alone);
     if (s.agreed || !alone)
         return waits_for_last(r, &s, alone, text);

@@ -44,6 +44,7 @@ struct pool_run {
     gsp_pool_wish wish;
     char why[GSP_POOL_WHY_BYTES];
     atom_status ended;     /* what ended the pool for us */
+    bool lacks;            /* members with which the pool begins; and for nothing else it waits */
     bool starved;          /* the trainer waited in a write, for room on the disk */
     bool short_of_disk;    /* there was not room enough when it was last looked */
     double looked_s;       /* at the disk */
@@ -52,6 +53,8 @@ struct pool_run {
     bool last_said;        /* that everything is averaged once more */
     bool met;              /* since it came back it had a link, or it was said that it had none */
     double back_s, met_s;  /* when that was first looked at, and is looked at next */
+    bool nobody;           /* it was said, and nobody has answered yet */
+    double linked_s;       /* when it had a link last, as one that stands and is on no roster */
 };
 
 /* run.c */
@@ -99,9 +102,9 @@ bool pool_run_wait_room(void *ctx, int fd, uint64_t bytes);
 /* st with its message, and where the disk was the reason, the command that goes on. */
 ATOM_MUST atom_status pool_run_say_return(const pool_run *r, atom_status st);
 
-/* run_done.c. All steps of the pool are made. True: too few others are here to make the last ones the
- * pool's, or to average once more: `text` says so, and the member waits; for the last average not for
- * ever. */
+/* run_done.c. True: too few others are here to make the pool's next step where gradients are summed, to
+ * make the last ones the pool's, or to average once more: `text` says so, and the member waits; for the
+ * last average not for ever. */
 bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES]);
 /* After the last version: a member that lacks it gets it first, if it is here and does so in time. */
 void pool_run_wait_for_others(pool_run *r, double seconds);

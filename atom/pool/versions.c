@@ -333,9 +333,9 @@ static bool rests(void *context)
 {
     pool_anchor *p = context;
     pthread_mutex_lock(&p->lock);
-    bool running = p->running;
+    bool is = pool_anchor_rests(p);
     pthread_mutex_unlock(&p->lock);
-    return !running;
+    return is;
 }
 
 void pool_anchor_work(pool_anchor *p, gsp_work *work)

@@ -74,6 +74,7 @@ struct world {
     atomic_bool stop;
     atomic_uint n_trained;
     bool older[MEMBERS], killed[MEMBERS];
+    bool early; /* those that are killed die after two thirds of the steps */
     peer peer[MEMBERS];
 };
 
@@ -281,13 +282,14 @@ static void *be_member(void *context)
     peer *p = context;
     gsp_node_status s = {0};
     uint64_t version = 0, samples_then = 0, beat = p->w->rules.heartbeat_ns;
+    bool all = false; /* were there once: from then on somebody may be dead, or be taken for dead */
     while (!p->w->stop) {
         uint64_t samples = (uint64_t)p->steps * BATCH;
         if (s.certified != version) {
             version = s.certified;
             samples_then = samples;
         }
-        bool all = s.n_roster == p->w->n;
+        all |= s.n_roster == p->w->n;
         uint64_t report_samples = samples - samples_then;
         if (!all) /* joiners come with versions, when they have caught up with the one before */
             report_samples = p->i == 0 && atom_clock_ns() - p->applied_ns > 5 * beat
@@ -307,7 +309,8 @@ static void *be_member(void *context)
         if (p->ended && a.stands && !p->kept)
             read_anchor(p, p->ended);
         p->kept |= a.stands;
-        if (p->killed && a.agreed && a.left_versions < p->w->fragments) {
+        bool late = a.agreed && a.left_versions < p->w->fragments;
+        if (p->killed && (p->w->early ? a.certified_step * 3 > a.max_steps * 2 : late)) {
             p->dead = true;
             break;
         }

@@ -31,7 +31,8 @@ class Clipped(tool.DataCase):
     def describe(self, trust, batch):
         self.settings = RUN.replace("gradient_accumulation_steps: 6", f"gradient_accumulation_steps: {BATCH}").format(steps=STEPS)
         more = f"  global_batch_size: {2 * batch}\n  trust: {trust}\n"
-        return self.write("pool.yml", self.settings + POOL.format(peers=PEERS, more=more).replace("0.2", "0.1"))
+        # What is late is left out of a step. A long heartbeat lets a busy machine be late.
+        return self.write("pool.yml", self.settings + POOL.format(peers=PEERS, more=more).replace("0.2", "1"))
 
     def pool(self, trust, lie):
         first = self.start(0, None, "create", "--config", self.describe(trust, BATCH), "--model", self.config)
@@ -65,7 +66,7 @@ class Clipped(tool.DataCase):
         self.assertEqual(min(max(samples) for samples in brought.values()), 2, brought)  # one micro-batch: it is muted
 
     def test_nobody_lies(self):
-        self.assertLess(self.pool("strangers", None), 0.02)  # 0.003 was seen
+        self.assertLess(self.pool("strangers", None), 0.012)  # 0.003 was seen; 0.02 where one member counts for nothing
 
     def test_everybody_has_a_voice(self):
         run = self.describe("strangers", 31)

@@ -474,6 +474,86 @@ static void it_may_go_back(void **unused)
     side_close(b);
 }
 
+/* The trainer of one that has no step of its own, in a run whose steps are made. */
+static void turn_at_the_end(side *a)
+{
+    bool moved, changed;
+    assert_false(a->seam.done(a->seam.ctx));
+    if (a->seam.stands(a->seam.ctx))
+        must(a->seam.stand(a->seam.ctx, file_vector_memory(a->live), &changed));
+    else
+        (void)turn(a, &moved);
+    assert_false(a->own);
+}
+
+/* One joins, and one has done nothing since before the switch: both end with the model of the pool. */
+static void they_end_with_what_the_pool_leaves(void **unused)
+{
+    (void)unused;
+    side *a = dense_done(), *paused = dense_done(), *late = side_open();
+    side *both[2] = {paused, late};
+    float *state = atom_alloc((uint64_t)4 * N, sizeof *state);
+    uint64_t samples;
+    const float *x = contribution(a, &samples);
+    paused->pair = true;
+    apply_version(paused, x, 50 * BATCH - DENSE, false);
+    apply_version(a, x, 50 * BATCH - DENSE, false);
+    move_state(a, late);
+    attach(late, NULL);
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 4; k++)
+            turn_at_the_end(both[i]);
+        state_of(a, state);
+        assert_memory_equal(both[i]->live, state, sizeof both[i]->live);
+        assert_memory_equal(both[i]->m, state + N, sizeof both[i]->m);
+        assert_true(both[i]->seam.stands(both[i]->seam.ctx)); /* for the last average */
+    }
+    float *one = atom_alloc(N, sizeof *one);
+    for (uint64_t i = 0; i < N; i++)
+        one[i] = noise(i, 99);
+    paused->from = 1;
+    apply_version(a, one, 1, false);
+    state_of(a, state);
+    for (int i = 0; i < 2; i++) {
+        pool_anchor_status s;
+        apply_version(both[i], one, 1, false);
+        same_anchor(a, both[i]);
+        turn_at_the_end(both[i]);
+        assert_true(both[i]->seam.done(both[i]->seam.ctx));
+        assert_memory_equal(both[i]->live, state, sizeof both[i]->live);
+        pool_anchor_read_status(both[i]->pool, false, &s);
+        assert_true(s.done && !s.stands && s.lacking == 0 && s.own_samples == 0);
+        side_close(both[i]);
+    }
+    atom_free(one);
+    atom_free(state);
+    side_close(a);
+}
+
+/* Its trainer stands until two are there. From then on a sum waits for it, though the trainer looks later. */
+static void whoever_begins_with_others_is_waited_for(void **unused)
+{
+    (void)unused;
+    side *a = founder();
+    const gsp_work *w = &a->work;
+    pool_anchor_running(a->pool, false);
+    pool_anchor_awaits(a->pool, 2);
+    assert_true(w->rests(w->context));
+    assert_int_equal(w->ready(w->context, 1), 1);
+    pool_anchor_running(a->pool, true);
+    a->pair = true;
+    round_alone(a);
+    pool_anchor_running(a->pool, false);
+    assert_true(w->rests(w->context));
+    pool_anchor_awaits(a->pool, 2);
+    assert_false(w->rests(w->context));
+    assert_int_equal(w->ready(w->context, 2), 0);
+    pool_anchor_awaits(a->pool, 0); /* it is paused */
+    assert_true(w->rests(w->context));
+    assert_int_equal(w->ready(w->context, 2), 1);
+    side_close(a);
+}
+
 static void a_share_or_a_number(void **unused)
 {
     static const char *const wrong[] = {"",     "0",    "0%",   "-1",  "-1%",  "100%", "101%",
@@ -505,6 +585,8 @@ int main(void)
         cmocka_unit_test(it_comes_back_before_and_after_it),
         cmocka_unit_test(a_batch_that_is_not_whole_is_dropped),
         cmocka_unit_test(it_may_go_back),
+        cmocka_unit_test(they_end_with_what_the_pool_leaves),
+        cmocka_unit_test(whoever_begins_with_others_is_waited_for),
         cmocka_unit_test(a_share_or_a_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,12 +64,12 @@ static void the_last_average_has_what_was_learnt(void **unused)
 }
 
 /* The one that is left is a quorum alone: what a pair does otherwise is the agreement's affair. */
-static void one_dies_meanwhile(void **unused)
+static void one_dies(bool early)
 {
-    (void)unused;
     world *w = atom_alloc(1, sizeof *w);
     world_open(w, 2);
     w->steps = 40;
+    w->early = early;
     w->rules.dead_ns = 2 * 1000000000ull;
     w->rules.round_ns = w->rules.round_min_ns = 4 * 1000000000ull;
     unsigned left =
@@ -86,6 +86,18 @@ static void one_dies_meanwhile(void **unused)
     assert_int_equal(s.lacking, 0);
     world_close(w);
     atom_free(w);
+}
+
+static void one_dies_meanwhile(void **unused)
+{
+    (void)unused;
+    one_dies(false);
+}
+
+static void one_died_before(void **unused)
+{
+    (void)unused;
+    one_dies(true);
 }
 
 /* It votes and brings nothing any more, and its anchor stays that of the other. */
@@ -112,6 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_average_has_what_was_learnt),
         cmocka_unit_test(one_dies_meanwhile),
+        cmocka_unit_test(one_died_before),
         cmocka_unit_test(one_of_an_older_build),
     };
     return cmocka_run_group_tests(tests, set_cache, drop_cache);
