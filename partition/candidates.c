@@ -66,6 +66,24 @@ static void add(part_search_state *s, part_candidate candidate)
         part_plan_close(&candidate.plan);
 }
 
+/* One sub-model is mostly far quicker than several, so it must not be believed in where it does not fit: the
+ * model is asked first, and what is laid out where that is not sure. Where nothing is trained no other plan
+ * is made beside it, and it is always laid out. */
+ATOM_MUST static atom_status weigh_single(part_search_state *s, part_plan *plan, part_verdict *v)
+{
+    part_plan_estimate(s, plan, v);
+    const uint64_t limit = part_device_limit(s), bytes = v->device_peak_bytes;
+    const bool near = bytes / 20 * 19 <= limit && bytes / 20 * 21 >= limit;
+    if (!s->device_bytes || (!near && graph_trains(s->g)))
+        return ATOM_OK;
+    const part_verdict modelled = *v;
+    ATOM_TRY(part_weigh(s, plan, v));
+    plan->device_peak_bytes = v->device_peak_bytes;
+    plan->host_peak_bytes = v->host_peak_bytes;
+    v->step_seconds = modelled.step_seconds;
+    return ATOM_OK;
+}
+
 /* One sub-model with its optimizer's state beside it. */
 ATOM_MUST static atom_status add_updating(part_search_state *s)
 {
@@ -76,20 +94,12 @@ ATOM_MUST static atom_status add_updating(part_search_state *s)
         return ATOM_OK;
     ATOM_TRY(make_single(s, &c.plan));
     c.plan->update_on_device = true;
-    part_plan_estimate(s, c.plan, &v);
-    if (v.device_peak_bytes / 20 * 19 <= part_device_limit(s) && part_host_holds(s, &v))
+    atom_status st = weigh_single(s, c.plan, &v);
+    if (st == ATOM_OK && v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v))
         add(s, c);
     else
         part_plan_close(&c.plan);
-    return ATOM_OK;
-}
-
-/* Where nothing is trained, one sub-model is estimated to take as long as computing does, so no other plan
- * is made beside it: it must not be refused later. */
-ATOM_MUST static atom_status weigh_single(part_search_state *s, part_plan *plan, part_verdict *v)
-{
-    part_plan_estimate(s, plan, v);
-    return !graph_trains(s->g) && s->device_bytes ? part_weigh(s, plan, v) : ATOM_OK;
+    return st;
 }
 
 ATOM_MUST static atom_status add_single(part_search_state *s)
@@ -98,9 +108,7 @@ ATOM_MUST static atom_status add_single(part_search_state *s)
     part_verdict v;
     ATOM_TRY(make_single(s, &c.plan));
     atom_status st = weigh_single(s, c.plan, &v);
-    /* The model may be a little high: let the exact evaluation say no. */
-    const uint64_t bytes = graph_trains(s->g) ? v.device_peak_bytes / 20 * 19 : v.device_peak_bytes;
-    if (st == ATOM_OK && bytes <= part_device_limit(s) && part_host_holds(s, &v)) {
+    if (st == ATOM_OK && v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v)) {
         add(s, c);
         return ATOM_OK;
     }

@@ -6,6 +6,7 @@
 #include "codegen/lower.h"
 #include "tests/unit/part_common.h"
 
+#include <math.h>
 #include <stdio.h>
 
 typedef struct asked {
@@ -140,6 +141,40 @@ static void says_how_far_from_the_best(void **state)
     part_plan_close(&plan);
 }
 
+/* One sub-model that misses the memory by a little is no promise: several of them take many times as long. */
+static void promises_what_it_plans(void **state)
+{
+    (void)state;
+    for (uint64_t mib = 3100; mib <= 3300; mib += 40) {
+        const uint64_t limit = mib << 20;
+        graph *g = fused_preset("gpt2-124m", ATOM_F32, 2, 256);
+        part_device slow = spec("v100");
+        part_profile *profile = NULL;
+        part_plan *plan = NULL;
+        slow.h2d_bytes_per_second = slow.d2h_bytes_per_second = 6e8;
+        slow.h2d_both_bytes_per_second = slow.d2h_both_bytes_per_second = 6e8;
+        assert_int_equal(part_profile_model(g, &slow, &profile), ATOM_OK);
+        gen_judge judge = {.g = g, .profile = profile};
+        part_request request = {.device_budget_bytes = limit,
+                                .clip = true,
+                                .update_on_device = true,
+                                .recompute = -1,
+                                .evaluate = gen_judge_plan,
+                                .weigh = gen_weigh_plan,
+                                .evaluate_ctx = &judge};
+        assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_OK);
+        const double real = part_plan_tokens_per_second(plan);
+        if (fabs(plan->recommended_tokens_per_second / real - 1) > 0.2)
+            fail_msg(
+                "in %llu MiB %.0f tokens/s are promised with %u micro-batches, and %.0f planned",
+                (unsigned long long)mib, plan->recommended_tokens_per_second,
+                plan->recommended_micro_batches, real);
+        part_plan_close(&plan);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+}
+
 /* A state on disk is judged in fewer blocks than it has: the memory is that of the plan itself. */
 static void judges_large_states_in_large_blocks(void **state)
 {
@@ -170,6 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(costs_little_to_plan),
         cmocka_unit_test(says_how_far_from_the_best),
+        cmocka_unit_test(promises_what_it_plans),
         cmocka_unit_test(judges_large_states_in_large_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
