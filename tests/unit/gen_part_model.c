@@ -136,8 +136,8 @@ static void agrees_with_the_tape(void **state)
 static void agrees_about_what_is_small(void **state)
 {
     (void)state;
-    uint64_t seed = 41, low = 0;
-    double least = 1;
+    uint64_t seed = 41;
+    double least = 1, low = 0;
     for (int i = 0; i < 60; i++) {
         graph *g = random_model(&seed);
         part_device device = spec("rtx-4090");
@@ -162,8 +162,7 @@ static void agrees_about_what_is_small(void **state)
         graph_close(&g);
     }
     if (least < 0.65 || low > 8)
-        fail_msg("the model says %.3f of what a step takes, and of %d less than 0.9", least,
-                 (int)low);
+        fail_msg("the model says %.3f of what a step takes, and of %g less than 0.9", least, low);
 }
 
 static void agrees_with_the_layout(void **state)

@@ -175,6 +175,80 @@ static void promises_what_it_plans(void **state)
     }
 }
 
+/* A small model under memory that grows by a MiB at a time. */
+typedef struct growing {
+    int64_t width, layers, micro_batch, sequence;
+    uint32_t micro_batches;
+    const char *device;
+    double link; /* times that of the device */
+    double host; /* likewise, of its memory's speed */
+    bool clip;
+    int recompute;
+    uint64_t first_mib, last_mib;
+} growing;
+
+static double seconds_in(const growing *c, uint64_t mib)
+{
+    const graph_config config = {.name = "small",
+                                 .vocab_size = 2048,
+                                 .positions = c->sequence,
+                                 .width = c->width,
+                                 .layers = c->layers,
+                                 .heads = c->width / 64,
+                                 .inner = 4 * c->width,
+                                 .epsilon = 1e-5f,
+                                 .init_std = 0.02f};
+    graph *g = fused_gpt2(&config, ATOM_F32, c->micro_batch, c->sequence);
+    part_device device = spec(c->device);
+    part_profile *profile = NULL;
+    part_plan *plan = NULL;
+    device.h2d_bytes_per_second *= c->link;
+    device.d2h_bytes_per_second *= c->link;
+    device.h2d_both_bytes_per_second *= c->link;
+    device.d2h_both_bytes_per_second *= c->link;
+    device.host_bytes_per_second *= c->host;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    gen_judge judge = {.g = g, .profile = profile};
+    const part_request request = {.device_budget_bytes = mib << 20,
+                                  .micro_batches = c->micro_batches,
+                                  .no_advice = true,
+                                  .clip = c->clip,
+                                  .update_on_device = true,
+                                  .recompute = c->recompute,
+                                  .evaluate = gen_judge_plan,
+                                  .weigh = gen_weigh_plan,
+                                  .evaluate_ctx = &judge};
+    if (part_search(g, profile, &request, &plan, NULL) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    const double seconds = part_plan_seconds(plan);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+    return seconds;
+}
+
+/* The plan for less memory is still possible. Where memory is short cuts for all of it are too much, and
+ * taking off what is too much led to far smaller sub-models than there was room for. */
+static void is_hardly_slower_with_more_memory(void **state)
+{
+    (void)state;
+    static const growing cases[] = {
+        {192, 3, 1, 128, 4, "rtx-5090", 3, 1, true, 1, 12, 18},
+        {192, 8, 1, 256, 2, "rtx-4090", 3, 0.25, true, -1, 18, 24},
+        {512, 4, 2, 64, 32, "rtx-5090", 0.25, 1, false, -1, 38, 44},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double best = INFINITY;
+        for (uint64_t mib = cases[i].first_mib; mib <= cases[i].last_mib; mib++) {
+            const double seconds = seconds_in(&cases[i], mib);
+            if (seconds > 1.05 * best)
+                fail_msg("case %zu takes %g s in %llu MiB, and %g s in less", i, seconds,
+                         (unsigned long long)mib, best);
+            best = seconds < best ? seconds : best;
+        }
+    }
+}
+
 /* A state on disk is judged in fewer blocks than it has: the memory is that of the plan itself. */
 static void judges_large_states_in_large_blocks(void **state)
 {
@@ -206,6 +280,7 @@ int main(void)
         cmocka_unit_test(costs_little_to_plan),
         cmocka_unit_test(says_how_far_from_the_best),
         cmocka_unit_test(promises_what_it_plans),
+        cmocka_unit_test(is_hardly_slower_with_more_memory),
         cmocka_unit_test(judges_large_states_in_large_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
