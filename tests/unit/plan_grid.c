@@ -249,6 +249,42 @@ static void is_hardly_slower_with_more_memory(void **state)
     }
 }
 
+/* Blocks of a state on disk that memory is left for are held in it only where that is not slower. */
+static void holds_blocks_where_that_pays(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-124m", ATOM_F32, 4, 512);
+    part_device device = spec("v100");
+    part_profile *profile = NULL;
+    double seconds[2];
+    device.host_bytes_per_second /= 20;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    gen_judge judge = {.g = g, .profile = profile};
+    for (int held = 0; held < 2; held++) {
+        part_plan *plan = NULL;
+        const part_request request = {.device_budget_bytes = (uint64_t)8030 << 20,
+                                      .host_budget_bytes = (uint64_t)1 << 44,
+                                      .host_hold_bytes = held ? (uint64_t)1 << 44 : 0,
+                                      .micro_batches = 4,
+                                      .no_advice = true,
+                                      .clip = true,
+                                      .recompute = -1,
+                                      .disk = 1,
+                                      .ahead = true,
+                                      .evaluate = gen_judge_plan,
+                                      .weigh = gen_weigh_plan,
+                                      .evaluate_ctx = &judge};
+        assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_OK);
+        seconds[held] = part_plan_seconds(plan);
+        part_plan_close(&plan);
+    }
+    if (seconds[1] > 1.001 * seconds[0])
+        fail_msg("a step takes %g s with blocks held in memory, and %g s without", seconds[1],
+                 seconds[0]);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 /* A state on disk is judged in fewer blocks than it has: the memory is that of the plan itself. */
 static void judges_large_states_in_large_blocks(void **state)
 {
@@ -281,6 +317,7 @@ int main(void)
         cmocka_unit_test(says_how_far_from_the_best),
         cmocka_unit_test(promises_what_it_plans),
         cmocka_unit_test(is_hardly_slower_with_more_memory),
+        cmocka_unit_test(holds_blocks_where_that_pays),
         cmocka_unit_test(judges_large_states_in_large_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
