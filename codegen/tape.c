@@ -224,13 +224,18 @@ static atom_status spill_piece(gen_writer *w, uint32_t k, uint32_t j, uint32_t n
     return gen_write_copy(w, SWAP_SPILL, DEV_D2H, (int32_t)k, -1, dst, src);
 }
 
+/* As many of them as are due when `upto` of n micro-batches have run. */
 static atom_status spill_continue(gen_writer *w, uint32_t upto, uint32_t n)
 {
-    while (w->spilling >= 0 && w->spilled < upto)
-        ATOM_TRY(spill_piece(w, (uint32_t)w->spilling, w->spilled++, n));
-    if (w->spilling < 0 || w->spilled < n)
+    if (w->spilling < 0)
         return ATOM_OK;
-    uint32_t k = (uint32_t)w->spilling;
+    const uint32_t k = (uint32_t)w->spilling;
+    const uint32_t pieces =
+        w->spill_pieces ? w->spill_pieces : gen_pieces_beside(w, w->layout->visits[k].own_bytes, n);
+    while (w->spilled < (uint64_t)upto * pieces / n + ((uint64_t)upto * pieces % n != 0))
+        ATOM_TRY(spill_piece(w, k, w->spilled++, pieces));
+    if (w->spilled < pieces)
+        return ATOM_OK;
     w->spilling = -1;
     return w->ahead ? gen_write_ahead(w, k) : ATOM_OK;
 }
@@ -240,11 +245,11 @@ static atom_status spill_continue(gen_writer *w, uint32_t upto, uint32_t n)
 static atom_status spill_begin(gen_writer *w, uint32_t k)
 {
     const part_plan *plan = w->layout->plan;
-    uint32_t pieces = plan->clip ? 1 : gen_pieces(w, k);
+    bool later = k > 0 && plan->clip && plan->boundaries == PART_ON_HOST;
     w->spilling = (int32_t)k;
     w->spilled = 0;
-    bool later = k > 0 && plan->clip && plan->boundaries == PART_ON_HOST;
-    return later ? ATOM_OK : spill_continue(w, pieces, pieces);
+    w->spill_pieces = later ? 0 : plan->clip ? 1 : gen_pieces(w, k);
+    return later ? ATOM_OK : spill_continue(w, 1, 1);
 }
 
 /* Updates on the host, of what sub-model k owns. */

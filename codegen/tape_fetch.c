@@ -69,10 +69,14 @@ atom_status gen_fetch_continue(gen_writer *w, uint32_t upto, uint32_t n)
     gen_fetches *f = &w->fetches[w->device];
     if (f->pending < 0)
         return ATOM_OK;
-    uint32_t each = (gen_pieces(w, (uint32_t)f->pending) + n - 1) / n;
-    while (f->fetched < upto * each)
-        ATOM_TRY(fetch_piece(w, (uint32_t)f->pending, f->fetched++, n * each));
-    if (f->fetched >= n * each) {
+    const uint32_t k = (uint32_t)f->pending;
+    const gen_visit *v = &w->layout->visits[k];
+    const uint32_t own = gen_pieces(w, k);
+    const uint32_t beside = gen_pieces_beside(w, v->own_bytes + v->frozen_bytes, n);
+    const uint32_t pieces = own > beside ? own : beside;
+    while (f->fetched < (uint64_t)upto * pieces / n + ((uint64_t)upto * pieces % n != 0))
+        ATOM_TRY(fetch_piece(w, k, f->fetched++, pieces));
+    if (f->fetched >= pieces) {
         gen_fetch_done(w, (uint32_t)f->pending);
         f->pending = -1;
     }

@@ -33,7 +33,8 @@ typedef struct gen_writer {
     gen_sums grads;        /* of the visit that runs */
     gen_sums shared;       /* of the step */
     int32_t spilling;      /* sub-model whose gradients still go to the host, or -1 */
-    uint32_t spilled;      /* pieces of it already written */
+    uint32_t spilled;      /* pieces of it already written, */
+    uint32_t spill_pieces; /* of so many; 0: as many as are worth it beside the next visit */
     bool ahead;            /* blocks are updated behind the backward that made their gradients */
     uint32_t matrix;       /* matrices that passed through the pair of places */
     uint64_t undone;       /* disk tier: blocks [0, undone) wait for their update */
@@ -67,8 +68,9 @@ void gen_fetch_done(gen_writer *w, uint32_t k);
 /* --- tape_update.c --------------------------------------------------------------------------- */
 
 /* How many pieces of sub-model k's parameters are worth an instruction each. */
-enum { GEN_PIECES_MAX = 8 };
 uint32_t gen_pieces(const gen_writer *w, uint32_t k);
+/* And of so many bytes beside n micro-batches (part_pieces_beside). */
+uint32_t gen_pieces_beside(const gen_writer *w, uint64_t bytes, uint32_t n);
 /* An UPDATE of all that sub-model k owns; it reads and writes nothing yet. */
 swap_instr gen_update_instr(const gen_writer *w, dev_stream_kind stream, uint32_t k);
 /* Updates on the host of what sub-model k owns, with the state in memory. */

@@ -7,22 +7,19 @@
 
 #include "atom/base/mem.h"
 
-/* A copy of a piece takes at least this many times what it takes to begin. */
-static const double LATENCIES = 16;
-
 uint32_t gen_pieces(const gen_writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
-    uint64_t least = ATOM_ALIGN_BYTES;
+    const part_device unknown = {0};
     if (w->layout->plan->in_place)
         return 1;
-    if (w->profile) {
-        const part_device *d = &w->profile->device;
-        double bytes = LATENCIES * d->copy_latency_seconds * d->h2d_bytes_per_second;
-        least += bytes < 1e18 ? (uint64_t)bytes : (uint64_t)1e18;
-    }
-    uint64_t n = (v->own_bytes + v->frozen_bytes) / least;
-    return n < 1 ? 1 : n < GEN_PIECES_MAX ? (uint32_t)n : GEN_PIECES_MAX;
+    return part_pieces(w->profile ? &w->profile->device : &unknown, v->own_bytes + v->frozen_bytes);
+}
+
+uint32_t gen_pieces_beside(const gen_writer *w, uint64_t bytes, uint32_t n)
+{
+    const part_device unknown = {0};
+    return part_pieces_beside(w->profile ? &w->profile->device : &unknown, bytes, n);
 }
 
 static uint64_t past_own(const gen_writer *w, const gen_visit *v)

@@ -66,6 +66,24 @@ static void add(part_search_state *s, part_candidate candidate)
         part_plan_close(&candidate.plan);
 }
 
+/* One sub-model is mostly far quicker than several, so it must not be believed in where it does not fit: the
+ * model is asked first, and what is laid out where that is not sure. Where nothing is trained no other plan
+ * is made beside it, and it is always laid out. */
+ATOM_MUST static atom_status weigh_single(part_search_state *s, part_plan *plan, part_verdict *v)
+{
+    part_plan_estimate(s, plan, v);
+    const uint64_t limit = part_device_limit(s), bytes = v->device_peak_bytes;
+    const bool near = bytes / 20 * 19 <= limit && bytes / 20 * 21 >= limit;
+    if (!s->device_bytes || (!near && graph_trains(s->g)))
+        return ATOM_OK;
+    const part_verdict modelled = *v;
+    ATOM_TRY(part_weigh(s, plan, v));
+    plan->device_peak_bytes = v->device_peak_bytes;
+    plan->host_peak_bytes = v->host_peak_bytes;
+    v->step_seconds = modelled.step_seconds;
+    return ATOM_OK;
+}
+
 /* One sub-model with its optimizer's state beside it. */
 ATOM_MUST static atom_status add_updating(part_search_state *s)
 {
@@ -76,20 +94,12 @@ ATOM_MUST static atom_status add_updating(part_search_state *s)
         return ATOM_OK;
     ATOM_TRY(make_single(s, &c.plan));
     c.plan->update_on_device = true;
-    part_plan_estimate(s, c.plan, &v);
-    if (v.device_peak_bytes / 20 * 19 <= part_device_limit(s) && part_host_holds(s, &v))
+    atom_status st = weigh_single(s, c.plan, &v);
+    if (st == ATOM_OK && v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v))
         add(s, c);
     else
         part_plan_close(&c.plan);
-    return ATOM_OK;
-}
-
-/* Where nothing is trained, one sub-model is estimated to take as long as computing does, so no other plan
- * is made beside it: it must not be refused later. */
-ATOM_MUST static atom_status weigh_single(part_search_state *s, part_plan *plan, part_verdict *v)
-{
-    part_plan_estimate(s, plan, v);
-    return !graph_trains(s->g) && s->device_bytes ? part_weigh(s, plan, v) : ATOM_OK;
+    return st;
 }
 
 ATOM_MUST static atom_status add_single(part_search_state *s)
@@ -98,9 +108,7 @@ ATOM_MUST static atom_status add_single(part_search_state *s)
     part_verdict v;
     ATOM_TRY(make_single(s, &c.plan));
     atom_status st = weigh_single(s, c.plan, &v);
-    /* The model may be a little high: let the exact evaluation say no. */
-    const uint64_t bytes = graph_trains(s->g) ? v.device_peak_bytes / 20 * 19 : v.device_peak_bytes;
-    if (st == ATOM_OK && bytes <= part_device_limit(s) && part_host_holds(s, &v)) {
+    if (st == ATOM_OK && v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v)) {
         add(s, c);
         return ATOM_OK;
     }
@@ -200,11 +208,28 @@ ATOM_MUST static atom_status add_forward(part_search_state *s, const part_settin
     return ATOM_OK;
 }
 
+/* Cuts for parts of the memory: what they leave keeps activations and parameters. Whatever there is from
+ * same_bytes on makes the same cuts as all of it. */
+ATOM_MUST static atom_status add_parts(part_search_state *s, const part_setting *setting,
+                                       const uint32_t *parts, uint32_t n, uint64_t same_bytes)
+{
+    enum { ALL = 32 };
+    bool hidden;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t capacity = part_device_limit(s) / ALL * parts[i];
+        if (capacity >= same_bytes)
+            continue;
+        ATOM_TRY(add_one(s, setting, PART_GOAL_TIME, capacity, &hidden));
+        same_bytes = s->cuts_bytes;
+    }
+    return ATOM_OK;
+}
+
 ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *setting)
 {
-    static const uint32_t eighths[] = {8, 6, 4, 3, 2, 1};
-    uint64_t same_bytes = UINT64_MAX;
-    bool dear = false;
+    static const uint32_t most[] = {24, 16, 12, 8, 4};
+    static const uint32_t rest[] = {30, 28, 26, 22, 20, 18, 14};
+    bool dear = false, hidden = false;
     if (least_seconds(s, setting) >= best_seconds(s))
         return ATOM_OK;
     if (setting->keep == PART_KEEP_HOST) {
@@ -214,19 +239,20 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
     }
     if (setting->forward)
         return add_forward(s, setting);
-    for (size_t f = 0; f < sizeof eighths / sizeof *eighths; f++) {
-        uint64_t capacity = part_device_limit(s) / 8 * eighths[f];
-        bool hidden = false;
-        if (capacity >= same_bytes)
-            continue;
-        ATOM_TRY(add_one(s, setting, PART_GOAL_TIME, capacity, &hidden));
-        same_bytes = s->cuts_bytes;
-        if (f == 0 && !hidden)
-            ATOM_TRY(add_one(s, setting, PART_GOAL_HIDDEN, capacity, &hidden));
-        if (!s->device_bytes)
-            break; /* without a limit there is nothing to divide */
-    }
-    return ATOM_OK;
+    ATOM_TRY(add_one(s, setting, PART_GOAL_TIME, part_device_limit(s), &hidden));
+    const bool squeezed = s->squeezed;
+    const uint64_t same_bytes = s->cuts_bytes;
+    if (!hidden)
+        ATOM_TRY(add_one(s, setting, PART_GOAL_HIDDEN, part_device_limit(s), &hidden));
+    if (!s->device_bytes)
+        return ATOM_OK; /* without a limit there is nothing to divide */
+    ATOM_TRY(add_parts(s, setting, most, sizeof most / sizeof *most, same_bytes));
+    /* Of each region the largest pair decides, and all of these together were too much: what that leaves of
+     * the parts in between is far from what there is room for. With the state on disk plans are ranked
+     * before what they leave holds blocks of it: more of them would crowd out those that leave much. */
+    return squeezed && !s->model->disk
+               ? add_parts(s, setting, rest, sizeof rest / sizeof *rest, UINT64_MAX)
+               : ATOM_OK;
 }
 
 atom_status part_candidates_make(part_search_state *s)

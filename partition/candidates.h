@@ -7,7 +7,7 @@
 #include "partition/search.h"
 
 /* Ways to run a partition: repeat or stash activations, boundaries on the device or on the host. */
-enum { PART_WAYS = 4, PART_CANDIDATES_MAX = 64 };
+enum { PART_WAYS = 4, PART_CANDIDATES_MAX = 128 };
 
 typedef struct part_candidate {
     part_plan *plan; /* with the model's estimate noted; NULL: gone */
@@ -40,6 +40,7 @@ typedef struct part_search_state {
     bool quick; /* cuts are those that part_dp() finds quickly: for comparing, not for the plan */
     uint64_t cuts_bytes; /* with any capacity from this to the one it had, the last part_make_cuts()
                             would have done the same */
+    bool squeezed;       /* and it had to take less than the capacity that it was given */
     uint32_t n_solved;   /* the newest PART_SOLVED_MAX of them are kept */
     part_solved solved[PART_SOLVED_MAX];
     uint32_t n_candidates;

@@ -122,6 +122,7 @@ static void add_memory(const part_model *m, const part_plan *plan, part_verdict 
 typedef struct clocks {
     double compute, h2d, d2h, host;                     /* when each is free */
     double compute_busy, h2d_busy, d2h_busy, host_busy; /* how long each worked */
+    double results; /* what a step ends with: losses and norms go */
 } clocks;
 
 static const double PS = 1e-12;
@@ -137,8 +138,18 @@ static double run(double *clock, double *busy, double ready, double seconds)
 /* Clearing and rounding accumulators and their norm: bytes through device memory. */
 static double gradient_seconds(const part_model *m, const part_range *r)
 {
+    const part_device *d = &m->profile->device;
     double wire = atom_dtype_bytes(m->g->dtype);
-    return (double)r->own_elements * (8 + 2 * wire) / m->profile->device.device_bytes_per_second;
+    double bytes = (double)r->own_elements * (8 + 2 * wire);
+    return r->own_elements ? d->launch_seconds + bytes / d->device_bytes_per_second : 0;
+}
+
+/* What every step begins with: its tokens come. */
+static double tokens_seconds(const part_model *m, const part_plan *plan)
+{
+    const part_device *d = &m->profile->device;
+    double bytes = (double)m->micro_batch_bytes * plan->micro_batches;
+    return d->copy_latency_seconds + bytes / d->h2d_bytes_per_second;
 }
 
 static part_times times_of(const part_model *m, const part_plan *plan, uint32_t k, part_range *r)
@@ -261,9 +272,10 @@ static void update_there(const part_model *m, part_verdict *v, const clocks *c)
     double state = (double)atom_state_bytes(m->g->moments) * (double)m->trained_elements;
     double bytes = 2 * state + 4.0 * (double)m->trained_elements;
     double seconds = d->device_bytes_per_second > 0 ? bytes / d->device_bytes_per_second : 0;
+    seconds += d->launch_seconds * m->g->n_params;
     v->device_peak_bytes += (uint64_t)state;
     v->compute_seconds = c->compute_busy + seconds;
-    v->step_seconds = v->compute_seconds;
+    v->step_seconds = v->compute_seconds + c->results;
     v->h2d_seconds = v->d2h_seconds = v->host_seconds = 0;
     v->bound = PART_BOUND_COMPUTE;
 }
@@ -271,12 +283,14 @@ static void update_there(const part_model *m, part_verdict *v, const clocks *c)
 void part_estimate(const part_model *m, const part_plan *plan, part_verdict *verdict)
 {
     part_verdict v = {0};
-    clocks c = {0};
+    clocks c = {.results = m->profile->device.copy_latency_seconds};
     double loaded = 0;
+    c.compute = c.h2d = tokens_seconds(m, plan);
     add_memory(m, plan, &v);
     forward(m, plan, &c, &loaded);
     backward(m, plan, &c, loaded);
-    v.step_seconds = max_f64(max_f64(c.compute, c.h2d), max_f64(c.d2h, c.host));
+    v.step_seconds = max_f64(max_f64(c.compute, c.h2d), max_f64(c.d2h + c.results, c.host));
+    v.step_seconds = max_f64(v.step_seconds, c.compute + c.results);
     if (m->profile->device.unified)
         v.step_seconds = max_f64(v.step_seconds, core_seconds(&m->profile->device, &c));
     v.compute_seconds = c.compute_busy;

@@ -326,11 +326,20 @@ static uint64_t pairs_bytes(const part_search_state *s, const part_setting *sett
     return most + part_fixed_bytes(s->model, setting);
 }
 
+/* The middle of what is enough and what is too much; false: they are close. */
+static bool between(uint64_t enough, uint64_t too_much, uint64_t *middle)
+{
+    if (too_much <= enough + enough / 64)
+        return false;
+    *middle = enough + (too_much - enough) / 2;
+    return true;
+}
+
 /*
  * Cuts for at most `capacity`, in a plan that fits `limit` and the host. The predicate looks at
  * pairs; what it does not see is corrected from outside: where the sum of all boundaries is too
  * much, cuts are made dearer until it is not, then cheaper again as far as possible; anything else
- * is taken off the capacity.
+ * is taken off the capacity, and then given back as far as possible.
  */
 atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal goal,
                            uint64_t capacity, uint64_t limit, part_plan **out)
@@ -338,20 +347,36 @@ atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal
     atom_status st = ATOM_OK;
     part_plan *plan = NULL, *best = NULL;
     part_verdict v;
+    double seconds = INFINITY;
+    uint64_t too_much = 0, enough = 0;
     int64_t too_cheap = 0, dear_enough = INT64_MAX;
     setting.cut_price = part_noise_price(s, &setting);
     const int64_t highest = dearest(s, setting.cut_price);
     s->cuts_bytes = 0;
+    s->squeezed = false;
     for (int round = 0; round < CUT_ROUNDS_MAX; round++) {
         ATOM_TRY_CLEAN(cut_once(s, &setting, goal, capacity, &plan, &v));
-        s->cuts_bytes =
-            part_larger(s->cuts_bytes, plan ? pairs_bytes(s, &setting, plan) : capacity);
-        if (!plan)
+        const uint64_t pairs = plan ? pairs_bytes(s, &setting, plan) : capacity;
+        s->cuts_bytes = part_larger(s->cuts_bytes, pairs);
+        if (!plan) { /* nothing fits at all: where it is not too much, it is too little */
+            enough = capacity;
+            if (too_much && between(enough, too_much, &capacity))
+                continue;
             break;
+        }
         if (v.device_peak_bytes <= limit && part_host_holds(s, &v)) {
-            part_plan_close(&best);
-            best = plan;
-            plan = NULL;
+            if (!too_much || v.step_seconds < seconds) {
+                part_plan *worse = best;
+                best = plan;
+                plan = worse;
+                seconds = v.step_seconds;
+            }
+            part_plan_close(&plan);
+            enough = capacity;
+            if (too_much && between(enough, too_much, &capacity))
+                continue;
+            if (too_much)
+                break;
             dear_enough = setting.cut_price;
             if (!too_cheap || dear_enough / 3 < too_cheap)
                 break;
@@ -369,11 +394,13 @@ atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal
                 best ? (int64_t)sqrt((double)too_cheap * (double)dear_enough) : highest;
             continue;
         }
-        uint64_t over = v.device_peak_bytes - limit;
-        if (over >= capacity)
-            break;
-        capacity -= over;
+        const uint64_t over = v.device_peak_bytes - limit;
+        too_much = part_larger(capacity < pairs ? capacity : pairs, 1);
         s->cuts_bytes = UINT64_MAX;
+        s->squeezed = true;
+        if (enough ? !between(enough, too_much, &capacity) : over >= capacity)
+            break;
+        capacity -= enough ? 0 : over;
     }
     *out = best;
     return ATOM_OK;

@@ -8,6 +8,7 @@
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
+#include <math.h>
 #include <string.h>
 
 static int64_t to_ps(double seconds)
@@ -354,6 +355,18 @@ cleanup:
 
 /* --- the whole --- */
 
+/* Copies in both directions share the link, and the host's memory, which may be the slower of the two: each
+ * reads or writes it, and where the device has no memory of its own does both (codegen/cost.c). */
+static void fill_rates(part_model *m)
+{
+    const part_device *d = &m->profile->device;
+    const double in = d->h2d_bytes_per_second, out = d->d2h_bytes_per_second;
+    const double each = (d->unified ? 2 : 1) / d->host_bytes_per_second;
+    const double host = 1 / (fmin(1, in * each) + fmin(1, out * each));
+    m->in_both = fmin(d->h2d_both_bytes_per_second, in * host);
+    m->out_both = fmin(d->d2h_both_bytes_per_second, out * host);
+}
+
 atom_status part_model_open(const graph *g, const part_profile *profile, part_model **out)
 {
     atom_status st = ATOM_OK;
@@ -371,6 +384,7 @@ atom_status part_model_open(const graph *g, const part_profile *profile, part_mo
     if (!m->nodes || !m->marks || !m->fwd_gain_ps || !m->bwd_gain_ps || !m->handed_ps ||
         !m->handed_gain_ps)
         ATOM_TRY_CLEAN(atom_fail_memory("the partition model", g->n_nodes * sizeof *m->nodes));
+    fill_rates(m);
     fill_params(m);
     fill_nodes(m);
     ATOM_TRY_CLEAN(fill_kept(m));

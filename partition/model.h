@@ -100,6 +100,7 @@ typedef struct part_model {
     bool ortho;                /* plans make Muon's products on the device: */
     uint64_t ortho_bytes;      /* what that takes there, */
     double ortho_seconds;      /* and for how long */
+    double in_both, out_both;  /* bytes per second, to the device and to the host, while both run */
     bool disk;  /* plans keep the optimizer's state on disk, in blocks through a ring */
     bool ahead; /* then, and with clipping, updates may run ahead */
     bool over;  /* then gradients of boundaries have no place of their own (part_plan) */

@@ -18,6 +18,30 @@ static int64_t copy_ps(uint64_t bytes, double bytes_per_second, double latency_s
     return (int64_t)(((double)bytes / bytes_per_second + latency_seconds) * 1e12 + 0.5);
 }
 
+/* The same for parameters that cross in pieces, as codegen cuts them. */
+static int64_t pieces_ps(uint64_t bytes, double bytes_per_second, double latency_seconds,
+                         uint32_t pieces)
+{
+    return copy_ps(bytes, bytes_per_second, latency_seconds * pieces);
+}
+
+/* Pieces that a range is fetched in, beside the visit in front of it. */
+static uint32_t load_pieces(const part_device *d, const part_setting *s, const part_range *r)
+{
+    const uint32_t own = part_pieces(d, r->slot_bytes);
+    const uint32_t beside = part_pieces_beside(d, r->slot_bytes, s->micro_batches);
+    return own > beside ? own : beside;
+}
+
+/* And that its gradients leave in: beside the visit behind it where boundaries leave, too. */
+static uint32_t spill_pieces(const part_device *d, const part_setting *s, const part_range *r)
+{
+    if (!s->clip)
+        return part_pieces(d, r->slot_bytes);
+    return s->boundaries == PART_ON_HOST ? part_pieces_beside(d, r->own_bytes, s->micro_batches)
+                                         : 1;
+}
+
 /* What crosses the link in each direction where Muon's products are made behind it. */
 static uint64_t ortho_bytes(const part_model *m, const part_range *r)
 {
@@ -126,20 +150,21 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
     bool host = s->boundaries == PART_ON_HOST, keep = s->keep == PART_KEEP_HOST;
     const uint64_t stashed = keep ? r->kept_bytes : r->sent_bytes;
     int64_t kept = C * copy_ps(stashed, d->d2h_bytes_per_second, wait);
-    int64_t unkept = C * copy_ps(stashed, d->h2d_both_bytes_per_second, wait);
-    int64_t x = host ? C * copy_ps(r->x_bytes, d->h2d_both_bytes_per_second, wait) : 0;
-    int64_t dy = host ? C * copy_ps(r->y_bytes, d->h2d_both_bytes_per_second, wait) : 0;
+    int64_t unkept = C * copy_ps(stashed, m->in_both, wait);
+    int64_t x = host ? C * copy_ps(r->x_bytes, m->in_both, wait) : 0;
+    const uint32_t loads = load_pieces(d, s, r), spills = spill_pieces(d, s, r);
+    int64_t dy = host ? C * copy_ps(r->y_bytes, m->in_both, wait) : 0;
     part_times t = {
-        .load = copy_ps(r->slot_bytes, d->h2d_bytes_per_second, wait) +
-                copy_ps(ortho_bytes(m, r), d->h2d_both_bytes_per_second, wait),
-        .load_both = copy_ps(r->slot_bytes, d->h2d_both_bytes_per_second, wait),
-        .spill = copy_ps(r->own_bytes, d->d2h_both_bytes_per_second, wait),
+        .load = pieces_ps(r->slot_bytes, d->h2d_bytes_per_second, wait, loads) +
+                copy_ps(ortho_bytes(m, r), m->in_both, wait),
+        .load_both = pieces_ps(r->slot_bytes, m->in_both, wait, loads),
+        .spill = pieces_ps(r->own_bytes, m->out_both, wait, spills),
         .update = update_ps(m, r) + update_waits(m, r),
         .x_in = host ? C * copy_ps(r->x_bytes, d->h2d_bytes_per_second, wait) : 0,
-        .x_out = host ? C * copy_ps(r->x_bytes, d->d2h_both_bytes_per_second, wait) : 0,
+        .x_out = host ? C * copy_ps(r->x_bytes, m->out_both, wait) : 0,
         .back_in = x + dy + unkept,
-        .y_back_out = host ? C * copy_ps(r->y_bytes, d->d2h_both_bytes_per_second, wait) : 0,
-        .y_out = kept + copy_ps(ortho_bytes(m, r), d->d2h_both_bytes_per_second, wait) +
+        .y_back_out = host ? C * copy_ps(r->y_bytes, m->out_both, wait) : 0,
+        .y_out = kept + copy_ps(ortho_bytes(m, r), m->out_both, wait) +
                  (host ? C * copy_ps(r->y_bytes, d->d2h_bytes_per_second, wait) : 0),
     };
     compute(m, s, r, part_warm_share(d, touched_bytes(r)),

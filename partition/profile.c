@@ -116,6 +116,28 @@ uint32_t part_warm_share(const part_device *d, uint64_t touched_bytes)
     return (uint32_t)((double)(none - touched_bytes) / (double)cache * PART_WARM_ALL);
 }
 
+/* Pieces of which each takes that many times as long as its copy takes to begin. */
+static uint64_t pieces_of(const part_device *d, uint64_t bytes, double latencies)
+{
+    double least = latencies * d->copy_latency_seconds * d->h2d_bytes_per_second;
+    double pieces = (double)bytes / (least > ATOM_ALIGN_BYTES ? least : ATOM_ALIGN_BYTES);
+    return pieces < 1 ? 1 : pieces < 1e9 ? (uint64_t)pieces : (uint64_t)1e9;
+}
+
+uint32_t part_pieces(const part_device *d, uint64_t bytes)
+{
+    static const double LATENCIES = 16;
+    uint64_t pieces = pieces_of(d, bytes, LATENCIES);
+    return pieces < PART_PIECES_MAX ? (uint32_t)pieces : PART_PIECES_MAX;
+}
+
+uint32_t part_pieces_beside(const part_device *d, uint64_t bytes, uint32_t n)
+{
+    static const double LATENCIES = 8;
+    uint64_t pieces = pieces_of(d, bytes, LATENCIES);
+    return pieces < n ? (uint32_t)pieces : n;
+}
+
 part_disk part_device_disk(const part_device *d)
 {
     if (d->disk_read_bytes_per_second <= 0 || d->disk_write_bytes_per_second <= 0)

@@ -101,6 +101,16 @@ typedef struct part_profile {
 enum { PART_WARM_ALL = 1024 };
 uint32_t part_warm_share(const part_device *device, uint64_t touched_bytes);
 
+/*
+ * Into how many pieces a sub-model's parameters are cut, each of which takes long enough for the latency of
+ * its copy not to matter: up to PART_PIECES_MAX where copies and updates follow each other piece by piece,
+ * and up to one for each of `n` micro-batches where boundaries cross the link meanwhile, so that these need
+ * not queue behind all of it. codegen/tape_fetch.c cuts by this rule and partition/pair.c prices by it.
+ */
+enum { PART_PIECES_MAX = 8 };
+uint32_t part_pieces(const part_device *device, uint64_t bytes);
+uint32_t part_pieces_beside(const part_device *device, uint64_t bytes, uint32_t n);
+
 /* All times zero. ATOM_E_USAGE names the figure of the device that makes no sense. */
 ATOM_MUST atom_status part_profile_open(const graph *g, const part_device *device,
                                         part_profile **out);

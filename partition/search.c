@@ -76,6 +76,7 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
     const uint64_t limit = s->request->host_hold_bytes;
     const uint64_t bytes = s->model->block_bytes, blocks = s->model->n_blocks;
     const uint32_t least = plan->ring_blocks;
+    const double before = part_plan_seconds(plan);
     part_verdict v;
     if (!plan->disk || plan->host_peak_bytes >= limit)
         return ATOM_OK;
@@ -86,6 +87,11 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
         if (v.host_peak_bytes <= limit)
             break;
     }
+    ATOM_TRY(part_judge(s, plan, &v));
+    part_plan_note(s, plan, &v);
+    if (part_plan_seconds(plan) <= before)
+        return ATOM_OK;
+    plan->ring_blocks = least; /* updates of blocks that are held do not always run ahead as far */
     ATOM_TRY(part_judge(s, plan, &v));
     part_plan_note(s, plan, &v);
     return ATOM_OK;

@@ -167,7 +167,7 @@ static void idle_link(const chooser *c, uint32_t k, int64_t *out_ps, int64_t *ba
 static void choose_sent(chooser *c, uint64_t left)
 {
     const part_device *d = &c->s->profile->device;
-    const double back_ps = 1e12 / d->h2d_both_bytes_per_second;
+    const double back_ps = 1e12 / c->s->model->in_both;
     const uint64_t C = c->plan->micro_batches;
     part_verdict v;
     part_estimate(c->s->model, c->plan, &v);

@@ -131,6 +131,40 @@ static void agrees_with_the_tape(void **state)
     }
 }
 
+/* On a real card copies of small models take mostly their latency, kernels their launch, and both directions
+ * share the link and the host's memory: the model need not be exact, but it must not promise much more. */
+static void agrees_about_what_is_small(void **state)
+{
+    (void)state;
+    uint64_t seed = 41;
+    double least = 1, low = 0;
+    for (int i = 0; i < 60; i++) {
+        graph *g = random_model(&seed);
+        part_device device = spec("rtx-4090");
+        part_profile *profile;
+        part_model *m;
+        part_verdict model, exact;
+        device.host_bytes_per_second /= i % 2 ? 4 : 1;
+        assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+        assert_int_equal(part_model_open(g, profile, &m), ATOM_OK);
+        part_plan *plan = random_plan(m, &seed);
+        plan->micro_batches *= 8;
+        gen_judge judge = {.g = g, .profile = profile};
+        assert_int_equal(gen_judge_plan(&judge, plan, &exact), ATOM_OK);
+        part_estimate(m, plan, &model);
+        const double share = model.step_seconds / exact.step_seconds;
+        least = share < least ? share : least;
+        low += share < 0.9;
+        assert_true(share < 1.1);
+        part_plan_close(&plan);
+        part_model_close(&m);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    if (least < 0.65 || low > 8)
+        fail_msg("the model says %.3f of what a step takes, and of %g less than 0.9", least, low);
+}
+
 static void agrees_with_the_layout(void **state)
 {
     (void)state;
@@ -551,6 +585,7 @@ static void sends_less_where_that_is_faster(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_about_what_is_small),
         cmocka_unit_test(agrees_with_the_layout),
         cmocka_unit_test(agrees_with_the_tape),
         cmocka_unit_test(agrees_about_the_disk),

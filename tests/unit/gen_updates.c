@@ -144,6 +144,46 @@ static void a_fetch_begins_before_its_update_ends(void **state)
     graph_close(&g);
 }
 
+/* Of one sub-model. */
+static uint32_t copies(const gen_lowered *low, swap_code code, int32_t sub_model)
+{
+    const swap_tape *tape = low->tapes[SWAP_TAPE_TRAIN];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < tape->n; i++)
+        n += tape->instrs[i].code == code && tape->instrs[i].sub_model == sub_model;
+    return n;
+}
+
+/* Beside micro-batches whose boundaries cross the link parameters cross in pieces, too, one for each; but
+ * not in pieces that take no longer than their copies take to begin. */
+static void pieces_are_worth_a_copy(void **state)
+{
+    (void)state;
+    enum { C = 12 };
+    graph_config config;
+    assert_int_equal(graph_preset_get("gpt2-124m", &config), ATOM_OK);
+    graph *g = fused(&config, 1, 64);
+    part_device device = card(5e13, 5e8);
+    device.copy_latency_seconds = 0;
+    part_profile *profile = NULL;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    part_plan *plan = strided_plan(g, profile, 8, C);
+    const int32_t last = (int32_t)plan->n_sub_models - 1, k = last / 2;
+    plan->boundaries = PART_ON_HOST;
+    assert_true(k > 1);
+    for (int many = 1; many >= 0; many--) {
+        gen_lowered *low = NULL;
+        profile->device.copy_latency_seconds = many ? 0 : 1;
+        assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+        assert_in_range(copies(low, SWAP_FETCH, k), many ? 2 * C : 2, many ? 2 * C : 2);
+        assert_int_equal(copies(low, SWAP_SPILL, k), many ? C : 1);
+        gen_lowered_close(&low);
+    }
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 /* Matrices of Muon too: no piece ends inside of a parameter that is updated as a whole. */
 static void pieces_leave_matrices_whole(void **state)
 {
@@ -307,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_declare_what_they_touch),
         cmocka_unit_test(a_fetch_begins_before_its_update_ends),
+        cmocka_unit_test(pieces_are_worth_a_copy),
         cmocka_unit_test(pieces_leave_matrices_whole),
         cmocka_unit_test(products_are_made_on_the_device),
     };

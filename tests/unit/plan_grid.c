@@ -6,6 +6,7 @@
 #include "codegen/lower.h"
 #include "tests/unit/part_common.h"
 
+#include <math.h>
 #include <stdio.h>
 
 typedef struct asked {
@@ -140,6 +141,150 @@ static void says_how_far_from_the_best(void **state)
     part_plan_close(&plan);
 }
 
+/* One sub-model that misses the memory by a little is no promise: several of them take many times as long. */
+static void promises_what_it_plans(void **state)
+{
+    (void)state;
+    for (uint64_t mib = 3100; mib <= 3300; mib += 40) {
+        const uint64_t limit = mib << 20;
+        graph *g = fused_preset("gpt2-124m", ATOM_F32, 2, 256);
+        part_device slow = spec("v100");
+        part_profile *profile = NULL;
+        part_plan *plan = NULL;
+        slow.h2d_bytes_per_second = slow.d2h_bytes_per_second = 6e8;
+        slow.h2d_both_bytes_per_second = slow.d2h_both_bytes_per_second = 6e8;
+        assert_int_equal(part_profile_model(g, &slow, &profile), ATOM_OK);
+        gen_judge judge = {.g = g, .profile = profile};
+        part_request request = {.device_budget_bytes = limit,
+                                .clip = true,
+                                .update_on_device = true,
+                                .recompute = -1,
+                                .evaluate = gen_judge_plan,
+                                .weigh = gen_weigh_plan,
+                                .evaluate_ctx = &judge};
+        assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_OK);
+        const double real = part_plan_tokens_per_second(plan);
+        if (fabs(plan->recommended_tokens_per_second / real - 1) > 0.2)
+            fail_msg(
+                "in %llu MiB %.0f tokens/s are promised with %u micro-batches, and %.0f planned",
+                (unsigned long long)mib, plan->recommended_tokens_per_second,
+                plan->recommended_micro_batches, real);
+        part_plan_close(&plan);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+}
+
+/* A small model under memory that grows by a MiB at a time. */
+typedef struct growing {
+    int64_t width, layers, micro_batch, sequence;
+    uint32_t micro_batches;
+    const char *device;
+    double link; /* times that of the device */
+    double host; /* likewise, of its memory's speed */
+    bool clip;
+    int recompute;
+    uint64_t first_mib, last_mib;
+} growing;
+
+static double seconds_in(const growing *c, uint64_t mib)
+{
+    const graph_config config = {.name = "small",
+                                 .vocab_size = 2048,
+                                 .positions = c->sequence,
+                                 .width = c->width,
+                                 .layers = c->layers,
+                                 .heads = c->width / 64,
+                                 .inner = 4 * c->width,
+                                 .epsilon = 1e-5f,
+                                 .init_std = 0.02f};
+    graph *g = fused_gpt2(&config, ATOM_F32, c->micro_batch, c->sequence);
+    part_device device = spec(c->device);
+    part_profile *profile = NULL;
+    part_plan *plan = NULL;
+    device.h2d_bytes_per_second *= c->link;
+    device.d2h_bytes_per_second *= c->link;
+    device.h2d_both_bytes_per_second *= c->link;
+    device.d2h_both_bytes_per_second *= c->link;
+    device.host_bytes_per_second *= c->host;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    gen_judge judge = {.g = g, .profile = profile};
+    const part_request request = {.device_budget_bytes = mib << 20,
+                                  .micro_batches = c->micro_batches,
+                                  .no_advice = true,
+                                  .clip = c->clip,
+                                  .update_on_device = true,
+                                  .recompute = c->recompute,
+                                  .evaluate = gen_judge_plan,
+                                  .weigh = gen_weigh_plan,
+                                  .evaluate_ctx = &judge};
+    if (part_search(g, profile, &request, &plan, NULL) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    const double seconds = part_plan_seconds(plan);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+    return seconds;
+}
+
+/* The plan for less memory is still possible. Where memory is short cuts for all of it are too much, and
+ * taking off what is too much led to far smaller sub-models than there was room for. */
+static void is_hardly_slower_with_more_memory(void **state)
+{
+    (void)state;
+    static const growing cases[] = {
+        {192, 3, 1, 128, 4, "rtx-5090", 3, 1, true, 1, 12, 18},
+        {192, 8, 1, 256, 2, "rtx-4090", 3, 0.25, true, -1, 18, 24},
+        {512, 4, 2, 64, 32, "rtx-5090", 0.25, 1, false, -1, 38, 44},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double best = INFINITY;
+        for (uint64_t mib = cases[i].first_mib; mib <= cases[i].last_mib; mib++) {
+            const double seconds = seconds_in(&cases[i], mib);
+            if (seconds > 1.05 * best)
+                fail_msg("case %zu takes %g s in %llu MiB, and %g s in less", i, seconds,
+                         (unsigned long long)mib, best);
+            best = seconds < best ? seconds : best;
+        }
+    }
+}
+
+/* Blocks of a state on disk that memory is left for are held in it only where that is not slower. */
+static void holds_blocks_where_that_pays(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-124m", ATOM_F32, 4, 512);
+    part_device device = spec("v100");
+    part_profile *profile = NULL;
+    double seconds[2];
+    device.host_bytes_per_second /= 20;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    gen_judge judge = {.g = g, .profile = profile};
+    for (int held = 0; held < 2; held++) {
+        part_plan *plan = NULL;
+        const part_request request = {.device_budget_bytes = (uint64_t)8030 << 20,
+                                      .host_budget_bytes = (uint64_t)1 << 44,
+                                      .host_hold_bytes = held ? (uint64_t)1 << 44 : 0,
+                                      .micro_batches = 4,
+                                      .no_advice = true,
+                                      .clip = true,
+                                      .recompute = -1,
+                                      .disk = 1,
+                                      .ahead = true,
+                                      .evaluate = gen_judge_plan,
+                                      .weigh = gen_weigh_plan,
+                                      .evaluate_ctx = &judge};
+        assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_OK);
+        seconds[held] = part_plan_seconds(plan);
+        part_plan_close(&plan);
+    }
+    if (seconds[1] > 1.001 * seconds[0])
+        fail_msg("a step takes %g s with blocks held in memory, and %g s without", seconds[1],
+                 seconds[0]);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 /* A state on disk is judged in fewer blocks than it has: the memory is that of the plan itself. */
 static void judges_large_states_in_large_blocks(void **state)
 {
@@ -170,6 +315,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(costs_little_to_plan),
         cmocka_unit_test(says_how_far_from_the_best),
+        cmocka_unit_test(promises_what_it_plans),
+        cmocka_unit_test(is_hardly_slower_with_more_memory),
+        cmocka_unit_test(holds_blocks_where_that_pays),
         cmocka_unit_test(judges_large_states_in_large_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
