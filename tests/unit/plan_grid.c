@@ -175,6 +175,37 @@ static void promises_what_it_plans(void **state)
     }
 }
 
+/* What its plan takes is enough for one sub-model, and a byte less is not. */
+static void takes_one_that_just_fits(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-124m", ATOM_F32, 2, 256);
+    part_device device = spec("v100");
+    part_profile *profile = NULL;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    gen_judge judge = {.g = g, .profile = profile};
+    uint64_t limit = (uint64_t)1 << 44;
+    for (int round = 0; round < 3; round++) {
+        part_plan *plan = NULL;
+        const part_request request = {.device_budget_bytes = limit - (round == 2),
+                                      .micro_batches = 2,
+                                      .no_advice = true,
+                                      .clip = true,
+                                      .update_on_device = true,
+                                      .recompute = 0,
+                                      .evaluate = gen_judge_plan,
+                                      .weigh = gen_weigh_plan,
+                                      .evaluate_ctx = &judge};
+        assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_OK);
+        assert_true(plan->device_peak_bytes <= request.device_budget_bytes);
+        assert_int_equal(plan->update_on_device && plan->n_sub_models == 1, round < 2);
+        limit = round ? limit : plan->device_peak_bytes;
+        part_plan_close(&plan);
+    }
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 /* A small model under memory that grows by a MiB at a time. */
 typedef struct growing {
     int64_t width, layers, micro_batch, sequence;
@@ -316,6 +347,7 @@ int main(void)
         cmocka_unit_test(costs_little_to_plan),
         cmocka_unit_test(says_how_far_from_the_best),
         cmocka_unit_test(promises_what_it_plans),
+        cmocka_unit_test(takes_one_that_just_fits),
         cmocka_unit_test(is_hardly_slower_with_more_memory),
         cmocka_unit_test(holds_blocks_where_that_pays),
         cmocka_unit_test(judges_large_states_in_large_blocks),
