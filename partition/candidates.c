@@ -287,19 +287,24 @@ part_candidate *part_candidates_take(part_search_state *s, bool plain)
     return best;
 }
 
+/* About half a second of a core; quick cuts, which are mostly the best of all, have to do from here on. */
+enum { STATES_ENOUGH = 4000000 };
+
 atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias)
 {
     part_plan_close(&c->plan);
     if (c->capacity_bytes == 0 || bias >= part_device_limit(s))
         return ATOM_OK;
     uint64_t limit = part_device_limit(s) - bias;
-    s->quick = false;
+    s->quick = s->stats.states > STATES_ENOUGH;
     return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->beside, &c->plan);
 }
 
 atom_status part_candidate_refine(part_search_state *s, part_candidate *c)
 {
     part_plan *quick = c->plan;
+    if (s->stats.states > STATES_ENOUGH)
+        return ATOM_OK;
     c->plan = NULL;
     atom_status st = c->capacity_bytes ? part_candidate_again(s, c, 0) : ATOM_OK;
     if (!c->plan || (quick && part_plan_seconds(quick) < part_plan_seconds(c->plan))) {
@@ -319,8 +324,9 @@ void part_candidates_clear(part_search_state *s)
     s->n_candidates = 0;
 }
 
-atom_status part_quick_seconds(part_search_state *s, double *seconds)
+atom_status part_quick_seconds(part_search_state *s, bool exact, double *seconds)
 {
+    static const uint32_t parts[] = {20, 12};
     atom_status st = ATOM_OK;
     part_candidates_clear(s);
     s->quick = true;
@@ -335,13 +341,18 @@ atom_status part_quick_seconds(part_search_state *s, double *seconds)
         if (stashes && s->request->recompute < 0 && s->n_candidates)
             continue; /* dear to try, and mostly slower */
         ATOM_TRY_CLEAN(add_one(s, &setting, PART_GOAL_TIME, part_device_limit(s), &hidden));
-        /* What holds single nodes wants some of the memory for them; with few micro-batches the link
-         * has no time for it. */
-        if (!stashes && s->request->recompute < 0 && s->device_bytes && s->micro_batches >= 16)
+        /* What keeps activations wants some of the memory for them. */
+        if (!stashes && s->request->recompute < 0 && s->device_bytes && !s->squeezed)
             ATOM_TRY_CLEAN(
-                add_one(s, &setting, PART_GOAL_TIME, part_device_limit(s) / 8 * 3, &hidden));
+                add_parts(s, &setting, parts, sizeof parts / sizeof *parts, s->cuts_bytes));
     }
     *seconds = s->n_candidates ? best_seconds(s) : 0;
+    part_candidate *best = exact ? part_candidates_take(s, false) : NULL;
+    if (best && !part_dear(s, best->plan)) {
+        part_verdict v;
+        ATOM_TRY_CLEAN(part_judge(s, best->plan, &v));
+        *seconds = v.step_seconds;
+    }
 cleanup:
     part_candidates_clear(s);
     return st;

@@ -56,6 +56,13 @@ static inline uint64_t part_device_limit(const part_search_state *s)
     return s->device_bytes ? s->device_bytes : (uint64_t)1 << 61;
 }
 
+/* A simulation of so many visits is dear, and the model is good at it. */
+static inline bool part_dear(const part_search_state *s, const part_plan *plan)
+{
+    enum { VISITS_MAX = 2000 };
+    return (uint64_t)plan->n_sub_models * s->micro_batches > VISITS_MAX;
+}
+
 static inline bool part_host_holds(const part_search_state *s, const part_verdict *v)
 {
     return !s->host_bytes || v->host_peak_bytes <= s->host_bytes;
@@ -117,8 +124,9 @@ ATOM_MUST atom_status part_candidate_again(part_search_state *s, part_candidate 
 /* Looks for better cuts than the quick ones: c->plan becomes the better plan. */
 ATOM_MUST atom_status part_candidate_refine(part_search_state *s, part_candidate *c);
 void part_candidates_clear(part_search_state *s);
-/* Seconds of a step at the state's C, by the model, from few plans; 0: none of them fits. */
-ATOM_MUST atom_status part_quick_seconds(part_search_state *s, double *seconds);
+/* Seconds of a step at the state's C, by the model, from few plans; 0: none of them fits. exact: the best
+ * of these is judged exactly, where that is not dear. */
+ATOM_MUST atom_status part_quick_seconds(part_search_state *s, bool exact, double *seconds);
 
 /* --- recommend.c --- */
 

@@ -6,17 +6,19 @@
  */
 #include "partition/candidates.h"
 
+#include <math.h>
+
 enum { MICRO_BATCHES_MAX = 4096 };
 
 /* Where four times as many bring less than this, it is the end of the rise. */
 static const double NOTHING = 1.005;
 
 /* Tokens per second with C micro-batches in a step; 0: they do not fit. */
-ATOM_MUST static atom_status rate_at(part_search_state *s, uint32_t C, double *rate)
+ATOM_MUST static atom_status rate_at(part_search_state *s, uint32_t C, bool exact, double *rate)
 {
     double seconds = 0;
     s->micro_batches = C;
-    atom_status st = part_quick_seconds(s, &seconds);
+    atom_status st = part_quick_seconds(s, exact, &seconds);
     double tokens = (double)C * (double)(s->g->micro_batch * s->g->sequence);
     *rate = seconds > 0 ? tokens / seconds : 0;
     return st;
@@ -29,7 +31,7 @@ ATOM_MUST static atom_status narrow(part_search_state *s, uint32_t low, part_adv
     while (out->micro_batches - low > 1 + low / 16) {
         uint32_t middle = low + (out->micro_batches - low) / 2;
         double rate;
-        ATOM_TRY(rate_at(s, middle, &rate));
+        ATOM_TRY(rate_at(s, middle, false, &rate));
         if (rate < PART_NEARLY_ALL * out->most_tokens_per_second) {
             low = middle;
             continue;
@@ -38,6 +40,30 @@ ATOM_MUST static atom_status narrow(part_search_state *s, uint32_t low, part_adv
         out->tokens_per_second = rate;
     }
     return ATOM_OK;
+}
+
+/*
+ * The number that the model found is judged exactly; where it is too few, more are taken. With C in a step a
+ * rate is about most C / (C + k): what is shared by all of them takes as long as k. So the share of all that is
+ * wanted is reached at k share / (1 - share).
+ */
+ATOM_MUST static atom_status confirm(part_search_state *s, part_advice *out)
+{
+    enum { TRIES = 3 };
+    const double most = out->most_tokens_per_second;
+    part_advice next = *out;
+    for (int i = 0;; i++) {
+        const uint32_t C = next.micro_batches;
+        ATOM_TRY(rate_at(s, C, true, &next.tokens_per_second));
+        if (i == 0 || next.tokens_per_second > out->tokens_per_second)
+            *out = next; /* more may not fit, or not pay */
+        if (i == TRIES || next.tokens_per_second <= 0 ||
+            next.tokens_per_second >= PART_NEARLY_ALL * most)
+            return ATOM_OK;
+        const double once = C * (most / next.tokens_per_second - 1);
+        const double wanted = ceil(once * PART_NEARLY_ALL / (1 - PART_NEARLY_ALL));
+        next.micro_batches = wanted >= 2.0 * C ? 2 * C : wanted > C ? (uint32_t)wanted : C + 1;
+    }
 }
 
 atom_status part_recommend(part_search_state *s, part_advice *out)
@@ -52,7 +78,7 @@ atom_status part_recommend(part_search_state *s, part_advice *out)
     if (s->in_place)
         return ATOM_OK;
     for (uint32_t C = 1; rises && C <= MICRO_BATCHES_MAX; C *= 4, n++) {
-        ATOM_TRY_CLEAN(rate_at(s, C, &rates[n]));
+        ATOM_TRY_CLEAN(rate_at(s, C, false, &rates[n]));
         rises = rates[n] > NOTHING * out->most_tokens_per_second;
         if (rates[n] > out->most_tokens_per_second)
             out->most_tokens_per_second = rates[n];
@@ -64,6 +90,8 @@ atom_status part_recommend(part_search_state *s, part_advice *out)
     out->tokens_per_second = rates[first];
     if (first > 0)
         ATOM_TRY_CLEAN(narrow(s, 1u << 2 * (first - 1), out));
+    if (out->micro_batches)
+        ATOM_TRY_CLEAN(confirm(s, out));
 cleanup:
     s->micro_batches = asked;
     return st;

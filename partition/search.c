@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { TRIES_MAX = 4, FINALISTS_MAX = 3, VISITS_MAX = 2000 };
+enum { TRIES_MAX = 4, FINALISTS_MAX = 3 };
 
 /* Times within this factor of each other are a tie: fewer sub-models win. */
 static const double TIE = 1.005;
@@ -116,11 +116,6 @@ ATOM_MUST static atom_status compare(part_search_state *s, part_candidate *next,
     return ATOM_OK;
 }
 
-static bool dear(const part_search_state *s, const part_plan *plan)
-{
-    return (uint64_t)plan->n_sub_models * s->micro_batches > VISITS_MAX;
-}
-
 /*
  * The same cuts, with less going out beside each visit: the model does not see how lumps of it wait for each
  * other, so it ranks what fills the link first.
@@ -160,15 +155,15 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
         /* The model ranks them; what it puts far behind is not worth a simulation. */
         if (best.plan && part_plan_seconds(next->plan) > 1.5 * part_plan_seconds(best.plan))
             break;
-        if (best.plan && dear(s, next->plan))
-            break; /* a simulation of that size is dear, and the model is good at it */
+        if (best.plan && part_dear(s, next->plan))
+            break;
         ATOM_TRY_CLEAN(compare(s, next, &best, &settled));
     }
     /* The model sees less of what is held than the simulation: it must not be slower for it. */
     part_candidate *plain = best.plan && best.plan->holds ? part_candidates_take(s, true) : NULL;
-    if (plain && !dear(s, plain->plan))
+    if (plain && !part_dear(s, plain->plan))
         ATOM_TRY_CLEAN(compare(s, plain, &best, &settled));
-    if (s->request->recompute < 0 && best.plan && best.capacity_bytes && !dear(s, best.plan))
+    if (s->request->recompute < 0 && best.plan && best.capacity_bytes && !part_dear(s, best.plan))
         ATOM_TRY_CLEAN(try_beside(s, &best, &settled));
     part_candidates_clear(s);
     *out = best.plan;
