@@ -117,6 +117,26 @@ class PoolFirst(test_pool_train.Members):
         for more in ([], ["--dry-run"]):
             self.fails(2, *self.attempt("a", "--listen", "127.0.0.1:0", *more), says="a already holds a pool")
 
+    def test_what_a_kill_leaves(self):
+        """What did not get into its place goes with the next start; files of others' making stay."""
+        process, ticket = self.create("a")
+        os.makedirs(self.path("b", "pool", "links"))
+        for name in ("identity.0123456789abcdef.tmp", "keys.tmp", "peers.tmp", "mine.txt", ".tmp"):
+            self.write(f"b/pool/{name}", "half")
+        for name in ("control.sock", "links/7"):
+            with socket.socket(socket.AF_UNIX) as left:
+                left.bind(self.path("b", "pool", name))
+        b = self.join("b", ticket, "--data", self.data)
+        self.until("b", "a member", lambda s: s["is_member"], [process, b])
+        b.kill()
+        b.communicate()
+        self.end(self.join("b", "--max-steps", 1), 0)
+        left = [name for at, _, names in os.walk(self.path("b")) for name in names
+                if name.endswith((".tmp", ".part", ".sock")) or at.endswith("links")]
+        self.assertEqual(left, [".tmp"])
+        self.assertEqual(self.read("b", "pool", "mine.txt"), b"half")
+        process.kill()
+
     def test_banned_twice(self):
         process, ticket = self.create("a")
         self.until("a", "it runs", lambda s: s["state"] == "running", [process])
