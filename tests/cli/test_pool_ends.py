@@ -5,6 +5,7 @@ import socket
 import subprocess
 import time
 
+import test_pool_train
 import tool
 from test_pool_train import RUN, Members
 
@@ -74,15 +75,27 @@ class Ends(Members):
         self.assertIn("are in no version of the pool", out)
         self.assertIn("back to the pool: atom pool join -o c", out)
         self.assertNotIn("the pool is done", out)
-        c = self.join("c")
-        # Then it is a pool of its own, and what it made is in the weights that it exports.
-        done = json.loads(self.end(c, 0)[0])
+        # Then it is a pool of its own, which it says, and what it made is in the weights that it exports.
+        c = self.start_loud("join", "-o", "c", "--listen", "127.0.0.1:0", "--no-lan", "--no-directory")
+        alone = self.until("c", "it is alone", lambda s: s["alone_from"] is not None, [c])
+        self.assertIn(f"alone from version {alone['alone_from']} on", alone["text"])
+        self.assertGreaterEqual(alone["alone_from"], seen["applied"])
+        said = f"this member trained alone from version {alone['alone_from']} on"
+        out = self.end(c, 0)[0]
+        self.assertIn(said, out)
+        self.assertIn("they have another model", out)
+        self.assertNotIn("the pool is done", out)
+        self.assertIn("atom pool export c -o model", out)
+        done = self.ok("pool", "join", "-o", "c", *test_pool_train.ALONE).json()
         self.assertEqual((done["done"], done["pool_step"]), (True, done["pool_steps"]))
         self.assertGreaterEqual(done["version"], seen["applied"] + 3)
-        self.assertGreaterEqual(done["certified_samples"], 1500 * 16)
-        self.assertEqual(done["certified_step"], done["pool_steps"])
-        model = self.ok("pool", "export", "c", "-o", "model", "--json").json()
-        self.assertEqual(model["version"], done["version"])
+        self.assertEqual(done["alone_from"], alone["alone_from"])
+        self.assertIn(said, self.ok("pool", "join", "-o", "c", "--no-lan", "--no-directory").out)
+        result = self.ok("pool", "export", "c", "-o", "model", "--json")
+        self.assertIn(said, result.err)
+        self.assertEqual(result.json()["version"], done["version"])
+        # Those who were there at the end say nothing of the kind.
+        self.assertNotIn("alone", self.ok("pool", "join", "-o", "a", "--no-lan", "--no-directory").out)
 
     def test_before_the_first_version(self):
         """Nothing was averaged yet: the model is the one that the run began with, and that is said."""
