@@ -85,6 +85,23 @@ static void say_nobody(pool_run *r)
               "they have its model: ask one of them for what atom pool export writes there");
 }
 
+void pool_run_say_unbegun(pool_run *r)
+{
+    char ticket[600];
+    if (!r->came_back || r->unbegun_said)
+        return;
+    r->unbegun_said = true;
+    if (gsp_pool_is_founder(r->life))
+        snprintf(ticket, sizeof ticket, "atom pool ticket %.400s prints", r->dir);
+    else
+        snprintf(ticket, sizeof ticket, "the pool's owner has (atom pool ticket)");
+    pool_note(&r->hooks,
+              "no version of this pool is made yet: it begins once %lld members run at the same "
+              "time. Members come back with atom pool join -o and their own directory, and others "
+              "join with the ticket that %s. Ctrl-C saves and ends",
+              (long long)r->settings.min_peers, ticket);
+}
+
 /* Too few of the roster are here; or it is on none, and nobody is there who could take it in. */
 static bool is_alone(pool_run *r)
 {

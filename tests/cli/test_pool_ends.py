@@ -106,6 +106,14 @@ class Ends(Members):
         out = self.ok("pool", "export", "a", "-o", "model")
         self.assertIn("version 0", out.out)
         self.assertIn("nothing that its members have learned is in them", out.err)
+        # Killed and back, it says whom it waits for and how they come; the founder knows its ticket.
+        a = self.start_loud("join", "-o", "a", "--listen", "127.0.0.1:0", "--no-lan", "--no-directory")
+        self.until("a", "it waits again", lambda s: "waiting for 1 more" in s["text"], [a])
+        a.terminate()
+        err = self.heard(a, 60)[1]
+        self.assertEqual(err.count("no version of this pool is made yet"), 1, err)
+        self.assertIn("begins once 2 members run at the same time", err)
+        self.assertIn("the ticket that atom pool ticket a prints", err)
 
     def test_a_run_of_one_step(self):
         """It was over before its first version, and is in the model all the same: in each of three fragments."""
