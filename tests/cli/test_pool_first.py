@@ -137,6 +137,23 @@ class PoolFirst(test_pool_train.Members):
         self.assertEqual(self.read("b", "pool", "mine.txt"), b"half")
         process.kill()
 
+    def test_strangers_leave_descriptors(self):
+        """Whoever knows only the address cannot take the last descriptors of a member that may have few."""
+        few = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"]
+        at = places.free_port()
+        process = self.start("create", "--config", self.write("run.yml", test_pool_train.RUN.format(steps=10**6, codec="int8")), "--model",
+                             self.config, "--data", self.data, "-o", "a", "--listen", at, prefix=few)
+        seen = self.until("a", "versions", lambda s: s["applied"] >= 3, [process])
+        host, port = at.split(":")
+        crowd = []
+        self.addCleanup(lambda: [one.close() for one in crowd])
+        for _ in range(300):
+            crowd.append(socket.create_connection((host, int(port)), timeout=10))
+        seen = self.until("a", "it goes on", lambda s: s["applied"] >= seen["applied"] + 20, [process])
+        process.terminate()
+        done = json.loads(self.end(process, 143)[0].splitlines()[-1])
+        self.assertTrue(os.path.exists(self.path(done["checkpoint"])))
+
     def test_banned_twice(self):
         process, ticket = self.create("a")
         self.until("a", "it runs", lambda s: s["state"] == "running", [process])
