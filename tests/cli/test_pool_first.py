@@ -1,6 +1,7 @@
 """What a newcomer to pools does wrong: nothing of his is touched, and what to do is said."""
 import json
 import os
+import signal
 import socket
 import sys
 
@@ -128,8 +129,13 @@ class PoolFirst(test_pool_train.Members):
                 left.bind(self.path("b", "pool", name))
         b = self.join("b", ticket, "--data", self.data)
         self.until("b", "a member", lambda s: s["is_member"], [process, b])
+        b.send_signal(signal.SIGSTOP)
+        self.fails(1, "pool", "status", "b", says=("gave no answer within 15 s", "stopped (Ctrl-Z)"))
         b.kill()
         b.communicate()
+        for word in ("status", "leave", "ticket"):
+            self.fails(1, "pool", word, "b", says=("b: no member runs here now", "atom pool join -o b"))
+        self.fails(1, "pool", "status", self.data, says="is this the directory of pool create or join?")
         self.end(self.join("b", "--max-steps", 1), 0)
         left = [name for at, _, names in os.walk(self.path("b")) for name in names
                 if name.endswith((".tmp", ".part", ".sock")) or at.endswith("links")]
