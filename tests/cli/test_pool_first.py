@@ -1,6 +1,7 @@
 """What a newcomer to pools does wrong: nothing of his is touched, and what to do is said."""
 import json
 import os
+import pty
 import signal
 import socket
 import sys
@@ -192,6 +193,20 @@ class PoolFirst(test_pool_train.Members):
                             says="whoever answers there does not know this ticket; ask for a new one, but the run may also have ended")
         self.assertIn("pool: looking for a member", result.err)
         process.kill()
+
+    def test_a_ticket_that_is_pasted_in_lines(self):
+        """All of it is read, or the rest would be a command of the shell's; what follows a whole one is left alone."""
+        a, ticket = self.create("a")
+        for out, pasted in (("b", "\n".join(ticket[i:i + 70] for i in range(0, len(ticket), 70))), ("c", ticket)):
+            ours, theirs = pty.openpty()
+            process = self.start_atom("pool", "join", "-", "-o", out, "--data", self.data, "--listen", "127.0.0.1:0", "--max-steps", 1,
+                                      *test_pool_train.ALONE, stdin=theirs)
+            os.write(ours, (pasted + "\nls\n").encode())
+            self.end(process, 0)
+            self.assertEqual(os.read(theirs, 100), b"ls\n")
+            os.close(ours)
+            os.close(theirs)
+        a.kill()
 
     def test_names(self):
         for name in ("two words", "-x", "a" * 32, "tab\t", "n\u00e4me"):
