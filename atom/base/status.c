@@ -54,7 +54,8 @@ atom_status atom_fail_errno(int errnum, const char *fmt, ...)
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    snprintf(reason, sizeof reason, "%s", strerror(errnum));
+    snprintf(reason, sizeof reason, "%s%s", strerror(errnum),
+             errnum == EMFILE ? " in this process; raise the limit (ulimit -n)" : "");
     if (n >= 0 && n < MESSAGE_MAX)
         snprintf(text + n, sizeof text - (size_t)n, ": %s", reason);
     keep(text);

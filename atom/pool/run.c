@@ -201,6 +201,7 @@ static bool lacks_peers(pool_run *r, char text[POOL_LIMITS_WHY_BYTES])
     snprintf(text, POOL_LIMITS_WHY_BYTES,
              "training begins with %lld members: waiting for %lld more",
              (long long)r->settings.min_peers, (long long)few);
+    pool_run_say_unbegun(r);
     r->lacks = true;
     return true;
 }
@@ -443,11 +444,12 @@ static atom_status check_patience(const pool_run *r, const char *text, double *h
         *heard = now;
     if (r->came_back && !*said && now - *heard > SOON_SECONDS) {
         *said = true;
-        pool_note(&r->hooks,
-                  "this member said goodbye last time, so it needs the newest weights of another "
-                  "member, and none answers yet. For what the pool had when it left: "
-                  "atom pool export %s -o model",
-                  r->dir);
+        pool_note(
+            &r->hooks,
+            "this member said goodbye last time, or never had the pool's weights whole, so it "
+            "needs those of another member, and none answers yet. If it had some, this "
+            "writes them: atom pool export %s -o model",
+            r->dir);
     }
     return patience <= 0 || now - *heard <= patience
                ? ATOM_OK

@@ -92,6 +92,8 @@ ATOM_MUST atom_status pool_run_join(const pool_run_config *config, const pool_jo
  * there is nothing to come back for. Reads DIR alone. */
 typedef struct pool_run_done {
     uint64_t version, step, steps;
+    bool alone; /* in the end this member was by itself, after version alone_from */
+    uint64_t alone_from;
     char checkpoint[4096]; /* path of this member's last one; "": it is not there */
 } pool_run_done;
 bool pool_run_was_done(const char *dir, pool_run_done *out);

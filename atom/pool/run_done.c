@@ -85,6 +85,23 @@ static void say_nobody(pool_run *r)
               "they have its model: ask one of them for what atom pool export writes there");
 }
 
+void pool_run_say_unbegun(pool_run *r)
+{
+    char ticket[600];
+    if (!r->came_back || r->unbegun_said)
+        return;
+    r->unbegun_said = true;
+    if (gsp_pool_is_founder(r->life))
+        snprintf(ticket, sizeof ticket, "atom pool ticket %.400s prints", r->dir);
+    else
+        snprintf(ticket, sizeof ticket, "the pool's owner has (atom pool ticket)");
+    pool_note(&r->hooks,
+              "no version of this pool is made yet: it begins once %lld members run at the same "
+              "time. Members come back with atom pool join -o and their own directory, and others "
+              "join with the ticket that %s. Ctrl-C saves and ends",
+              (long long)r->settings.min_peers, ticket);
+}
+
 /* Too few of the roster are here; or it is on none, and nobody is there who could take it in. */
 static bool is_alone(pool_run *r)
 {
@@ -153,9 +170,12 @@ static const char *name_of(const char *checkpoint)
 void pool_run_keep_done(const pool_run *r, const pool_anchor_status *s, const char *checkpoint)
 {
     char *path = done_path(r->dir);
+    const gsp_node_status *m = &r->status->member;
     json_t *o = json_pack("{s:i, s:I, s:I, s:I, s:s}", "format", 1, "version",
                           (json_int_t)s->applied, "step", (json_int_t)s->certified_step, "steps",
                           (json_int_t)s->max_steps, "checkpoint", name_of(checkpoint));
+    if (o && m->alone)
+        json_object_set_new(o, "alone_from", json_integer((json_int_t)m->alone_from));
     char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
     if (!path || !text || atom_file_write(path, text, strlen(text)) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "that the run has ended could not be kept in %s", r->dir);
@@ -192,6 +212,8 @@ bool pool_run_was_done(const char *dir, pool_run_done *out)
         out->version = number_of(o, "version");
         out->step = number_of(o, "step");
         out->steps = number_of(o, "steps");
+        out->alone = json_object_get(o, "alone_from") != NULL;
+        out->alone_from = number_of(o, "alone_from");
         if (name && *name && !strchr(name, '/'))
             snprintf(out->checkpoint, sizeof out->checkpoint, "%s/%s", dir, name);
         if (!atom_path_exists(out->checkpoint))

@@ -54,6 +54,7 @@ struct pool_run {
     bool met;              /* since it came back it had a link, or it was said that it had none */
     double back_s, met_s;  /* when that was first looked at, and is looked at next */
     bool nobody;           /* it was said, and nobody has answered yet */
+    bool unbegun_said;
     double linked_s;       /* when it had a link last, as one that stands and is on no roster */
 };
 
@@ -106,6 +107,8 @@ ATOM_MUST atom_status pool_run_say_return(const pool_run *r, atom_status st);
  * make the last ones the pool's, or to average once more: `text` says so, and the member waits; for the
  * last average not for ever. */
 bool pool_run_ends(pool_run *r, char text[GSP_POOL_REST_BYTES]);
+/* Once, to whoever came back to a pool that lacks members to begin: whom it waits for, and how they come. */
+void pool_run_say_unbegun(pool_run *r);
 /* After the last version: a member that lacks it gets it first, if it is here and does so in time. */
 void pool_run_wait_for_others(pool_run *r, double seconds);
 /* What pool_run_was_done finds: kept where this member has seen the last step, and forgotten

@@ -11,7 +11,8 @@
  *
  * Strangers: a connection that has proven nothing costs a few kilobytes, lives at most
  * handshake_ns, and gets no byte of answer unless it holds the ticket. There are at most
- * pending_max of them, and pending_per_host of one address. When one more comes, one of them is
+ * pending_max of them (no more than an eighth of the descriptors that the process may have), and
+ * pending_per_host of one address. When one more comes, one of them is
  * closed at random, so that nobody can lock out members for long by holding connections open. At
  * most accepts_per_second are looked at; the rest wait in the kernel, and running streams come
  * first.

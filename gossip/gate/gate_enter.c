@@ -15,6 +15,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -175,12 +176,31 @@ static uint32_t pending_of(const gsp_gate *g, const gsp_address *host)
     return n;
 }
 
+/* Strangers get a small share of the process's descriptors, and nobody the last ones: the member has files
+ * to write, and ends where it cannot. *places: how many may be unproven at a time. */
+static bool spares(const gsp_gate *g, int fd, uint32_t *places)
+{
+    enum { SHARE = 8, RESERVE = 8 };
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    *places = g->config.pending_max;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return true;
+    if (limit.rlim_cur / SHARE < *places)
+        *places = (uint32_t)(limit.rlim_cur / SHARE);
+    return (rlim_t)fd + RESERVE < limit.rlim_cur; /* a new one has the lowest free number */
+}
+
 static void accept_one(gsp_gate *g, int fd, const gsp_address *from)
 {
+    uint32_t places, own = pending_of(g, from);
     atomic_fetch_add(&g->accepted, 1);
-    if (pending_of(g, from) >= g->config.pending_per_host)
+    if (!spares(g, fd, &places)) {
+        close(fd);
+        return;
+    }
+    if (own >= g->config.pending_per_host || (own && own >= places))
         close_one(g, from);
-    else if (g->pending >= g->config.pending_max)
+    else if (g->pending >= places)
         close_one(g, NULL);
     pthread_mutex_lock(&g->lock);
     gate_stream *s = gate_slot_take(g, STREAM_SHAKING, g->n_streams);

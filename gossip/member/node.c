@@ -10,6 +10,7 @@
 #include "atom/base/mem.h"
 #include "gossip/trust/seals.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { EVENTS_PER_TURN = 32 };
@@ -311,6 +312,8 @@ void gsp_node_read_status(const gsp_node *n, gsp_node_status *status)
     status->n_roster = gsp_agree_roster(&n->agree)->n;
     status->is_member = gsp_agree_is_member(&n->agree);
     status->lacks_quorum = gsp_agree_waits(&n->agree, 0, &fork_in_ns);
+    status->alone = gsp_node_chain_is_alone(n);
+    status->alone_from = status->alone ? n->agree.genesis.version : 0;
     status->lineage = n->agree.lineage;
     status->newest = n->agree.previous;
     status->rates = n->agree.rates;
@@ -333,7 +336,13 @@ const char *gsp_node_explain(const gsp_node *n, char *text, size_t bytes)
 {
     if (n->fetch)
         return gsp_fetch_explain(n->fetch, text, bytes);
-    return gsp_agree_explain(&n->agree, text, bytes);
+    gsp_agree_explain(&n->agree, text, bytes);
+    size_t at = strlen(text);
+    if (gsp_node_chain_is_alone(n))
+        snprintf(text + at, bytes - at,
+                 "; alone from version %llu on, because no other member answered",
+                 (unsigned long long)n->agree.genesis.version);
+    return text;
 }
 
 /* ---- for the layer above ---- */

@@ -72,6 +72,10 @@ typedef struct gsp_node_status {
     uint32_t n_roster, n_links;
     bool is_member;
     bool lacks_quorum; /* it is a member, and too few of the roster are here to certify anything */
+    /* Nobody else was on a roster since this member went on by itself, after version alone_from: others
+     * may have gone on without it. Not after the owner's reset, which all others follow. */
+    bool alone;
+    uint64_t alone_from;
     gsp_hash lineage, newest; /* newest: hash of the newest certificate's proposal */
     uint64_t refused;         /* messages and pieces that were wrong */
     uint64_t unanswered;      /* questions of members that had asked too often */

@@ -106,6 +106,8 @@ ATOM_MUST atom_status gsp_node_chain_open(gsp_node *node, const gsp_saved *saved
 void gsp_node_chain_close(gsp_node *node);
 /* It has a state, and not the chain that led there. */
 bool gsp_node_chain_is_lost(const gsp_node *node);
+/* A member went on by itself without the owner's order, and nobody came to it since then. */
+bool gsp_node_chain_is_alone(const gsp_node *node);
 /* The chain grows by what was certified, and by a lineage that begins here; the state is written
  * after that. A chain that is full does not grow, which is said once. */
 ATOM_MUST atom_status gsp_node_chain_certify(gsp_node *node, const gsp_certificate *certificate);

@@ -49,6 +49,15 @@ bool gsp_node_chain_is_lost(const gsp_node *n)
     return n->trail.n == 0 && !gsp_hash_none(&n->agree.lineage);
 }
 
+/* Whoever comes changes the roster, so the start of the lineage is the last step no more. */
+bool gsp_node_chain_is_alone(const gsp_node *n)
+{
+    const gsp_genesis *g = &n->agree.genesis;
+    bool ordered = g->reset && gsp_hash_equal(&g->order.parent, &g->parent);
+    return g->generation > 0 && g->roster.n == 0 && !ordered && n->trail.n > 0 &&
+           gsp_hash_equal(&n->trail.step[n->trail.n - 1].id, &n->agree.lineage);
+}
+
 /* The chain may have grown while the state came: only what leads to the state is looked at. */
 void gsp_node_chain_reach(gsp_node *n, const gsp_saved *saved)
 {

@@ -9,6 +9,7 @@
 #include "atom/base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -41,10 +42,24 @@ static size_t message_bytes_max(uint32_t stream, bool guest)
     return stream == 0 ? GSP_NET_CONTROL_BYTES_MAX + 1 : GSP_NET_BULK_BYTES_MAX;
 }
 
+/* A stream takes some more, and without one for its files the member ends. */
+static bool leaves_descriptors(const net_endpoint *e)
+{
+    enum { RESERVE = 12 };
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    int next = fcntl(e->epoll, F_DUPFD_CLOEXEC, 0); /* the lowest number that is free */
+    if (next >= 0)
+        close(next);
+    return next >= 0 && (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+                         (rlim_t)next + RESERVE < limit.rlim_cur);
+}
+
 /* A PAIR behind a local socket that only this user can reach. */
 static bool open_local(net_endpoint *e, net_stream *stream, uint32_t i, bool guest)
 {
     char url[GSP_GATE_PATH_BYTES + 8];
+    if (!leaves_descriptors(e))
+        return false;
     int n = snprintf(stream->path, sizeof stream->path, "%s/%llx", e->directory,
                      (unsigned long long)++e->next_path);
     if (n < 0 || n >= (int)sizeof stream->path ||

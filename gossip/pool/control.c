@@ -218,6 +218,21 @@ void gsp_control_close(gsp_control **control)
     atom_free(c);
 }
 
+/* A member's directory in a run's, or another one. */
+static atom_status nobody(const char *directory)
+{
+    static const char inner[] = "/pool";
+    size_t n = strlen(directory), m = sizeof inner - 1;
+    if (!gsp_dir_has(directory, "identity"))
+        return atom_fail(ATOM_E_RUNTIME,
+                         "%s: nobody answers here; is this the directory of pool create or join?",
+                         directory);
+    n -= n > m && strcmp(directory + n - m, inner) == 0 ? m : 0;
+    return atom_fail(ATOM_E_RUNTIME,
+                     "%.*s: no member runs here now; to start it: atom pool join -o %.*s", (int)n,
+                     directory, (int)n, directory);
+}
+
 atom_status gsp_control_ask(const char *directory, const char *request, double timeout_s,
                             char **answer)
 {
@@ -229,16 +244,17 @@ atom_status gsp_control_ask(const char *directory, const char *request, double t
     int fd = connect_to(place);
     close(place);
     if (fd < 0)
-        return atom_fail(ATOM_E_RUNTIME,
-                         "%s: nobody answers here; is atom running there, and is this the "
-                         "directory of pool create or join?",
-                         directory);
+        return nobody(directory);
     bool sent =
         write_all(fd, request, strlen(request), -1, until) && write_all(fd, "\n", 1, -1, until);
     char *line = sent ? read_line(fd, GSP_CONTROL_ANSWER_MAX, -1, until) : NULL;
     close(fd);
     if (!line)
-        return atom_fail(ATOM_E_RUNTIME, "%s: no answer", directory);
+        return atom_fail(
+            ATOM_E_RUNTIME,
+            "%s: the member that runs here gave no answer within %.0f s; its process may "
+            "be stopped (Ctrl-Z), or this machine is overloaded",
+            directory, timeout_s);
     *answer = line;
     return ATOM_OK;
 }

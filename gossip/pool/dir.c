@@ -9,9 +9,11 @@
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -101,4 +103,20 @@ atom_status gsp_dir_make(const char *directory, const char *name)
     atom_status st = path ? atom_dir_make(path) : atom_fail_memory("a path", 0);
     atom_free(path);
     return st;
+}
+
+void gsp_dir_sweep(const char *directory)
+{
+    static const char end[] = ".tmp";
+    DIR *list = opendir(directory);
+    if (!list)
+        return;
+    for (const struct dirent *e; (e = readdir(list));) {
+        size_t n = strlen(e->d_name);
+        struct stat s;
+        if (n >= sizeof end && strcmp(e->d_name + n - (sizeof end - 1), end) == 0 &&
+            fstatat(dirfd(list), e->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(s.st_mode))
+            (void)unlinkat(dirfd(list), e->d_name, 0);
+    }
+    closedir(list);
 }

@@ -26,5 +26,7 @@ bool gsp_dir_has(const char *directory, const char *name);
 ATOM_MUST atom_status gsp_dir_room(const char *directory, uint64_t bytes, const char *what);
 /* Makes a directory within it. */
 ATOM_MUST atom_status gsp_dir_make(const char *directory, const char *name);
+/* Removes what killed processes did not get into its place. For whoever holds the directory's lock. */
+void gsp_dir_sweep(const char *directory);
 
 #endif

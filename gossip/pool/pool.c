@@ -59,6 +59,7 @@ static atom_status take_directory(gsp_pool *p)
                                  "%s: another process already takes part with this "
                                  "directory",
                                  p->directory));
+    gsp_dir_sweep(p->directory);
 cleanup:
     atom_free(lock);
     return st;

@@ -97,15 +97,16 @@ static json_t *counts_json(const gsp_pool_status *s)
     for (uint32_t i = 0; i < s->n_peers; i++)
         json_array_append_new(peers, peer_json(&s->peer[i]));
     return json_pack(
-        "{s:I, s:I, s:o, s:o, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+        "{s:I, s:I, s:o, s:o, s:b, s:o, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
         "version", (json_int_t)s->member.certified, "applied", (json_int_t)s->member.applied,
         "lineage", hash_json(&s->member.lineage), "newest", hash_json(&s->member.newest),
-        "is_member", s->member.is_member, "roster", (int)s->member.n_roster, "links",
-        (int)s->member.n_links, "certified_tokens", (json_int_t)s->tokens, "certified_samples",
-        (json_int_t)s->samples, "samples", (json_int_t)s->own_samples, "tokens",
-        (json_int_t)s->own_tokens, "bytes_out", (json_int_t)s->bytes_out, "bytes_in",
-        (json_int_t)s->bytes_in, "faults", (json_int_t)s->faults, "members", peers, "rounds",
-        rounds_json(s));
+        "is_member", s->member.is_member, "alone_from",
+        s->member.alone ? json_integer((json_int_t)s->member.alone_from) : json_null(), "roster",
+        (int)s->member.n_roster, "links", (int)s->member.n_links, "certified_tokens",
+        (json_int_t)s->tokens, "certified_samples", (json_int_t)s->samples, "samples",
+        (json_int_t)s->own_samples, "tokens", (json_int_t)s->own_tokens, "bytes_out",
+        (json_int_t)s->bytes_out, "bytes_in", (json_int_t)s->bytes_in, "faults",
+        (json_int_t)s->faults, "members", peers, "rounds", rounds_json(s));
 }
 
 static json_t *month_and_audits_json(const gsp_pool_status *s)

@@ -9,6 +9,7 @@
 #include "atom/base/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,13 +19,26 @@
 enum { READ_BYTES_MAX = 4 * GSP_TICKET_TEXT_BYTES };
 
 static const char BEGINS[] = "atom1-", BLANKS[] = " \t\n\v\f\r";
+static const char MARK[] = "\xef\xbb\xbf"; /* with which some editors begin a file in UTF-8 */
+
+/* What was pasted is only the beginning: the ticket is broken into lines, and the next one is there. If it
+ * were left, the shell would take it for a command. */
+static bool goes_on(FILE *in, const char *text)
+{
+    struct pollfd p = {.fd = fileno(in), .events = POLLIN};
+    gsp_ticket ticket;
+    bool whole = gsp_ticket_parse(text, &ticket) == ATOM_OK;
+    explicit_bzero(&ticket, sizeof ticket);
+    return !whole && poll(&p, 1, 200) > 0;
+}
 
 static atom_status read_line(FILE *in, const char *name, char out[GSP_TICKET_TEXT_BYTES])
 {
     size_t n = 0;
     int c = 0;
     for (size_t i = 0; (c = getc(in)) != EOF; i++) {
-        if (c == '\n' && n)
+        out[n] = 0;
+        if (c == '\n' && n && !goes_on(in, out))
             break;
         if (c == ' ' || (c >= '\t' && c <= '\r'))
             c = 0;
@@ -68,6 +82,8 @@ static atom_status read_whole(FILE *in, const char *name, char out[GSP_TICKET_TE
     bool more = bytes == READ_BYTES_MAX && getc(in) != EOF;
     atom_status st = ATOM_OK;
     text[bytes] = 0;
+    if (strncmp(text, MARK, strlen(MARK)) == 0)
+        memset(text, ' ', strlen(MARK));
     size_t blank = strspn(text, BLANKS);
     if (ferror(in)) {
         st = atom_fail_errno(errno, "%s", name);

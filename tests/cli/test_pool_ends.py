@@ -5,6 +5,7 @@ import socket
 import subprocess
 import time
 
+import test_pool_train
 import tool
 from test_pool_train import RUN, Members
 
@@ -74,15 +75,27 @@ class Ends(Members):
         self.assertIn("are in no version of the pool", out)
         self.assertIn("back to the pool: atom pool join -o c", out)
         self.assertNotIn("the pool is done", out)
-        c = self.join("c")
-        # Then it is a pool of its own, and what it made is in the weights that it exports.
-        done = json.loads(self.end(c, 0)[0])
+        # Then it is a pool of its own, which it says, and what it made is in the weights that it exports.
+        c = self.start_loud("join", "-o", "c", "--listen", "127.0.0.1:0", "--no-lan", "--no-directory")
+        alone = self.until("c", "it is alone", lambda s: s["alone_from"] is not None, [c])
+        self.assertIn(f"alone from version {alone['alone_from']} on", alone["text"])
+        self.assertGreaterEqual(alone["alone_from"], seen["applied"])
+        said = f"this member trained alone from version {alone['alone_from']} on"
+        out = self.end(c, 0)[0]
+        self.assertIn(said, out)
+        self.assertIn("they have another model", out)
+        self.assertNotIn("the pool is done", out)
+        self.assertIn("atom pool export c -o model", out)
+        done = self.ok("pool", "join", "-o", "c", *test_pool_train.ALONE).json()
         self.assertEqual((done["done"], done["pool_step"]), (True, done["pool_steps"]))
         self.assertGreaterEqual(done["version"], seen["applied"] + 3)
-        self.assertGreaterEqual(done["certified_samples"], 1500 * 16)
-        self.assertEqual(done["certified_step"], done["pool_steps"])
-        model = self.ok("pool", "export", "c", "-o", "model", "--json").json()
-        self.assertEqual(model["version"], done["version"])
+        self.assertEqual(done["alone_from"], alone["alone_from"])
+        self.assertIn(said, self.ok("pool", "join", "-o", "c", "--no-lan", "--no-directory").out)
+        result = self.ok("pool", "export", "c", "-o", "model", "--json")
+        self.assertIn(said, result.err)
+        self.assertEqual(result.json()["version"], done["version"])
+        # Those who were there at the end say nothing of the kind.
+        self.assertNotIn("alone", self.ok("pool", "join", "-o", "a", "--no-lan", "--no-directory").out)
 
     def test_before_the_first_version(self):
         """Nothing was averaged yet: the model is the one that the run began with, and that is said."""
@@ -93,6 +106,14 @@ class Ends(Members):
         out = self.ok("pool", "export", "a", "-o", "model")
         self.assertIn("version 0", out.out)
         self.assertIn("nothing that its members have learned is in them", out.err)
+        # Killed and back, it says whom it waits for and how they come; the founder knows its ticket.
+        a = self.start_loud("join", "-o", "a", "--listen", "127.0.0.1:0", "--no-lan", "--no-directory")
+        self.until("a", "it waits again", lambda s: "waiting for 1 more" in s["text"], [a])
+        a.terminate()
+        err = self.heard(a, 60)[1]
+        self.assertEqual(err.count("no version of this pool is made yet"), 1, err)
+        self.assertIn("begins once 2 members run at the same time", err)
+        self.assertIn("the ticket that atom pool ticket a prints", err)
 
     def test_a_run_of_one_step(self):
         """It was over before its first version, and is in the model all the same: in each of three fragments."""

@@ -1,6 +1,8 @@
 """What a newcomer to pools does wrong: nothing of his is touched, and what to do is said."""
 import json
 import os
+import pty
+import signal
 import socket
 import sys
 
@@ -117,6 +119,48 @@ class PoolFirst(test_pool_train.Members):
         for more in ([], ["--dry-run"]):
             self.fails(2, *self.attempt("a", "--listen", "127.0.0.1:0", *more), says="a already holds a pool")
 
+    def test_what_a_kill_leaves(self):
+        """What did not get into its place goes with the next start; files of others' making stay."""
+        process, ticket = self.create("a")
+        os.makedirs(self.path("b", "pool", "links"))
+        for name in ("identity.0123456789abcdef.tmp", "keys.tmp", "peers.tmp", "mine.txt", ".tmp"):
+            self.write(f"b/pool/{name}", "half")
+        for name in ("control.sock", "links/7"):
+            with socket.socket(socket.AF_UNIX) as left:
+                left.bind(self.path("b", "pool", name))
+        b = self.join("b", ticket, "--data", self.data)
+        self.until("b", "a member", lambda s: s["is_member"], [process, b])
+        b.send_signal(signal.SIGSTOP)
+        self.fails(1, "pool", "status", "b", says=("gave no answer within 15 s", "stopped (Ctrl-Z)"))
+        b.kill()
+        b.communicate()
+        for word in ("status", "leave", "ticket"):
+            self.fails(1, "pool", word, "b", says=("b: no member runs here now", "atom pool join -o b"))
+        self.fails(1, "pool", "status", self.data, says="is this the directory of pool create or join?")
+        self.end(self.join("b", "--max-steps", 1), 0)
+        left = [name for at, _, names in os.walk(self.path("b")) for name in names
+                if name.endswith((".tmp", ".part", ".sock")) or at.endswith("links")]
+        self.assertEqual(left, [".tmp"])
+        self.assertEqual(self.read("b", "pool", "mine.txt"), b"half")
+        process.kill()
+
+    def test_strangers_leave_descriptors(self):
+        """Whoever knows only the address cannot take the last descriptors of a member that may have few."""
+        few = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"]
+        at = places.free_port()
+        process = self.start("create", "--config", self.write("run.yml", test_pool_train.RUN.format(steps=10**6, codec="int8")), "--model",
+                             self.config, "--data", self.data, "-o", "a", "--listen", at, prefix=few)
+        seen = self.until("a", "versions", lambda s: s["applied"] >= 3, [process])
+        host, port = at.split(":")
+        crowd = []
+        self.addCleanup(lambda: [one.close() for one in crowd])
+        for _ in range(300):
+            crowd.append(socket.create_connection((host, int(port)), timeout=10))
+        seen = self.until("a", "it goes on", lambda s: s["applied"] >= seen["applied"] + 20, [process])
+        process.terminate()
+        done = json.loads(self.end(process, 143)[0].splitlines()[-1])
+        self.assertTrue(os.path.exists(self.path(done["checkpoint"])))
+
     def test_banned_twice(self):
         process, ticket = self.create("a")
         self.until("a", "it runs", lambda s: s["state"] == "running", [process])
@@ -149,6 +193,20 @@ class PoolFirst(test_pool_train.Members):
                             says="whoever answers there does not know this ticket; ask for a new one, but the run may also have ended")
         self.assertIn("pool: looking for a member", result.err)
         process.kill()
+
+    def test_a_ticket_that_is_pasted_in_lines(self):
+        """All of it is read, or the rest would be a command of the shell's; what follows a whole one is left alone."""
+        a, ticket = self.create("a")
+        for out, pasted in (("b", "\n".join(ticket[i:i + 70] for i in range(0, len(ticket), 70))), ("c", ticket)):
+            ours, theirs = pty.openpty()
+            process = self.start_atom("pool", "join", "-", "-o", out, "--data", self.data, "--listen", "127.0.0.1:0", "--max-steps", 1,
+                                      *test_pool_train.ALONE, stdin=theirs)
+            os.write(ours, (pasted + "\nls\n").encode())
+            self.end(process, 0)
+            self.assertEqual(os.read(theirs, 100), b"ls\n")
+            os.close(ours)
+            os.close(theirs)
+        a.kill()
 
     def test_names(self):
         for name in ("two words", "-x", "a" * 32, "tab\t", "n\u00e4me"):

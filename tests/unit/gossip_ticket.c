@@ -186,6 +186,11 @@ static void read_from_file_or_itself(void **state)
     test_must(atom_file_write(path, lines, n));
     test_must(gsp_ticket_read(path, got));
     assert_string_equal(got, text);
+    char *marked = atom_format("\xef\xbb\xbf%s\r\n", text); /* as some editors keep it */
+    test_must(atom_file_write(path, marked, strlen(marked)));
+    test_must(gsp_ticket_read(path, got));
+    assert_string_equal(got, text);
+    atom_free(marked);
     char *said =
         atom_format("to join, others run x-atom1- and paste this ticket:\n\n  %s\n\nsaved\n", text);
     test_must(

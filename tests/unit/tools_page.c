@@ -121,8 +121,17 @@ static void pages(void **state)
     is_answer(get(web, "/events.jsonl"), 200, "Content-Type: application/jsonl", "");
     is_answer(get(web, "/nothing"), 404, "text/plain", "no such page\n");
     is_answer(ask(web, "DELETE", "/", NULL), 405, "text/plain", "only GET\n");
-    is_answer(ask(web, "GET", "/", "example.org"), 403, "text/plain", "not this host\n");
-    is_answer(ask(web, "GET", "/", "localhost"), 403, "text/plain", "not this host\n");
+    static const char *const names[] = {
+        "example.org",     "example.org:80", "",           "[::1", "[::1]x", "10.0.0.1.nip.io",
+        "localhost.org:1", "[example.org]",  "127.0.0.1x", "::1"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        is_answer(ask(web, "GET", "/", names[i]), 403, "text/plain",
+                  "not this host; call it by its address, or localhost\n");
+    /* Whoever listens on all addresses is called by any of them, and a tunnel has another port. */
+    static const char *const hosts[] = {"192.0.2.7:9000", "[2001:db8::7]:9000", "[::1]",
+                                        "localhost:1",    "LOCALHOST",          "127.0.0.1"};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        is_answer(ask(web, "GET", "/", hosts[i]), 200, "text/html", "<html>the page</html>");
     assert_int_equal(strncmp(get(web, "/status.json"), "HTTP/1.1 503 ", 13), 0);
     assert_non_null(strstr(get(web, "/metrics"), "\natom_pool_up 0\n"));
     assert_null(strstr(get(web, "/metrics"), "atom_pool_peer_up"));

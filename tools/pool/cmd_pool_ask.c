@@ -42,9 +42,10 @@ atom_status pool_ask(const char *dir, json_t *request, json_t **answer)
     json_decref(request);
     if (st == ATOM_E_RUNTIME && pool_run_was_done(dir, &done))
         return atom_fail(st,
-                         "%s: no member runs here now, and the run has ended: the pool made step "
+                         "%s: no member runs here now, and the run has ended: %s made step "
                          "%llu of %llu. To get its model: atom pool export %s -o model",
-                         dir, (unsigned long long)done.step, (unsigned long long)done.steps, dir);
+                         dir, done.alone ? "this member, alone in the end," : "the pool",
+                         (unsigned long long)done.step, (unsigned long long)done.steps, dir);
     if (st != ATOM_OK || json_is_true(json_object_get(*answer, "ok")))
         return st;
     const char *why = json_string_value(json_object_get(*answer, "error"));

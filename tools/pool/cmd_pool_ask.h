@@ -7,6 +7,11 @@
 
 #include "tools/cli.h"
 
+/* What a model is where its member went on by itself (gsp_node_status.alone); of a version. */
+#define POOL_ALONE                                                                                 \
+    "this member trained alone from version %llu on, because no other member answered. If others " \
+    "went on meanwhile, they have another model, and this one has nothing of theirs since then"
+
 /*
  * Asks the member that runs from dir, an output directory or the pool's in it; takes the request.
  * The answer's "ok" is true.

@@ -2,7 +2,7 @@
  * atom pool export: the weights that the pool has certified, as another program reads them. One
  * idea: they are read from a member's own disk, whether it runs or not. Refuses to ask the network.
  */
-#include "tools/cli.h"
+#include "tools/pool/cmd_pool_ask.h"
 
 typedef struct export_values {
     char *output;
@@ -54,6 +54,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
 {
     const export_values *v = values;
     pool_exported said = {0};
+    pool_run_done done;
     char hex[2 * GSP_HASH_BYTES + 1];
     const char *dir = parsed->n_positional ? parsed->positional[0] : ".";
     char *place = place_of(dir), *inner = atom_path_join(dir, "pool");
@@ -66,6 +67,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     atom_status st = pool_export(place, (atom_dtype)v->dtype, v->max_shard_size, v->output, &said);
     atom_free(place);
     ATOM_TRY(st);
+    if (pool_run_was_done(dir, &done) && done.alone)
+        atom_log(ATOM_LOG_WARN, "%s: " POOL_ALONE, v->output, (unsigned long long)done.alone_from);
     if (v->json)
         return cli_print_json(json_pack("{s:s, s:s, s:I, s:s}", "output", v->output, "dtype",
                                         atom_dtype_name((atom_dtype)v->dtype), "version",

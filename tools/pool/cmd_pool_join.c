@@ -2,6 +2,7 @@
  * atom pool join: takes part in a pool, by its ticket or by what is left from last time. One idea:
  * the library joins, this file says what was asked for. Refuses decisions.
  */
+#include "tools/pool/cmd_pool_ask.h"
 #include "tools/pool/cmd_pool_train.h"
 
 #include <string.h>
@@ -91,14 +92,19 @@ static const opt_command options = {
 static atom_status say_done(const join_values *v, const pool_run_done *d)
 {
     if (v->json)
-        return cli_print_json(json_pack(
-            "{s:b, s:s, s:s?, s:I, s:I, s:I}", "done", 1, "output_dir", v->output_dir, "checkpoint",
-            d->checkpoint[0] ? d->checkpoint : NULL, "version", (json_int_t)d->version, "pool_step",
-            (json_int_t)d->step, "pool_steps", (json_int_t)d->steps));
-    cli_print("this run has ended: the pool made step %llu of %llu, so there is nothing left to "
-              "train\n"
-              "to get the pool's model: atom pool export %s -o model\n",
-              (unsigned long long)d->step, (unsigned long long)d->steps, v->output_dir);
+        return cli_print_json(
+            json_pack("{s:b, s:s, s:s?, s:I, s:o, s:I, s:I}", "done", 1, "output_dir",
+                      v->output_dir, "checkpoint", d->checkpoint[0] ? d->checkpoint : NULL,
+                      "version", (json_int_t)d->version, "alone_from",
+                      d->alone ? json_integer((json_int_t)d->alone_from) : json_null(), "pool_step",
+                      (json_int_t)d->step, "pool_steps", (json_int_t)d->steps));
+    cli_print(
+        "this run has ended: the %s made step %llu of %llu, so there is nothing left to train\n",
+        d->alone ? "member" : "pool", (unsigned long long)d->step, (unsigned long long)d->steps);
+    if (d->alone)
+        cli_print(POOL_ALONE "\n", (unsigned long long)d->alone_from);
+    cli_print("to get the %s model: atom pool export %s -o model\n",
+              d->alone ? "member's" : "pool's", v->output_dir);
     if (d->checkpoint[0])
         cli_print("this member's last checkpoint: %s\n", d->checkpoint);
     return ATOM_OK;

@@ -1,18 +1,20 @@
 /*
  * Owns the page that shows a pool. One idea: it is one more program that asks the control socket,
  * like `atom pool status`; the trainer does not know of it. Refuses everything but GET, and
- * every Host but its own.
+ * a Host that is a name.
  */
 #include "tools/pool/cmd_pool_page.h"
 #include "tools/pool/cmd_pool_series.h"
 
 #include "atom/atom.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -208,13 +210,20 @@ static reply look_up(pool_web *w, const char *path)
     return (reply){.code = 404, .type = "text/plain", .fixed = "no such page\n", .bytes = 13};
 }
 
-/* A name that somebody else's page was given for our address is not ours. */
-static bool own_host(const pool_web *w, const char *host)
+/* A name that somebody else's page was given for our address is not ours. An address is nobody's name, and
+ * whoever looks from elsewhere, or through a tunnel, names another one or another port than we do. */
+static bool own_host(const char *host)
 {
-    char local[80];
-    const char *port = strrchr(w->host, ':');
-    snprintf(local, sizeof local, "localhost%s", port ? port : "");
-    return host && (strcmp(host, w->host) == 0 || strcmp(host, local) == 0);
+    static const char local[] = "localhost";
+    char name[INET6_ADDRSTRLEN + 2];
+    struct in6_addr at;
+    const char *rest = host ? strchr(*host == '[' ? host : "", ']') : NULL;
+    size_t n = !host ? 0 : rest ? (size_t)(rest + 1 - host) : strcspn(host, ":");
+    if (n == 0 || n >= sizeof name || (host[n] && host[n] != ':'))
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)(rest ? n - 2 : n), host + (rest != NULL));
+    return rest ? inet_pton(AF_INET6, name, &at) == 1
+                : inet_pton(AF_INET, name, &at) == 1 || strcasecmp(name, local) == 0;
 }
 
 static enum MHD_Result serve(void *context, struct MHD_Connection *to, const char *path,
@@ -222,6 +231,7 @@ static enum MHD_Result serve(void *context, struct MHD_Connection *to, const cha
                              size_t *bytes, void **seen)
 {
     pool_web *w = context;
+    static const char elsewhere[] = "not this host; call it by its address, or localhost\n";
     static int once;
     (void)version;
     (void)data;
@@ -233,8 +243,9 @@ static enum MHD_Result serve(void *context, struct MHD_Connection *to, const cha
     reply r;
     if (strcmp(method, "GET") != 0)
         r = (reply){.code = 405, .type = "text/plain", .fixed = "only GET\n", .bytes = 9};
-    else if (!own_host(w, MHD_lookup_connection_value(to, MHD_HEADER_KIND, "Host")))
-        r = (reply){.code = 403, .type = "text/plain", .fixed = "not this host\n", .bytes = 14};
+    else if (!own_host(MHD_lookup_connection_value(to, MHD_HEADER_KIND, "Host")))
+        r = (reply){
+            .code = 403, .type = "text/plain", .fixed = elsewhere, .bytes = sizeof elsewhere - 1};
     else
         r = look_up(w, path);
     struct MHD_Response *response = MHD_create_response_from_buffer(

@@ -4,6 +4,7 @@
  * end. Refuses decisions.
  */
 #include "tools/pool/cmd_pool_train.h"
+#include "tools/pool/cmd_pool_ask.h"
 #include "tools/pool/notify.h"
 
 #include <math.h>
@@ -97,7 +98,7 @@ static void show_pool(pool_show *s)
                                               : 0;
     /* "member of 2, version 11" says nothing new; what it waits for does. */
     const char *text = s->status->pool.text;
-    bool usual = !*text || strncmp(text, "member of ", 10) == 0;
+    bool usual = !*text || (strncmp(text, "member of ", 10) == 0 && !strpbrk(text, ":;"));
     uint32_t members = s->status->pool.member.n_roster;
     snprintf(line, sizeof line, "pool: %u member%s, version %llu, step %llu of %llu%s%s%s%s%s",
              members, members == 1 ? "" : "s", (unsigned long long)a->applied,
@@ -141,10 +142,11 @@ pool_hooks pool_show_hooks(pool_show *show)
 static json_t *summary_json(const pool_show *show, const train_summary *s)
 {
     const pool_anchor_status *p = &show->status->anchor;
+    const gsp_node_status *m = &show->status->pool.member;
     char hex[2 * GSP_HASH_BYTES + 1];
     return json_pack(
         "{s:I, s:I, s:o, s:o, s:o, s:s, s:s?, s:b, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:I, s:o, s:s}",
+        "s:I, s:I, s:o, s:o, s:s}",
         "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
         cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "tokens_per_second",
         cli_real(s->tokens_per_second), "output_dir", show->dir, "checkpoint", s->checkpoint,
@@ -153,8 +155,9 @@ static json_t *summary_json(const pool_show *show, const train_summary *s)
         (json_int_t)p->included, "merged", (json_int_t)p->merged, "pool_step",
         (json_int_t)p->pool_step, "certified_step", (json_int_t)p->certified_step, "pool_steps",
         (json_int_t)p->max_steps, "certified_samples", (json_int_t)p->certified_samples, "lacking",
-        (json_int_t)p->lacking, "seam_seconds", cli_real(p->seam_seconds), "plan",
-        trainer_plan_origin(pool_run_trainer(show->run)));
+        (json_int_t)p->lacking, "alone_from",
+        m->alone ? json_integer((json_int_t)m->alone_from) : json_null(), "seam_seconds",
+        cli_real(p->seam_seconds), "plan", trainer_plan_origin(pool_run_trainer(show->run)));
 }
 
 /* welcome: nothing but its user or the run's end ended the membership, so it may come back. */
@@ -178,16 +181,26 @@ static atom_status sum_up(const pool_show *show, const train_summary *s, bool we
               (unsigned long long)p->max_steps, (unsigned long long)p->included);
     int64_t each = pool_run_settings(show->run)->batch;
     if (each > 0 && p->own_samples >= (uint64_t)each)
-        cli_print("the last %llu steps of this member are in no version of the pool%s\n",
+        cli_print("the last %llu step%s of this member %s in no version of the pool%s\n",
                   (unsigned long long)(p->own_samples / (uint64_t)each),
-                  s->checkpoint ? ", but they are in its checkpoint" : "");
+                  p->own_samples / (uint64_t)each == 1 ? "" : "s",
+                  p->own_samples / (uint64_t)each == 1 ? "is" : "are",
+                  s->checkpoint ? ", but in its checkpoint" : "");
     else if (p->lacking > 0 && p->done)
         cli_print("%u of %lld parts of the pool's model lack the last steps of this member%s\n",
                   p->lacking, (long long)pool_run_settings(show->run)->fragments,
                   s->checkpoint ? ", but they are in its checkpoint" : "");
     if (s->checkpoint)
         cli_print("saved %s\n", s->checkpoint);
-    if (p->done)
+    const gsp_node_status *m = &show->status->pool.member;
+    if (m->alone)
+        cli_print(POOL_ALONE "\n", (unsigned long long)m->alone_from);
+    if (p->done && m->alone)
+        cli_print(
+            "all steps are made; to get the model that this member has: atom pool export %s -o "
+            "model\n",
+            show->dir);
+    else if (p->done)
         cli_print("the pool is done; to get its model: atom pool export %s -o model\n", show->dir);
     else if (welcome)
         cli_print("back to the pool: atom pool join -o %s\n", show->dir);
