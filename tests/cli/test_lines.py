@@ -48,6 +48,19 @@ class Lines(chats.Case):
                        says=["in.jsonl:2: ", f"a \"weight\" of {weight}", "remove the weight"])
         self.ok(*self.prepare_args([{"text": "a", "weight": 1}, {"text": "a", "weight": 1.0}, {"text": "b", "weight": "2 kg"}]))
 
+    def test_weights_in_tables(self):
+        """They are texts there, and say the same: a row whose weight is not 1 is not learned like the others."""
+        own = self.tokenizer(QWEN)
+        args = ["data", "prepare", "-i", "in.csv", "-o", "data", "--force", "--val-fraction", 0]
+        for header, row, more in ("text", "a", []), ("prompt,completion", "q,a", own):
+            for weight in "0", "0.5", "0.0 ", "nan":
+                self.write("in.csv", f"{header},weight\n{row},1\n{row},{weight}\n")
+                self.fails(3, *args, *more, says=["in.csv, row:2: ", "a \"weight\""])
+            self.write("in.csv", f"{header},weight\n{row},1\n{row},1.0\n{row},\n")
+            self.assertEqual(self.ok(*args, *more, "--json").json()["train"]["documents"], 3)
+        self.write("in.csv", "text,weight\na,2 kg\n")
+        self.ok(*args)
+
     def test_what_stands_beside_a_chat(self):
         """A part of the chat under a key that its format does not have is not dropped."""
         own, chat = self.tokenizer(QWEN), {"messages": [user("q"), says("a")]}
