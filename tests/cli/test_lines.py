@@ -28,6 +28,16 @@ class Lines(chats.Case):
         done = self.ok("data", "prepare", "-i", "b.txt", "full.txt", "-o", "data", "--force", "--val-fraction", 0)
         self.assertIn("1 empty text was left out (the first is b.txt)", done.err)
 
+    def test_too_few_for_a_validation_split(self):
+        """In packed sequences it is of whole documents; with few of them another share does not help."""
+        args = self.prepare_args([{"text": "some words"}] * 19, "--sequence-len", 16)
+        few = [arg if arg != 0 else 0.4 for arg in args]
+        self.fails(2, *few, says=["needs at least 20 documents", "there are 19", "or say --val-fraction 0"])
+        self.ok(*args)
+        self.prepare_args([{"text": "some words"}] * 20)
+        self.ok(*few)
+        self.fails(2, *[arg if arg != 0.4 else 1e-9 for arg in few], says=["of 20 documents none", "a larger --val-fraction"])
+
     def test_preferences(self):
         """An answer that was judged to be bad is not learned like a good one."""
         own = self.tokenizer(QWEN)
