@@ -112,6 +112,9 @@ static atom_status encode_text(generate_writer *w, text_encoder *encoder)
     ATOM_TRY_CLEAN(
         text_plain_encode(&specials, rule, encoder, prompt, strlen(prompt), &w->seen, &named));
     ATOM_TRY_CLEAN(lead(w));
+    w->begins = true;
+    for (size_t i = 0; i < w->seen.n; i++)
+        w->begins = w->begins && text_tokenizer_control(w->tokenizer, w->seen.ids[i]);
     if (named.n && rule == TEXT_SPECIAL_BYTES)
         atom_log(
             ATOM_LOG_WARN,
@@ -347,10 +350,29 @@ static atom_status emit_whole(generate_writer *w)
     }
 }
 
+/* The first token of a text, without the space that metaspaces put before every text. */
+static atom_status put_first(generate_writer *w, uint32_t token)
+{
+    char *text;
+    size_t bytes;
+    ATOM_TRY(text_decode(w->tokenizer, &token, 1, true, &text, &bytes));
+    atom_status st = generate_writer_room(w, bytes);
+    if (st == ATOM_OK) {
+        memcpy(w->text, text, bytes);
+        w->bytes = bytes;
+    }
+    atom_free(text);
+    return st == ATOM_OK ? emit_whole(w) : st;
+}
+
 atom_status generate_writer_put(generate_writer *w, uint32_t token)
 {
     size_t bytes;
     const char *piece = text_tokenizer_piece(w->tokenizer, token, &bytes);
+    if (w->begins) {
+        w->begins = false;
+        return put_first(w, token);
+    }
     ATOM_TRY(generate_writer_room(w, bytes));
     memcpy(w->text + w->bytes, piece, bytes);
     w->bytes += bytes;
