@@ -484,10 +484,10 @@ static atom_status split_val(preparation *p)
         return ATOM_OK;
     if (p->options->sequence_len && r->train.documents < TEXT_SPLIT_DOCUMENTS_MIN)
         return atom_fail(ATOM_E_USAGE,
-                         "sequence_len: a validation split needs at least %d documents, because "
-                         "packed sequences are not cut for it, but there are %llu; bring more, or "
+                         "sequence_len: there are %llu documents, but a validation split needs at "
+                         "least %d, because packed sequences are not cut for it; bring more, or "
                          "say --val-fraction 0",
-                         TEXT_SPLIT_DOCUMENTS_MIN, (unsigned long long)r->train.documents);
+                         (unsigned long long)r->train.documents, TEXT_SPLIT_DOCUMENTS_MIN);
     if (p->options->sequence_len)
         return atom_fail(ATOM_E_USAGE,
                          "sequence_len: of %llu documents none was set aside whole for validation, "

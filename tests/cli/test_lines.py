@@ -32,7 +32,7 @@ class Lines(chats.Case):
         """In packed sequences it is of whole documents; with few of them another share does not help."""
         args = self.prepare_args([{"text": "some words"}] * 19, "--sequence-len", 16)
         few = [arg if arg != 0 else 0.4 for arg in args]
-        self.fails(2, *few, says=["needs at least 20 documents", "there are 19", "or say --val-fraction 0"])
+        self.fails(2, *few, says=["there are 19 documents", "needs at least 20", "or say --val-fraction 0"])
         self.ok(*args)
         self.prepare_args([{"text": "some words"}] * 20)
         self.ok(*few)
@@ -313,7 +313,7 @@ class Lines(chats.Case):
         self.assertEqual(len(ends), len(texts))
         self.assertTrue(all(counts[i] for i in ends))
         self.assertFalse(any(counts[i] for i in range(1, len(ids)) if ids[i - 1] == ids[i] == 256))
-        self.fails(2, *self.prepare_args(texts[:9], "--sequence-len", 8, "--val-fraction", 0.1), says=["9 documents", "at least 20 documents"])
+        self.fails(2, *self.prepare_args(texts[:9], "--sequence-len", 8, "--val-fraction", 0.1), says=["9 documents", "at least 20"])
         self.fails(2, *self.prepare_args(texts, "--sequence-len", 7), says="between 8 and")
 
 
