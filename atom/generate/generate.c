@@ -138,6 +138,7 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
     text_template *template = NULL;
     text_marked made = {0};
     atom_status st;
+    bool ends;
     if (w->bench->model.kind == FILE_MODEL_GGUF) {
         ATOM_TRY_CLEAN(import_template(dir, &jinja));
         by_model.jinja = jinja;
@@ -145,7 +146,7 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
     }
     ATOM_TRY_CLEAN(text_template_open(w->tokenizer, dir, &by_model, &template));
     ATOM_TRY_CLEAN(text_template_prompt(template, encoder, &chat, &made));
-    ATOM_TRY_CLEAN(text_template_stop(template, encoder, &chat, &w->stop));
+    ATOM_TRY_CLEAN(text_template_stop(template, encoder, &chat, &w->stop, &ends));
     if (made.ids.n == 0)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "the chat template makes no text of these "
                                                 "messages; name another one with --template"));
@@ -155,6 +156,13 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
             "the chat template shows nothing of %llu of these messages (such as the system's, or "
             "those before the last), so the model does not see them",
             (unsigned long long)made.answers.hidden);
+    if (!ends && !w->endless && w->request->stop_at_end)
+        atom_log(
+            ATOM_LOG_WARN,
+            "the chat template ends answers with text, not with a token, so the model may go on "
+            "behind the end of its answer, up to max_tokens; let the template end answers with "
+            "the end-of-text token before you train");
+    w->endless = !ends;
     w->seen.n = 0;
     for (size_t i = 0; i < made.ids.n; i++)
         ATOM_TRY_CLEAN(generate_writer_remember(w, made.ids.ids[i]));

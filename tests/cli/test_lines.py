@@ -125,7 +125,11 @@ class Lines(chats.Case):
         self.ok(*self.prepare_args([{"messages": [user("q" * 20), says("a" * 20)]}], *own))
         self.ok("train", "--model", "c.json", "--data", "data", "--sequence-len", 16, "-o", "run", "--max-steps", 1, "--eval-steps", 0)
         ask = ["generate", "--model", "run/checkpoint-1", "--chat", "--prompt", "q", "--max-tokens", 2]
-        self.assertNotIn("shows nothing", self.ok(*ask).err)
+        first = self.ok(*ask).err
+        self.assertNotIn("shows nothing", first)
+        self.assertIn("the chat template ends answers with text, not with a token", first)
+        self.assertNotIn("ends answers", self.ok(*ask, "--template", "plain").err)
+        self.assertNotIn("ends answers", self.ok(*ask, "--ignore-end").err)
         self.assertIn("shows nothing of 1 of these messages (such as the system's", self.ok(*ask, "--system", "s").err)
 
     def test_names_of_tokens_in_a_prompt(self):
