@@ -86,14 +86,16 @@ static void boundaries_print(const plan_boundaries *b)
 static json_t *summary_json(const train_config *c, const train_summary *s)
 {
     return json_pack(
-        "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, "
+        "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+        "s:i, "
         "s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:s?,"
         " s:s, s:s?, s:b, s:o, s:o, s:o, s:o, s:I}",
         "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
         cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "validation_loss",
         cli_real(s->validation_loss), "predicted_step_seconds", cli_real(s->predicted_step_seconds),
         "median_step_seconds", cli_real(s->median_step_seconds), "tokens_per_second",
-        cli_real(s->tokens_per_second), "seconds", cli_real(s->seconds), "device_peak_bytes",
+        cli_real(s->tokens_per_second), "mean_tokens_per_second",
+        cli_real(s->mean_tokens_per_second), "seconds", cli_real(s->seconds), "device_peak_bytes",
         (json_int_t)s->device_peak_bytes, "device_budget_bytes", (json_int_t)s->device_budget_bytes,
         "host_peak_bytes", (json_int_t)s->host_peak_bytes, "host_plan_bytes",
         (json_int_t)s->host_plan_bytes, "model_state_bytes", (json_int_t)s->model_state_bytes,
@@ -121,9 +123,10 @@ static void summary_print(const train_summary *s)
         cli_print("validation loss %.4f\n", s->validation_loss);
     boundaries_print(&s->boundaries);
     if (s->median_step_seconds > 0)
-        cli_print("%s tokens/s, median step %s (predicted %s), %s code\n",
-                  cli_count(s->tokens_per_second), cli_seconds(s->median_step_seconds),
-                  cli_seconds(s->predicted_step_seconds), s->execute ? s->execute : "no");
+        cli_print("%s tokens/s (%s in the median step of %s; predicted %s), %s code\n",
+                  cli_count(s->mean_tokens_per_second), cli_count(s->tokens_per_second),
+                  cli_seconds(s->median_step_seconds), cli_seconds(s->predicted_step_seconds),
+                  s->execute ? s->execute : "no");
     if (s->ahead_steps + s->ahead_wrong > 0)
         cli_print(
             "weights were updated before the gradient's norm was known in %lld steps (predicted "

@@ -186,7 +186,7 @@ static void take_multipliers(taking *t)
     c->logits_divisor = real(t, "logit_scale", 1);
 }
 
-/* Item i of a list of truths or numbers: is it something other than 0? */
+/* Item i of a list of truths or whole numbers: is it something other than 0? */
 static bool item_is_set(const file_gguf_value *list, uint64_t i)
 {
     uint64_t bytes = list->bytes / list->n, any = 0;
@@ -205,8 +205,9 @@ static atom_status take_pattern(taking *t)
     const file_gguf_value *v = file_gguf_find(t->f, name);
     bool list = v && v->type == FILE_GGUF_VALUE_ARRAY;
     c->full_every = graph_family_traits(c->family)->defaults.full_every;
-    bool same = list ? v->item != FILE_GGUF_VALUE_TEXT && v->item != FILE_GGUF_VALUE_ARRAY &&
-                           v->n == (uint64_t)c->layers
+    bool truths = list && v->item != FILE_GGUF_VALUE_TEXT && v->item != FILE_GGUF_VALUE_ARRAY &&
+                  v->item != FILE_GGUF_VALUE_F32 && v->item != FILE_GGUF_VALUE_F64;
+    bool same = list ? truths && v->n == (uint64_t)c->layers
                      : !v || file_gguf_int(t->f, name, 0) == c->full_every;
     for (int64_t i = 0; list && same && i < c->layers; i++)
         same = item_is_set(v, (uint64_t)i) == !graph_layer_is_full(c, i);

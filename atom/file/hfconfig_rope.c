@@ -362,8 +362,8 @@ static atom_status take_dynamic(const taking *t)
 static atom_status fail_theta(const taking *t)
 {
     return atom_fail(ATOM_E_FORMAT,
-                     "%s: rope_theta is missing; versions of transformers take different numbers "
-                     "for it then, so write down the one that the model was trained with",
+                     "%s: rope_theta is missing outside of rope_scaling; versions of transformers "
+                     "take different numbers then, so write down the one that it was trained with",
                      t->path);
 }
 
@@ -374,8 +374,8 @@ static atom_status take_theta(const taking *t)
     const json_t *inside = atom_json_present(t->rope, key);
     const json_t *beside = atom_json_present(t->root, key);
     float *theta = &t->c->rope.theta;
-    bool differ;
-    if (!inside && !beside && *theta == 0)
+    bool differ, scaling = !atom_json_present(t->root, "rope_parameters"); /* inside of that */
+    if (!beside && (inside ? scaling && (float)json_number_value(inside) != *theta : *theta == 0))
         return fail_theta(t);
     ATOM_TRY(check_twice(t, t->rope, key, key, &differ));
     if (differ)

@@ -112,6 +112,9 @@ static atom_status encode_text(generate_writer *w, text_encoder *encoder)
     ATOM_TRY_CLEAN(
         text_plain_encode(&specials, rule, encoder, prompt, strlen(prompt), &w->seen, &named));
     ATOM_TRY_CLEAN(lead(w));
+    w->begins = true;
+    for (size_t i = 0; i < w->seen.n; i++)
+        w->begins = w->begins && text_tokenizer_control(w->tokenizer, w->seen.ids[i]);
     if (named.n && rule == TEXT_SPECIAL_BYTES)
         atom_log(
             ATOM_LOG_WARN,
@@ -135,6 +138,7 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
     text_template *template = NULL;
     text_marked made = {0};
     atom_status st;
+    bool ends;
     if (w->bench->model.kind == FILE_MODEL_GGUF) {
         ATOM_TRY_CLEAN(import_template(dir, &jinja));
         by_model.jinja = jinja;
@@ -142,7 +146,7 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
     }
     ATOM_TRY_CLEAN(text_template_open(w->tokenizer, dir, &by_model, &template));
     ATOM_TRY_CLEAN(text_template_prompt(template, encoder, &chat, &made));
-    ATOM_TRY_CLEAN(text_template_stop(template, encoder, &chat, &w->stop));
+    ATOM_TRY_CLEAN(text_template_stop(template, encoder, &chat, &w->stop, &ends));
     if (made.ids.n == 0)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "the chat template makes no text of these "
                                                 "messages; name another one with --template"));
@@ -152,6 +156,13 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
             "the chat template shows nothing of %llu of these messages (such as the system's, or "
             "those before the last), so the model does not see them",
             (unsigned long long)made.answers.hidden);
+    if (!ends && !w->endless && w->request->stop_at_end)
+        atom_log(
+            ATOM_LOG_WARN,
+            "the chat template ends answers with text, not with a token, so the model may go on "
+            "behind the end of its answer, up to max_tokens; let the template end answers with "
+            "the end-of-text token before you train");
+    w->endless = !ends;
     w->seen.n = 0;
     for (size_t i = 0; i < made.ids.n; i++)
         ATOM_TRY_CLEAN(generate_writer_remember(w, made.ids.ids[i]));
@@ -347,10 +358,29 @@ static atom_status emit_whole(generate_writer *w)
     }
 }
 
+/* The first token of a text, without the space that metaspaces put before every text. */
+static atom_status put_first(generate_writer *w, uint32_t token)
+{
+    char *text;
+    size_t bytes;
+    ATOM_TRY(text_decode(w->tokenizer, &token, 1, true, &text, &bytes));
+    atom_status st = generate_writer_room(w, bytes);
+    if (st == ATOM_OK) {
+        memcpy(w->text, text, bytes);
+        w->bytes = bytes;
+    }
+    atom_free(text);
+    return st == ATOM_OK ? emit_whole(w) : st;
+}
+
 atom_status generate_writer_put(generate_writer *w, uint32_t token)
 {
     size_t bytes;
     const char *piece = text_tokenizer_piece(w->tokenizer, token, &bytes);
+    if (w->begins) {
+        w->begins = false;
+        return put_first(w, token);
+    }
     ATOM_TRY(generate_writer_room(w, bytes));
     memcpy(w->text + w->bytes, piece, bytes);
     w->bytes += bytes;

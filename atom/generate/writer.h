@@ -32,6 +32,8 @@ typedef struct generate_writer {
     int64_t V, positions;
     char *text; /* what was made; bytes [0, whole) were emitted */
     size_t bytes, whole, capacity;
+    bool endless; /* that no token ends an answer was said */
+    bool begins;  /* the next token is the first of a text: no prompt precedes it */
 } generate_writer;
 
 /* Opens everything; encode is called when the tokenizer is there: it sets stop, and seen if it

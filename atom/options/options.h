@@ -66,6 +66,7 @@ enum {
     OPT_CLI_ONLY = 16, /* not a key of configuration files */
     OPT_NO_PRINT = 32, /* left out of opt_print (where the value would mislead a later run) */
     OPT_SHARED = 64,   /* others may decide it: opt_read_foreign obeys these rows, and no others */
+    OPT_COMMAS = 128,  /* TEXT: several things with commas between them */
 };
 
 typedef struct opt_spec {

@@ -171,6 +171,10 @@ static atom_status set_number(const opt_spec *spec, const char *text, double *ou
                          "%s is too small: in fp32 it would be 0; write 1e-45 or more%s", text,
                          spec->flags & OPT_ABOVE_MIN ? "" : ", or 0");
     ATOM_TRY(check_range(spec, value, text));
+    if (spec->flags & OPT_BELOW_MAX && (float)value >= (float)spec->max)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s is too close to %g: in fp32 it would be that; write less", text,
+                         spec->max);
     *out = value;
     return ATOM_OK;
 }

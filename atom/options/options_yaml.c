@@ -135,10 +135,23 @@ static bool is_null(const yaml_reader *r)
            (!*text || strcmp(text, "null") == 0 || strcmp(text, "~") == 0);
 }
 
+static atom_status fail_commas(const yaml_reader *r, const opt_spec *spec)
+{
+    bool list = r->event.type == YAML_SEQUENCE_START_EVENT;
+    const char *form = spec->value && strchr(spec->value, ',') ? spec->value : "a,b,c";
+    return at_event(r, atom_fail(ATOM_E_USAGE,
+                                 "%s must be a plain value, not a %s; write it in one text with "
+                                 "commas: %s",
+                                 spec->name, list ? "list" : "mapping", form));
+}
+
 static atom_status set_scalar(yaml_reader *r, uint32_t row)
 {
     const opt_spec *spec = &r->command->specs[row];
     atom_status st = ATOM_OK;
+    if ((spec->flags & OPT_COMMAS) &&
+        (r->event.type == YAML_SEQUENCE_START_EVENT || r->event.type == YAML_MAPPING_START_EVENT))
+        return fail_commas(r, spec);
     ATOM_TRY(check_scalar(r, spec->name));
     if (is_null(r))
         return at_event(r, atom_fail(ATOM_E_USAGE,

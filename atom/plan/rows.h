@@ -77,7 +77,7 @@ extern const char *const plan_lora_layer_names[];
 /* Rows of the file_lora_keys that are the member `lora`. */
 #define PLAN_ROW_LORA_TEXT_(named, member, ...)                                                    \
     {                                                                                              \
-        .name = named, .type = OPT_TEXT, AT(member), .flags = OPT_SHARED, __VA_ARGS__              \
+        .name = named, .type = OPT_TEXT, AT(member), .flags = OPT_SHARED | OPT_COMMAS, __VA_ARGS__ \
     }
 #define PLAN_ROWS_LORA(lora, rank_help, targets_help)                                              \
     {.name = "lora_r",                                                                             \
@@ -113,7 +113,7 @@ extern const char *const plan_lora_layer_names[];
          .fallback = "all-linear",                                                                 \
          .value = "NAMES|all-linear",                                                              \
          .aliases = plan_lora_target_names,                                                        \
-         .flags = OPT_SHARED,                                                                      \
+         .flags = OPT_SHARED | OPT_COMMAS,                                                         \
          .help = targets_help},                                                                    \
         {.name = "lora_rslora",                                                                    \
          .type = OPT_FLAG,                                                                         \

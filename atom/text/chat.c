@@ -9,6 +9,7 @@
 #include "atom/text/line.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const format_names[] = {
@@ -274,14 +275,27 @@ static atom_status take_list(const reading *r, const char *key, const json_t **o
     return ATOM_OK;
 }
 
+/* The number that the line has as its weight, in tables as a text. Other texts ("2 kg") are none. */
+static bool has_weight(const reading *r, double *out)
+{
+    const json_t *weight = json_object_get(r->root, "weight");
+    const char *text = json_string_value(weight);
+    char *end;
+    *out = text ? strtod(text, &end) : json_number_value(weight);
+    return text ? end != text && end[strspn(end, " \t")] == 0 : json_is_number(weight);
+}
+
 static atom_status take_line(const reading *r, text_format format)
 {
     json_t *root = (json_t *)(uintptr_t)r->root;
     const json_t *variables = json_object_get(r->root, "chat_template_kwargs"),
                  *weight = json_object_get(r->root, "weight");
+    const char *text = json_string_value(weight);
+    bool none = !weight || json_is_null(weight) || (text && !*text);
+    double value;
     ATOM_TRY(take_list(r, "tools", &r->c->tools));
     ATOM_TRY(take_list(r, "documents", &r->c->documents));
-    if (weight && !json_is_null(weight) && json_number_value(weight) != 1)
+    if (!none && !(has_weight(r, &value) && value == 1))
         return text_fail_line(r->name, r->line,
                               "the whole line has a \"weight\", which atom does not support; "
                               "give its messages weights of 0 or 1, or remove the line");
@@ -373,13 +387,13 @@ static atom_status fail_text(const reading *r)
 /* All of a text is learned alike. */
 static atom_status check_text(const reading *r)
 {
-    const json_t *weight = json_object_get(r->root, "weight");
-    if (!json_is_number(weight) || json_number_value(weight) == 1)
+    double weight;
+    if (!has_weight(r, &weight) || weight == 1)
         return ATOM_OK;
     return text_fail_line(r->name, r->line,
                           "the text has a \"weight\" of %.9g, but texts are learned completely; "
                           "remove the weight, or the line",
-                          json_number_value(weight));
+                          weight);
 }
 
 atom_status text_chat_read(const json_t *root, text_format format, const char *name, uint64_t line,

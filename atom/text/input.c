@@ -229,6 +229,12 @@ static size_t last_line_end(const char *data, size_t bytes)
     return at ? (size_t)(at - data) + 1 : 0;
 }
 
+static bool has_utf16_mark(const text_block *b)
+{
+    return b->bytes >= 2 &&
+           (memcmp(b->data, "\xff\xfe", 2) == 0 || memcmp(b->data, "\xfe\xff", 2) == 0);
+}
+
 /* Text of two bytes per character: with its mark, or without it, where Latin letters leave every
  * second byte empty, and NUL is a character of UTF-8. */
 static bool is_utf16(const text_block *b)
@@ -237,20 +243,33 @@ static bool is_utf16(const text_block *b)
     size_t n = b->bytes < LOOK_BYTES ? b->bytes : LOOK_BYTES, empty[2] = {0};
     if (!b->starts || n < 2)
         return false;
-    if (memcmp(b->data, "\xff\xfe", 2) == 0 || memcmp(b->data, "\xfe\xff", 2) == 0)
+    if (has_utf16_mark(b))
         return true;
     for (size_t i = 0; i < n; i++)
         empty[i % 2] += b->data[i] == 0;
     return 4 * (empty[0] > empty[1] ? empty[0] : empty[1]) > n;
 }
 
-static atom_status check_utf8(const text_block *b)
+static atom_status fail_utf16(const text_block *b)
 {
-    if (is_utf16(b))
+    if (has_utf16_mark(b))
         return atom_fail(ATOM_E_FORMAT,
                          "%s: this is UTF-16, and atom reads UTF-8; convert it, for example with "
                          "iconv -f UTF-16 -t UTF-8",
                          b->name);
+    const char *nul = memchr(b->data, 0, b->bytes);
+    return atom_fail(
+        ATOM_E_FORMAT,
+        "%s: about every second byte is NUL, as in UTF-16, and atom reads UTF-8; convert "
+        "it with iconv -f UTF-16%s -t UTF-8, or, if it is another text, remove them "
+        "with tr -d '\\000'",
+        b->name, (nul - b->data) % 2 ? "LE" : "BE");
+}
+
+static atom_status check_utf8(const text_block *b)
+{
+    if (is_utf16(b))
+        return fail_utf16(b);
     size_t good = text_utf8_check(b->data, b->bytes);
     uint64_t line = b->first_line;
     if (good == b->bytes)
@@ -268,9 +287,11 @@ static atom_status check_utf8(const text_block *b)
 /* The same before records are known, so that no number of one can be said. */
 static atom_status check_records(const text_block *b)
 {
-    size_t good = is_utf16(b) ? b->bytes : text_utf8_check(b->data, b->bytes);
+    if (is_utf16(b))
+        return fail_utf16(b);
+    size_t good = text_utf8_check(b->data, b->bytes);
     if (good == b->bytes)
-        return is_utf16(b) ? check_utf8(b) : ATOM_OK;
+        return ATOM_OK;
     return text_fail_line(b->name, b->first_line,
                           "here or later it is not UTF-8: byte %llu of the file (0x%02x); "
                           "convert it, for example with iconv -f LATIN1 -t UTF-8",
@@ -446,6 +467,23 @@ static json_t *load_large(const char *text, size_t bytes, json_error_t *error)
     return NULL;
 }
 
+/* first: the line's first character. more: other lines follow. */
+static atom_status fail_json(const text_block *b, uint64_t line, char first, bool more,
+                             const json_error_t *error)
+{
+    bool opened = more && json_error_code(error) == json_error_premature_end_of_input;
+    if (opened && first == '{')
+        return text_fail_line(b->name, line,
+                              "this object goes on in the next line; write each object on one "
+                              "line (jq -c . does that), or all of them as an array into a .json");
+    if (opened && first == '[')
+        return text_fail_line(b->name, line,
+                              "this array goes on in the next line, but this file has one JSON "
+                              "object per line; rename it to .json, which may be an array");
+    return atom_fail(ATOM_E_FORMAT, "%s:%llu:%d: %s; each line must be one JSON object", b->name,
+                     (unsigned long long)line, error->column, error->text);
+}
+
 /* One line of JSONL without its newline. */
 static atom_status object_line(const text_block *b, uint64_t line, const char *text, size_t bytes,
                                text_object_fn fn, void *ctx, bool *stop)
@@ -467,8 +505,7 @@ static atom_status object_line(const text_block *b, uint64_t line, const char *t
     if (!root && atom_json_starved(&error))
         return atom_fail_memory("a line of JSON", bytes);
     if (!root)
-        return atom_fail(ATOM_E_FORMAT, "%s:%llu:%d: %s; each line must be one JSON object",
-                         b->name, (unsigned long long)line, error.column, error.text);
+        return fail_json(b, line, text[blanks], text + bytes < b->data + b->bytes, &error);
     atom_status st = fn(ctx, root, line, stop);
     json_decref(root);
     return st;

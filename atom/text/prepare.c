@@ -482,13 +482,18 @@ static atom_status split_val(preparation *p)
     text_counts_say_split(r, p->options);
     if (r->val.tokens || p->options->val_fraction == 0 || r->train.tokens < 2)
         return ATOM_OK;
+    if (p->options->sequence_len && r->train.documents < TEXT_SPLIT_DOCUMENTS_MIN)
+        return atom_fail(ATOM_E_USAGE,
+                         "sequence_len: there are %llu documents, but a validation split needs at "
+                         "least %d, because packed sequences are not cut for it; bring more, or "
+                         "say --val-fraction 0",
+                         (unsigned long long)r->train.documents, TEXT_SPLIT_DOCUMENTS_MIN);
     if (p->options->sequence_len)
-        return atom_fail(
-            ATOM_E_USAGE,
-            "sequence_len: of %llu documents none was set aside whole for validation, and packed "
-            "sequences are not cut for it; bring more (at least %d documents), or choose a larger "
-            "--val-fraction, or 0",
-            (unsigned long long)r->train.documents, TEXT_SPLIT_DOCUMENTS_MIN);
+        return atom_fail(ATOM_E_USAGE,
+                         "sequence_len: of %llu documents none was set aside whole for validation, "
+                         "and packed sequences are not cut for it; choose a larger --val-fraction, "
+                         "or 0",
+                         (unsigned long long)r->train.documents);
     r->val_split = TEXT_VAL_TAIL;
     return text_tail_split(p->staging.path, p->tokenizer, p->options->val_fraction, &r->train,
                            &r->val);

@@ -386,12 +386,13 @@ atom_status text_template_prompt(const text_template *t, text_encoder *e,
 }
 
 atom_status text_template_stop(const text_template *t, text_encoder *e,
-                               const text_conversation *chat, uint32_t *stop)
+                               const text_conversation *chat, uint32_t *stop, bool *ends)
 {
     text_marked m = {0};
     text_conversation answered = *chat;
     atom_status st = ATOM_OK;
     *stop = text_tokenizer_end(t->specials.tokenizer);
+    *ends = false;
     text_message *messages = atom_alloc(chat->n + 1, sizeof *messages);
     if (!messages)
         return atom_fail_memory("messages", chat->n * sizeof *messages);
@@ -402,8 +403,10 @@ atom_status text_template_stop(const text_template *t, text_encoder *e,
     answered.n++;
     st = text_template_render(t, e, &answered, &m);
     for (size_t i = 0; i < m.ids.n && st == ATOM_OK; i++) /* the last token that is learnt */
-        if (m.marks[i] && text_tokenizer_special(t->specials.tokenizer, m.ids.ids[i]))
+        if (m.marks[i] && text_tokenizer_special(t->specials.tokenizer, m.ids.ids[i])) {
             *stop = m.ids.ids[i];
+            *ends = true;
+        }
     text_marked_fini(&m);
     atom_free(messages);
     return st;

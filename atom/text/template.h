@@ -71,8 +71,8 @@ ATOM_MUST atom_status text_template_render(const text_template *t, text_encoder 
 /* The same up to where an answer begins; no marks. */
 ATOM_MUST atom_status text_template_prompt(const text_template *t, text_encoder *e,
                                            const text_conversation *chat, text_marked *out);
-/* The token that ends an answer to a chat; the tokenizer's end where none does. */
+/* The token that ends an answer to a chat; the tokenizer's end where none does (then ends is false). */
 ATOM_MUST atom_status text_template_stop(const text_template *t, text_encoder *e,
-                                         const text_conversation *chat, uint32_t *stop);
+                                         const text_conversation *chat, uint32_t *stop, bool *ends);
 
 #endif

@@ -215,6 +215,7 @@ static const opt_spec specs[] = {
              "norms, and a linear layer widens them again. A resumed run keeps its codec; none "
              "removes it, except bottleneck and maxout."},
     {.name = "at", .type = OPT_TEXT, AT(at), .value = "BLOCKS",
+     .flags = OPT_COMMAS,
      .help = "Where compress_boundaries applies: numbers of blocks, separated by commas. 2,4: "
              "after the second block and after the fourth."},
     PLAN_ROW_SEED(.flags = OPT_SHARED, .help = "Determines the initial weights, the order of the "

@@ -5,12 +5,27 @@
  */
 #include "atom/train/epochs.h"
 
+#include "atom/base/log.h"
 #include "atom/file/hfdir.h"
 #include "atom/text/dataset.h"
 
 #include <math.h>
 
 enum { STEPS_MAX = 1000000000 };
+
+/* Where data are few, whole steps make other passes than were asked for. */
+static void say_passes(const train_config *c, uint64_t windows, double batch)
+{
+    double passes = windows ? (double)c->max_steps * batch / (double)windows : 0;
+    if (windows == 0 || fabs(passes / c->num_train_epochs - 1) <= 0.05)
+        return;
+    atom_log(ATOM_LOG_WARN,
+             "num_train_epochs %g: %lld step%s of %.0f sequences make %.3g passes over the data's "
+             "%llu sequences; with a smaller gradient_accumulation_steps or micro_batch_size it "
+             "comes closer",
+             c->num_train_epochs, (long long)c->max_steps, c->max_steps == 1 ? "" : "s", batch,
+             passes, (unsigned long long)windows);
+}
 
 atom_status train_epochs_resolve(train_config *config)
 {
@@ -40,6 +55,8 @@ atom_status train_epochs_resolve(train_config *config)
         config->max_steps = steps < 1 ? 1 : (int64_t)steps;
     if (st == ATOM_OK)
         st = train_config_check_warmup(config);
+    if (st == ATOM_OK)
+        say_passes(config, windows, batch);
 cleanup:
     text_shards_close(&shards);
     file_model_free(&model);

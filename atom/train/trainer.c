@@ -259,9 +259,12 @@ static void fill_summary(trainer *t)
     s->ahead_steps = (int64_t)t->engine->ahead.right;
     s->ahead_wrong = (int64_t)t->engine->ahead.wrong;
     double tokens = (double)(g->micro_batch * g->sequence * t->plan->micro_batches);
-    s->tokens_per_second = s->median_step_seconds > 0 ? tokens / s->median_step_seconds : 0;
-    if (t->hooks.seam && t->hooks.seam->shared) /* a step has tokens of others, too */
-        s->tokens_per_second = s->seconds > 0 ? (double)t->tokens_counted / s->seconds : 0;
+    bool shared = t->hooks.seam && t->hooks.seam->shared; /* a step has tokens of others, too */
+    double all = shared ? (double)t->tokens_counted : tokens * (double)t->steps_n;
+    s->mean_tokens_per_second = s->seconds > 0 ? all / s->seconds : 0;
+    s->tokens_per_second = shared                       ? s->mean_tokens_per_second
+                           : s->median_step_seconds > 0 ? tokens / s->median_step_seconds
+                                                        : 0;
     s->device_peak_bytes = t->engine->devices[0]->peak_bytes;
     s->device_budget_bytes = t->plan->device_budget_bytes;
     s->host_plan_bytes = train_engine_host_bytes(t->engine);

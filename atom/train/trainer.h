@@ -30,7 +30,8 @@ typedef struct train_summary {
     double predicted_step_seconds, median_step_seconds;
     double predicted_ahead_seconds;   /* of a step whose updates run ahead; 0: none do */
     int64_t ahead_steps, ahead_wrong; /* guesses that they may, right and wrong */
-    double tokens_per_second;         /* median; shared: what was trained here, in all `seconds` */
+    double tokens_per_second;         /* of the median step; shared: the mean */
+    double mean_tokens_per_second;    /* in all `seconds`; shared: of what was trained here */
     uint64_t device_peak_bytes, device_budget_bytes, host_peak_bytes;
     uint64_t host_plan_bytes, model_state_bytes, param_bytes, largest_visit_bytes;
     uint32_t sub_models;

@@ -92,13 +92,17 @@ static atom_status open_data(trainer *t)
 static void note_idle(trainer *t)
 {
     const train_config *c = t->config;
-    const char *key = c->store_dir                          ? "store_dir"
-                      : c->store != STORE_AUTO              ? "store"
-                      : c->update_ahead != TRAIN_AHEAD_AUTO ? "update_ahead"
-                                                            : NULL;
-    if (key && !t->plan->disk)
-        trainer_note(t, "note: %s is not used, because the optimizer's state fits in memory%s", key,
-                     c->plan ? "" : "; use optimizer_state: disk to put it on disk");
+    const struct {
+        const char *key;
+        bool set;
+    } keys[] = {{"store_dir", c->store_dir != NULL},
+                {"store", c->store != STORE_AUTO},
+                {"update_ahead", c->update_ahead != TRAIN_AHEAD_AUTO}};
+    for (size_t i = 0; !t->plan->disk && i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].set)
+            trainer_note(t, "note: %s is not used, because the optimizer's state fits in memory%s",
+                         keys[i].key,
+                         c->plan ? "" : "; use optimizer_state: disk to put it on disk");
     if (c->link_bandwidth && t->plan->in_place)
         trainer_note(t, "note: link_bandwidth has no effect, because without device_memory the CPU "
                         "uses the weights in place and nothing is copied");

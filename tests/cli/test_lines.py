@@ -28,6 +28,16 @@ class Lines(chats.Case):
         done = self.ok("data", "prepare", "-i", "b.txt", "full.txt", "-o", "data", "--force", "--val-fraction", 0)
         self.assertIn("1 empty text was left out (the first is b.txt)", done.err)
 
+    def test_too_few_for_a_validation_split(self):
+        """In packed sequences it is of whole documents; with few of them another share does not help."""
+        args = self.prepare_args([{"text": "some words"}] * 19, "--sequence-len", 16)
+        few = [arg if arg != 0 else 0.4 for arg in args]
+        self.fails(2, *few, says=["there are 19 documents", "needs at least 20", "or say --val-fraction 0"])
+        self.ok(*args)
+        self.prepare_args([{"text": "some words"}] * 20)
+        self.ok(*few)
+        self.fails(2, *[arg if arg != 0.4 else 1e-9 for arg in few], says=["of 20 documents none", "a larger --val-fraction"])
+
     def test_preferences(self):
         """An answer that was judged to be bad is not learned like a good one."""
         own = self.tokenizer(QWEN)
@@ -47,6 +57,19 @@ class Lines(chats.Case):
             self.fails(3, *self.prepare_args([{"text": "a"}, {"text": "b", "weight": weight}]),
                        says=["in.jsonl:2: ", f"a \"weight\" of {weight}", "remove the weight"])
         self.ok(*self.prepare_args([{"text": "a", "weight": 1}, {"text": "a", "weight": 1.0}, {"text": "b", "weight": "2 kg"}]))
+
+    def test_weights_in_tables(self):
+        """They are texts there, and say the same: a row whose weight is not 1 is not learned like the others."""
+        own = self.tokenizer(QWEN)
+        args = ["data", "prepare", "-i", "in.csv", "-o", "data", "--force", "--val-fraction", 0]
+        for header, row, more in ("text", "a", []), ("prompt,completion", "q,a", own):
+            for weight in "0", "0.5", "0.0 ", "nan":
+                self.write("in.csv", f"{header},weight\n{row},1\n{row},{weight}\n")
+                self.fails(3, *args, *more, says=["in.csv, row:2: ", "a \"weight\""])
+            self.write("in.csv", f"{header},weight\n{row},1\n{row},1.0\n{row},\n")
+            self.assertEqual(self.ok(*args, *more, "--json").json()["train"]["documents"], 3)
+        self.write("in.csv", "text,weight\na,2 kg\n")
+        self.ok(*args)
 
     def test_what_stands_beside_a_chat(self):
         """A part of the chat under a key that its format does not have is not dropped."""
@@ -102,7 +125,11 @@ class Lines(chats.Case):
         self.ok(*self.prepare_args([{"messages": [user("q" * 20), says("a" * 20)]}], *own))
         self.ok("train", "--model", "c.json", "--data", "data", "--sequence-len", 16, "-o", "run", "--max-steps", 1, "--eval-steps", 0)
         ask = ["generate", "--model", "run/checkpoint-1", "--chat", "--prompt", "q", "--max-tokens", 2]
-        self.assertNotIn("shows nothing", self.ok(*ask).err)
+        first = self.ok(*ask).err
+        self.assertNotIn("shows nothing", first)
+        self.assertIn("the chat template ends answers with text, not with a token", first)
+        self.assertNotIn("ends answers", self.ok(*ask, "--template", "plain").err)
+        self.assertNotIn("ends answers", self.ok(*ask, "--ignore-end").err)
         self.assertIn("shows nothing of 1 of these messages (such as the system's", self.ok(*ask, "--system", "s").err)
 
     def test_names_of_tokens_in_a_prompt(self):
@@ -290,7 +317,7 @@ class Lines(chats.Case):
         self.assertEqual(len(ends), len(texts))
         self.assertTrue(all(counts[i] for i in ends))
         self.assertFalse(any(counts[i] for i in range(1, len(ids)) if ids[i - 1] == ids[i] == 256))
-        self.fails(2, *self.prepare_args(texts[:9], "--sequence-len", 8, "--val-fraction", 0.1), says=["9 documents", "at least 20 documents"])
+        self.fails(2, *self.prepare_args(texts[:9], "--sequence-len", 8, "--val-fraction", 0.1), says=["9 documents", "at least 20"])
         self.fails(2, *self.prepare_args(texts, "--sequence-len", 7), says="between 8 and")
 
 

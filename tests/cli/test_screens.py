@@ -30,6 +30,33 @@ class Screens(tool.Case):
         """The lines of a screen, without blanks that repeat."""
         return [" ".join(line.split()) for line in self.ok(*args).out.splitlines()]
 
+    def test_speed_of_a_run(self):
+        """Tokens by time, and beside it those of the median step; neither is taken for the other."""
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data")
+        train = ["train", "--model", "c.json", "--data", "data", "--sequence-len", 16, "--max-steps", 5, "--eval-steps", 0, "--overwrite"]
+        told = self.ok(*train, "-o", "run", "--json").json()
+        tokens = 16 * 4 * 8
+        self.assertAlmostEqual(told["mean_tokens_per_second"] * told["seconds"] / (5 * tokens), 1)
+        self.assertAlmostEqual(told["tokens_per_second"] * told["median_step_seconds"] / tokens, 1)
+        line = next(x for x in self.lines(*train, "-o", "run") if "tokens/s" in x)
+        self.assertRegex(line, r"^\S+( [kM])? tokens/s \(\S+( [kM])? in the median step of \S+ m?u?s; predicted \S+ m?u?s\), ")
+
+    def test_passes_of_few_data(self):
+        """Whole steps that make other passes over the data than were asked for say which."""
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=257)))
+        self.write("t.txt", "some words to learn " * 200)
+        made = self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--json").json()
+        n = (made["train"]["tokens"] - 1) // 16
+        train = ["train", "--model", "c.json", "--data", "data", "--sequence-len", 16, "--eval-steps", 0, "-o", "run", "--dry-run",
+                 "--num-train-epochs", 1, "--micro-batch-size", 1, "--gradient-accumulation-steps"]
+        for batch, steps in (100, "2 steps"), (400, "1 step"):
+            said = self.ok(*train, batch).err
+            self.assertIn(f"num_train_epochs 1: {steps} of {batch} sequences make {int(steps[0]) * batch / n:.3g} passes over the data's "
+                          f"{n} sequences", said)
+        self.assertNotIn("passes", self.ok(*train, 1).err)
+
     def test_data(self):
         text = "Once there was a small text.\n" * 40
         self.write("t.txt", text)

@@ -356,6 +356,8 @@ static void refused_by_name(void **state)
          "and type the same"},
         {LLAMA("\"rope_theta\":5e5,\"rope_parameters\":{\"rope_theta\":1e4}"), ATOM_E_FORMAT,
          "rope_theta is 500000 outside of rope_parameters but 10000 inside"},
+        {LLAMA("\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":5e5}"),
+         ATOM_E_FORMAT, "rope_theta is missing outside of rope_scaling"},
         {LLAMA("\"rope_theta\":\"5e5\",\"rope_parameters\":{\"rope_theta\":1e4}"), ATOM_E_FORMAT,
          "rope_theta must be a number from 0 to 3.40282e+38, but it is the text \"5e5\""},
         {LLAMA("\"rope_theta\":5e5,\"rope_parameters\":{\"rope_theta\":[]}"), ATOM_E_FORMAT,

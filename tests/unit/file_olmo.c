@@ -224,10 +224,12 @@ static void write_gguf(const graph_config *c, const char *path, int kind, const 
     graph_close(&g);
 }
 
-/* Makes the list of numbers one of truths of a byte each, as llama.cpp's own script writes it. */
-static void make_truths(scratch *s, const char *name, uint64_t n)
+enum { TYPE_I32 = 5, TYPE_F32 = 6, TYPE_BOOL = 7, TYPE_ARRAY = 9 };
+
+/* Makes the list of numbers one of n things of another type: of truths of a byte each, as llama.cpp's own
+ * script writes it. */
+static void retype(scratch *s, const char *name, char type, uint64_t n)
 {
-    enum { TYPE_I32 = 5, TYPE_BOOL = 7, TYPE_ARRAY = 9 };
     char *data = NULL;
     uint64_t bytes;
     assert_int_equal(atom_file_read(scratch_path(s, name), 1 << 24, &data, &bytes), ATOM_OK);
@@ -235,7 +237,7 @@ static void make_truths(scratch *s, const char *name, uint64_t n)
     assert_non_null(at);
     at += sizeof pattern_key - 1;
     assert_true(at[0] == TYPE_ARRAY && at[4] == TYPE_I32);
-    at[4] = TYPE_BOOL;
+    at[4] = type;
     at[8] = (char)n;
     scratch_write(s, name, data, bytes);
     atom_free(data);
@@ -262,7 +264,7 @@ static void gguf_both_ways(void **state)
         write_gguf(&c, path, with ? NUMBERS : NONE, with == 2 ? truths : right, with == 2 ? 2 : 8,
                    with ? 5e5f : 0);
         if (with == 2)
-            make_truths(&s, "x.gguf", 8);
+            retype(&s, "x.gguf", TYPE_BOOL, 8);
         if (file_gguf_read_model(path, &got, NULL) != ATOM_OK)
             fail_msg("%s", atom_fail_message());
         assert_true(got.family == GRAPH_OLMO3 && got.window == 4096 && got.full_every == 4);
@@ -300,6 +302,10 @@ static void gguf_that_is_refused(void **state)
         assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
         assert_non_null(strstr(atom_fail_message(), "only every 4th layer without a window"));
     }
+    write_gguf(&c, path, NUMBERS, right, 8, 0);
+    retype(&s, "x.gguf", TYPE_F32, 8);
+    assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "only every 4th layer without a window"));
     write_gguf(&c, path, NONE, NULL, 0, 1e4f);
     assert_int_equal(file_gguf_read_model(path, &got, NULL), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "rope.freq_base_swa"));

@@ -7,6 +7,7 @@
 #include "atom/plan/workbench.h"
 #include "atom/text/utf8.h"
 #include "tests/lib/gpt2_forward.h"
+#include "tests/lib/metaspace.h"
 #include "tests/lib/model_dir.h"
 #include "tests/scratch.h"
 
@@ -293,6 +294,38 @@ static void test_end_of_text(void **state)
     recite(SAY("a\xe2\x82"), true, 12, true, "a", 4);
 }
 
+/* A text begins without the space that metaspaces put in front of it; behind a prompt it is one. */
+static void test_space_of_metaspaces(void **state)
+{
+    static const char prepend[] = "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": "
+                                  "\"Prepend\", \"prepend\": \"\u2581\"}, " METASPACE_REPLACE "]}";
+    const int32_t ids[] = {METASPACE_A, METASPACE_SPACE_ABC, METASPACE_SPACE_ABC, METASPACE_A};
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 8);
+    json_t *root = metaspace_json(prepend, "null");
+    (void)state;
+    make_reciter(&m, ids, 4);
+    model_dir_save(&m);
+    assert_int_equal(json_dump_file(root, scratch_path(&s, "tokenizer.json"), 0), 0);
+    json_decref(root);
+    for (int i = 0; i < 2;
+         i++) { /* position 0 holds the start of a document, or the prompt's "<s>" */
+        generate_request r = request_of(m.dir, i ? "<s>" : "", 2);
+        r.special_tokens = TEXT_SPECIAL_IDS;
+        r.temperature = 0;
+        generate_result result = generate(r);
+        assert_string_equal(result.text, "abc abc");
+        atom_free(result.text);
+    }
+    generate_request r = request_of(m.dir, "abc", 2); /* one token */
+    r.temperature = 0;
+    generate_result result = generate(r);
+    assert_string_equal(result.text, " abc abc");
+    atom_free(result.text);
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
 /* --- what it refuses --- */
 
 static void refuse(generate_request r, atom_status want, const char *word)
@@ -473,11 +506,12 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_forward),    cmocka_unit_test(test_one_position),
-        cmocka_unit_test(test_seeds_and_budgets), cmocka_unit_test(test_no_prompt),
-        cmocka_unit_test(test_whole_characters),  cmocka_unit_test(test_end_of_text),
-        cmocka_unit_test(test_refuses_requests),  cmocka_unit_test(test_refuses_files),
-        cmocka_unit_test(test_conversation),      cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_equals_forward),      cmocka_unit_test(test_one_position),
+        cmocka_unit_test(test_seeds_and_budgets),   cmocka_unit_test(test_no_prompt),
+        cmocka_unit_test(test_whole_characters),    cmocka_unit_test(test_end_of_text),
+        cmocka_unit_test(test_space_of_metaspaces), cmocka_unit_test(test_refuses_requests),
+        cmocka_unit_test(test_refuses_files),       cmocka_unit_test(test_conversation),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

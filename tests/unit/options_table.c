@@ -145,6 +145,8 @@ static void refused(void **state)
         {"--count 101", "--count: 101 is too large; it must be at most 100"},
         {"--count", "option '--count' needs a value"},
         {"--share 1", "--share: 1 is too large; it must be less than 1"},
+        {"--share 0.9999999999",
+         "--share: 0.9999999999 is too close to 1: in fp32 it would be that; write less"},
         {"--rate nan", "--rate: 'nan' is not a number"},
         {"--rate inf", "--rate: 'inf' is not a number"},
         {"--rate 1e-46", "--rate: 1e-46 is too small: in fp32 it would be 0; write 1e-45 or more"},

@@ -417,13 +417,21 @@ static void marks_are_not_text_and_utf16_is_refused(void **state)
     o.val_fraction = 0;
     must(text_prepare(&o, NULL));
     expect_split(o.output_dir, TEXT_TRAIN, "|one\n");
-    static const char wide[3][8] = {"\xff\xfeo\0n\0", "\xfe\xff\0o\0n", "o\0n\0e\0\n"};
-    for (int i = 0; i < 3; i++) {
-        in[0] = stay(scratch_write(&s, "wide.txt", wide[i], 8));
+    static const struct {
+        char text[9];
+        size_t bytes;
+        const char *says, *convert;
+    } wide[] = {{"\xff\xfeo\0n\0", 6, "this is UTF-16, and", "iconv -f UTF-16 "},
+                {"\xfe\xff\0o\0n", 6, "this is UTF-16, and", "iconv -f UTF-16 "},
+                {"o\0n\0e\0\n", 8, "every second byte is NUL, as in", "iconv -f UTF-16LE "},
+                {"\0o\0n\0e\0\n", 8, "every second byte is NUL, as in", "iconv -f UTF-16BE "},
+                {"a\0b", 3, "every second byte is NUL, as in", "or, if it is another text"}};
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        in[0] = stay(scratch_write(&s, "wide.txt", wide[i].text, wide[i].bytes));
         o.output_dir = stay(scratch_path(&s, "wide"));
         assert_int_equal(text_prepare(&o, NULL), ATOM_E_FORMAT);
-        assert_non_null(strstr(atom_fail_message(), "wide.txt: this is UTF-16"));
-        assert_non_null(strstr(atom_fail_message(), "iconv -f UTF-16"));
+        assert_non_null(strstr(atom_fail_message(), wide[i].says));
+        assert_non_null(strstr(atom_fail_message(), wide[i].convert));
     }
     scratch_close(&s);
 }

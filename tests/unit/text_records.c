@@ -78,6 +78,10 @@ static void arrays(void **state)
     EXPECT("a.json", "[]", "");
     EXPECT("a.json", " [ ] ", "");
     EXPECT("a.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", "a|b|"); /* lines under that name */
+    EXPECT("a.json", "{\n  \"text\": \"a\"\n}\n", "a.json:1: this object goes on in the next line");
+    EXPECT("a.jsonl", "{\"text\": \"a\"}\n {\n\"text\": \"b\"}", "a.jsonl:2: this object goes on");
+    EXPECT("a.jsonl", "[\n{\"text\": \"a\"}\n]", "a.jsonl:1: this array goes on in the next line");
+    EXPECT("a.jsonl", "{\"text\": \"a\"", "a.jsonl:1:12: ");
     EXPECT("a.json", "[{\"text\": \"a\"}, {\"text\": 3}]",
            "a.json, element:2: there is no string \"text\"");
     EXPECT("a.json", "[{\"text\": \"a\"},, 3]",

@@ -433,6 +433,7 @@ static void prompts(void **state)
     (void)state;
     const text_conversation conversation = {.messages = chat + 3, .n = 1};
     uint32_t stop = 0;
+    bool ends;
     scratch s;
     scratch_open(&s);
     text_tokenizer *t = with_special(&s, chatml, 2);
@@ -444,12 +445,14 @@ static void prompts(void **state)
     must(text_encoder_open(t, &e));
     must(text_template_prompt(tpl, e, &conversation, &m));
     assert_int_equal(m.ids.n, 1 + 1 + 9 + 1 + 1 + 1 + 10);
-    must(text_template_stop(tpl, e, &conversation, &stop));
+    must(text_template_stop(tpl, e, &conversation, &stop, &ends));
     assert_int_equal(stop, 259); /* <|im_end|> */
+    assert_true(ends);
     text_template_close(&tpl);
     tpl = open_own(t, NULL, "{{ messages[0].content }}");
-    must(text_template_stop(tpl, e, &conversation, &stop));
+    must(text_template_stop(tpl, e, &conversation, &stop, &ends));
     assert_int_equal(stop, text_tokenizer_end(t));
+    assert_false(ends);
     text_marked_fini(&m);
     text_encoder_close(&e);
     text_template_close(&tpl);

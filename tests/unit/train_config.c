@@ -281,6 +281,28 @@ static void from_file(void **state)
     scratch_close(&s);
 }
 
+/* Other trainers have lists and mappings where atom has commas. */
+static void lists_in_a_file(void **state)
+{
+    static const char *const cases[][2] = {
+        {"lora_target_modules: [q_proj, v_proj]\n",
+         "lora_target_modules must be a plain value, not a "
+         "list; write it in one text with commas: a,b"},
+        {"at:\n- 1\n", "not a list; write it in one text with commas: a,b"},
+        {"lora_rank_pattern: {q_proj: 4}\n",
+         "not a mapping; write it in one text with commas: NAME=R"}};
+    scratch s;
+    train_config c;
+    (void)state;
+    scratch_open(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = scratch_write(&s, "c.yml", cases[i][0], strlen(cases[i][0]));
+        assert_int_equal(parse(&c, NULL, path), ATOM_E_USAGE);
+        assert_non_null(strstr(atom_fail_message(), cases[i][1]));
+    }
+    scratch_close(&s);
+}
+
 /* The old run goes, or goes on: the command line wins over a file, and nothing says both. */
 static void overwrite_or_resume(void **state)
 {
@@ -416,6 +438,7 @@ int main(void)
         cmocka_unit_test(values),
         cmocka_unit_test(refused),
         cmocka_unit_test(from_file),
+        cmocka_unit_test(lists_in_a_file),
         cmocka_unit_test(overwrite_or_resume),
         cmocka_unit_test(schedule),
         cmocka_unit_test(schedule_past_its_end),
