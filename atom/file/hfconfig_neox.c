@@ -128,6 +128,18 @@ static atom_status rename_key(const char *path, json_t *root, const char *own, c
                                                                 : ATOM_OK;
 }
 
+static atom_status check_part(const char *path, const json_t *general, const graph_config *c)
+{
+    double part = json_number_value(json_object_get(general, "partial_rotary_factor"));
+    if (part <= 1 && part * (double)c->head_dim >= 2)
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_FORMAT,
+        "%s: %s is %g; it must be at most 1 and leave at least two of the %lld channels "
+        "of a head",
+        path, PCT, part, (long long)c->head_dim);
+}
+
 static atom_status take_rope(const char *path, const json_t *root, graph_config *c)
 {
     json_t *general = json_copy((json_t *)(uintptr_t)root);
@@ -135,6 +147,7 @@ static atom_status take_rope(const char *path, const json_t *root, graph_config 
     if (!general)
         return atom_fail_memory("config.json", 0);
     ATOM_TRY_CLEAN(rename_key(path, general, PCT, "partial_rotary_factor", 0.25));
+    ATOM_TRY_CLEAN(check_part(path, general, c));
     ATOM_TRY_CLEAN(rename_key(path, general, BASE, "rope_theta", 1e4));
     ATOM_TRY_CLEAN(file_rope_take(path, general, c));
 cleanup:

@@ -26,8 +26,10 @@ static atom_status check_rope(const graph_config *c)
                          (double)r->gain);
     if (r->width < 0 || r->width % 2 != 0 || r->width > c->head_dim)
         return atom_fail(ATOM_E_FORMAT,
-                         "partial_rotary_factor: %d of %lld channels of a head would be rotated, "
+                         "%s: %d of %lld channels of a head would be rotated, "
                          "but it must be an even number, at least 2",
+                         graph_family_traits(c->family)->neox ? "rotary_pct"
+                                                              : "partial_rotary_factor",
                          r->width, (long long)c->head_dim);
     if (c->long_rope.original > 0 && half > ATOM_ROPE_DIVISORS_MAX)
         return atom_fail(ATOM_E_UNSUPPORTED,
