@@ -97,6 +97,9 @@ static void configs_that_are_read(void **state)
     assert_int_equal(parse(NEOX("\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}"), &c),
                      ATOM_OK);
     assert_true(c.rope.factor == 2 && c.rope.width == 24);
+    assert_int_equal(parse(NEOX("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}"), &c),
+                     ATOM_OK); /* which for Phi-3 is another word for LongRoPE */
+    assert_true(c.rope.yarn == 1 && c.rope.factor == 2 && c.long_rope.original == 0);
     assert_int_equal(parse(NEOX("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2},"
                                 "\"rotary_pct\":0.5"),
                            &c),
@@ -332,6 +335,32 @@ static void masks_are_passed_over(void **state)
     scratch_close(&to);
 }
 
+/* A head of its own here, which the files have in the embedding: both ways of reading find it. */
+static void head_in_the_embedding(void **state)
+{
+    graph_config c = small(false);
+    graph *tied = build(&c);
+    float *vector = counted(tied);
+    scratch s;
+    (void)state;
+    scratch_open(&s);
+    assert_int_equal(file_weights_write(s.dir, tied, vector), ATOM_OK);
+    c.untied = c.tied_files = true;
+    graph *g = build(&c);
+    float *want = counted(g);
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        bool head = strcmp(g->params[p].name, "embed_out.weight") == 0;
+        const graph_param *from = param_of(tied, head ? "embed_in.weight" : g->params[p].name);
+        memcpy(want + g->params[p].offset, vector + from->offset, from->elements * sizeof *want);
+    }
+    check_read(s.dir, g, want);
+    atom_free(want);
+    atom_free(vector);
+    graph_close(&g);
+    graph_close(&tied);
+    scratch_close(&s);
+}
+
 /* --- adapters -------------------------------------------------------------------------------- */
 
 static void adapters_have_the_files_order(void **state)
@@ -498,10 +527,15 @@ static void gguf_that_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(config_both_ways),         cmocka_unit_test(configs_that_are_read),
-        cmocka_unit_test(configs_that_are_refused), cmocka_unit_test(heads_change_places),
-        cmocka_unit_test(masks_are_passed_over),    cmocka_unit_test(adapters_have_the_files_order),
-        cmocka_unit_test(heads_of_adapters),        cmocka_unit_test(gguf_both_ways),
+        cmocka_unit_test(config_both_ways),
+        cmocka_unit_test(configs_that_are_read),
+        cmocka_unit_test(configs_that_are_refused),
+        cmocka_unit_test(heads_change_places),
+        cmocka_unit_test(masks_are_passed_over),
+        cmocka_unit_test(head_in_the_embedding),
+        cmocka_unit_test(adapters_have_the_files_order),
+        cmocka_unit_test(heads_of_adapters),
+        cmocka_unit_test(gguf_both_ways),
         cmocka_unit_test(gguf_that_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
