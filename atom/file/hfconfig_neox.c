@@ -27,6 +27,8 @@ static atom_status check_spelling(const char *path, const json_t *root)
                                         "attention_dropout",
                                         "hidden_dropout",
                                         "classifier_dropout",
+                                        "hidden_dropout_prob", /* of the 20B's file, and 0 */
+                                        "attention_probs_dropout_prob",
                                         "attention_bias",
                                         "use_parallel_residual",
                                         "tie_word_embeddings",

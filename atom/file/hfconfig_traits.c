@@ -59,6 +59,8 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
                 {"parallel_attn", 0, false},
                 {"scale_emb", 1, false},
                 {"hidden_dropout", 0, traits->neox},
+                {"hidden_dropout_prob", 0, false},
+                {"attention_probs_dropout_prob", 0, false},
                 {"dropout", 0, false},
                 {"resid_pdrop", 0, false},
                 {"embd_pdrop", 0, false}};

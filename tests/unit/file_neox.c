@@ -63,7 +63,11 @@ static void configs_that_are_read(void **state)
     char *text = NULL;
     (void)state;
     /* GPT-NeoX-20B: what is absent is as in its class */
-    assert_int_equal(parse(NEOX("\"hidden_act\":\"gelu_fast\""), &c), ATOM_OK);
+    if (parse(
+            NEOX("\"attention_probs_dropout_prob\":0,\"hidden_dropout_prob\":0,\"use_cache\":true,"
+                 "\"hidden_act\":\"gelu_fast\""),
+            &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
     assert_true(c.tanh_gelu && c.width == 6144 && c.layers == 44 && c.rope.width == 24);
     assert_int_equal(graph_model_params(&c), 20554567680u);
     /* the name of the activation stays */
@@ -145,6 +149,8 @@ static void configs_that_are_refused(void **state)
         {NEOX("\"rotary_emb_base\":500," ROPE("\"rope_theta\":1e4")), ATOM_E_FORMAT,
          "rotary_emb_base is 500"},
         {NEOX("\"sliding_window\":64"), ATOM_E_UNSUPPORTED, "sliding_window"},
+        {NEOX("\"hidden_dropout_prob\":0.1"), ATOM_E_UNSUPPORTED, "hidden_dropout_prob"},
+        {NEOX("\"attention_probs_dropout_prob\":0.1"), ATOM_E_UNSUPPORTED, "attention_probs_"},
         {NEOX("\"clip_qkv\":8"), ATOM_E_UNSUPPORTED, "clip_qkv"},
         {NEOX("\"use_qk_norm\":true"), ATOM_E_UNSUPPORTED, "use_qk_norm"},
         {NEOX("\"quantization_config\":{\"bits\":4}"), ATOM_E_UNSUPPORTED, "quantization_config"},
