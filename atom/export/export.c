@@ -131,6 +131,16 @@ static atom_status put_tokenizer(file_gguf *w, const file_model *model)
     return ATOM_OK;
 }
 
+static void warn_of_gelu(const graph_config *c)
+{
+    if (graph_family_traits(c->family)->neox && !c->tanh_gelu)
+        atom_log(
+            ATOM_LOG_WARN,
+            "llama.cpp computes the GELU of %s models by its tanh form, which differs from this "
+            "model's exact one by up to 0.0005",
+            graph_family_name(c->family));
+}
+
 /* llama.cpp reads the key only of families that have windows in some layers. */
 static void warn_of_window(const graph_config *c)
 {
@@ -155,6 +165,7 @@ atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type typ
     ATOM_TRY_CLEAN(file_gguf_create(path, &s.to, &w));
     ATOM_TRY_CLEAN(file_gguf_put_model(w, &model->config, type));
     warn_of_window(&model->config);
+    warn_of_gelu(&model->config);
     ATOM_TRY_CLEAN(put_tokenizer(w, model));
     ATOM_TRY_CLEAN(file_gguf_put_tensors(w, &model->config, s.g, type, source_vector(&s)));
     ATOM_TRY_CLEAN(file_gguf_finish(w));

@@ -144,7 +144,8 @@ static atom_status check_flags(const taking *t)
         bool usual;
     } keys[] = {{"attention.causal", true}, {"use_parallel_residual", false}};
     char text[KEY_MAX];
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    size_t n = sizeof keys / sizeof *keys - graph_family_traits(t->c->family)->neox;
+    for (size_t i = 0; i < n; i++) { /* GPT-NeoX has the last one */
         const file_gguf_value *v = file_gguf_find(t->f, key(t, keys[i].key, text));
         if (v && v->type == FILE_GGUF_VALUE_BOOL && (*v->at != 0) != keys[i].usual)
             return atom_fail(ATOM_E_UNSUPPORTED,
@@ -244,10 +245,35 @@ static atom_status take_rope(taking *t)
                            t->f->path, t->arch);
 }
 
+/* What only GPT-NeoX has. */
+static atom_status take_neox(taking *t)
+{
+    char text[KEY_MAX];
+    const file_gguf_value *v = file_gguf_find(t->f, key(t, "use_parallel_residual", text));
+    if (!v || v->type != FILE_GGUF_VALUE_BOOL)
+        return atom_fail(ATOM_E_FORMAT, "%s: %s is missing or not a truth value", t->f->path, text);
+    t->c->parallel = *v->at != 0;
+    t->c->mlp_bias = true;
+    t->c->qkv_bias = has(t, "blk.0.attn_qkv.bias");
+    char *act = file_gguf_text(t->f, key(t, FILE_GGUF_ACTIVATION, text));
+    bool tanh_gelu = act && strcmp(act, "gelu_pytorch_tanh") == 0;
+    atom_status st = !act || tanh_gelu || strcmp(act, "gelu") == 0
+                         ? ATOM_OK
+                         : atom_fail(ATOM_E_UNSUPPORTED,
+                                     "%s: %s: '%.40s' is not supported; gelu and "
+                                     "gelu_pytorch_tanh are",
+                                     t->f->path, text, act);
+    t->c->tanh_gelu = act ? tanh_gelu : file_gguf_tanh_gelu(t->c);
+    atom_free(act);
+    return st;
+}
+
 static atom_status take_llama(taking *t)
 {
     graph_config *c = t->c;
-    ATOM_TRY(take_epsilon(t, "attention.layer_norm_rms_epsilon"));
+    bool neox = graph_family_traits(c->family)->neox;
+    ATOM_TRY(take_epsilon(t, neox ? "attention.layer_norm_epsilon"
+                                  : "attention.layer_norm_rms_epsilon"));
     c->kv_heads = number(t, "attention.head_count_kv", c->heads);
     c->head_dim = number(t, "attention.key_length", c->heads > 0 ? c->width / c->heads : 0);
     if (number(t, "attention.value_length", c->head_dim) != c->head_dim)
@@ -274,6 +300,8 @@ static atom_status take_llama(taking *t)
     c->o_bias = has(t, "blk.0.attn_output.bias");
     c->mlp_bias = has(t, "blk.0.ffn_gate.bias");
     c->attn_pdrop = 0;
+    if (neox)
+        ATOM_TRY(take_neox(t));
     return take_rope(t);
 }
 
@@ -427,8 +455,8 @@ static atom_status take_slice(const loading *l, const file_slice *s)
 {
     char name[FILE_NAME_MAX + 16];
     uint64_t to = l->g->params[s->param].offset + s->first;
-    bool copy = l->g->tied_files && strcmp(s->name, "lm_head.weight") == 0;
-    ATOM_TRY(file_gguf_name(l->c, copy ? "embed_tokens.weight" : s->name, name, sizeof name));
+    bool copy = l->g->tied_files && file_is_head(l->g, s->name);
+    ATOM_TRY(file_gguf_name(l->c, copy ? l->g->params[0].name : s->name, name, sizeof name));
     const file_gguf_in_tensor *t = file_gguf_find_tensor(l->f, name);
     ATOM_TRY(check_tensor(l, s, t, name));
     return file_gguf_turned(l->c, s->name) ? take_turned(l, s, t, to) : take_plain(l, s, t, to);

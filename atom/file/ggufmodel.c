@@ -1,7 +1,7 @@
 /*
  * Owns the translation of a model into llama.cpp's keys and names. One idea: the tensors are those
  * of a Hugging Face file (hfnames.c), renamed by a table, a few of them with their rows in another
- * order. Refuses tensors that the table does not have.
+ * order (GPT-NeoX's q, k and v are there as atom has them). Refuses tensors that the table does not have.
  */
 #include "atom/file/ggufmodel.h"
 
@@ -84,6 +84,16 @@ static atom_status check_olmo(const graph_config *c)
     return key ? refuse(c, key) : ATOM_OK;
 }
 
+/* Its architecture of GPT-NeoX insists on a head and on biases, and has no factors for frequencies. */
+static atom_status check_neox(const graph_config *c)
+{
+    const char *key = !c->untied                              ? "a tied head"
+                      : !c->qkv_bias || !c->o_bias            ? "attention_bias false"
+                      : c->rope.original > 0 && !c->rope.yarn ? "rope_type 'llama3'"
+                                                              : NULL;
+    return key ? refuse(c, key) : ATOM_OK;
+}
+
 /* And which layers have windows, and what rope those have. */
 static atom_status check_windows(const graph_config *c)
 {
@@ -123,6 +133,8 @@ static atom_status check_model(const graph_config *c)
     ATOM_TRY(file_gguf_check_rope(c));
     if (strcmp(file_gguf_architecture(c), "olmo2") == 0)
         ATOM_TRY(check_olmo(c));
+    if (graph_family_traits(c->family)->neox)
+        ATOM_TRY(check_neox(c));
     if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST)
         ATOM_TRY(check_windows(c));
     if (c->window_layers > 0 && c->window > 0 && c->window < c->positions)
@@ -132,6 +144,22 @@ static atom_status check_model(const graph_config *c)
                          "cannot hold this model",
                          (long long)c->window_layers, (long long)c->window);
     return ATOM_OK;
+}
+
+/* Files do not say which GELU: all published models have the exact one but the first, of 20B. */
+bool file_gguf_tanh_gelu(const graph_config *c)
+{
+    enum { LAYERS_20B = 44, WIDTH_20B = 6144 };
+    return c->layers == LAYERS_20B && c->width == WIDTH_20B;
+}
+
+static void put_neox(file_gguf *w, const graph_config *c)
+{
+    char text[KEY_MAX];
+    file_gguf_put_bool(w, key(c, "use_parallel_residual", text), c->parallel);
+    if (c->tanh_gelu != file_gguf_tanh_gelu(c))
+        file_gguf_put_text(w, key(c, FILE_GGUF_ACTIVATION, text),
+                           c->tanh_gelu ? "gelu_pytorch_tanh" : "gelu");
 }
 
 static void put_multipliers(file_gguf *w, const graph_config *c)
@@ -168,7 +196,10 @@ atom_status file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_t
     put_number(w, c, "attention.head_count_kv", c->kv_heads);
     put_number(w, c, "attention.key_length", c->head_dim);
     put_number(w, c, "attention.value_length", c->head_dim);
-    put_real(w, c, "attention.layer_norm_rms_epsilon", c->epsilon);
+    put_real(w, c,
+             graph_family_traits(c->family)->neox ? "attention.layer_norm_epsilon"
+                                                  : "attention.layer_norm_rms_epsilon",
+             c->epsilon);
     if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST) /* llama.cpp insists on it */
         put_number(w, c, "attention.sliding_window", c->window ? c->window : c->positions);
     else if (c->window && c->window_layers == 0) /* else it hides nothing: check_model */
@@ -180,6 +211,8 @@ atom_status file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_t
     file_gguf_put_rope(w, c);
     if (graph_family_traits(c->family)->multipliers)
         put_multipliers(w, c);
+    if (graph_family_traits(c->family)->neox)
+        put_neox(w, c);
     if (in_pairs(c))
         put_number(w, c, "vocab_size", c->vocab_size);
     return ATOM_OK;
@@ -191,6 +224,7 @@ atom_status file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_t
 static const char *const whole_names[][2] = {
     {"embed_tokens", "token_embd"}, {"wte", "token_embd"},   {"wpe", "position_embd"},
     {"norm", "output_norm"},        {"ln_f", "output_norm"}, {"lm_head", "output"},
+    {"embed_in", "token_embd"},     {"embed_out", "output"}, {"final_layer_norm", "output_norm"},
 };
 static const char *const block_names[][2] = {
     {"input_layernorm", "attn_norm"},
@@ -206,6 +240,10 @@ static const char *const block_names[][2] = {
     {"mlp.down_proj", "ffn_down"},
     {"self_attn.qkv_proj", "attn_qkv"},
     {"mlp.gate_up_proj", "ffn_up"},
+    {"attention.query_key_value", "attn_qkv"},
+    {"attention.dense", "attn_output"},
+    {"mlp.dense_h_to_4h", "ffn_up"},
+    {"mlp.dense_4h_to_h", "ffn_down"},
     {"ln_1", "attn_norm"},
     {"attn.c_attn", "attn_qkv"},
     {"attn.c_proj", "attn_output"},

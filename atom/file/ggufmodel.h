@@ -44,6 +44,9 @@ ATOM_MUST atom_status file_gguf_name(const graph_config *config, const char *nam
                                      size_t room);
 /* What llama.cpp divides scores of a Gemma by the root of. */
 float file_gguf_query_scalar(const graph_config *config);
+/* The GELU of a GPT-NeoX whose file does not say it under this key, which is ours. */
+#define FILE_GGUF_ACTIVATION "hidden_act"
+bool file_gguf_tanh_gelu(const graph_config *config);
 /* What the numbers of this tensor are more there: 1, of norms whose weights are added to 1. */
 float file_gguf_lift(const graph_config *config, const file_slice *slice);
 /* Are rows of this tensor in another order in a file of that architecture? */

@@ -49,10 +49,9 @@ static bool has_freqs(const graph_config *c)
 atom_status file_gguf_check_rope(const graph_config *c)
 {
     const graph_traits *traits = graph_family_traits(c->family);
-    bool gemma = traits->windows == GRAPH_WINDOW_MOST &&
-                 traits->local_rope != GRAPH_LOCAL_ROPE_SAME;
-    if ((c->rope.yarn && gemma) ||
-        (c->long_rope.original && !traits->partial))
+    bool gemma =
+        traits->windows == GRAPH_WINDOW_MOST && traits->local_rope != GRAPH_LOCAL_ROPE_SAME;
+    if ((c->rope.yarn && gemma) || (c->long_rope.original && !traits->long_rope))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "llama.cpp has no %s for models of type %s, so GGUF cannot hold this one",
                          c->rope.yarn ? "rope_type 'yarn'" : "rope_type 'longrope'", traits->name);
@@ -93,7 +92,7 @@ void file_gguf_put_rope(file_gguf *w, const graph_config *c)
     const graph_traits *traits = graph_family_traits(c->family);
     const char *arch = traits->gguf;
     put_real(w, arch, "freq_base", (double)c->rope.theta);
-    if (traits->gguf_pairs || c->rope.width)
+    if (traits->gguf_pairs || traits->neox || c->rope.width)
         file_gguf_put_u32(w, key(arch, "dimension_count", text), 2 * (uint32_t)half_of(c));
     if (c->rope.yarn) {
         put_yarn(w, arch, &c->rope);

@@ -1,6 +1,6 @@
 /*
- * Owns config.json, both ways: what all families share, and GPT-2 (hfconfig_llama.c has the
- * others). One idea: a key we know is taken or refused by name, a key we do not know is kept and
+ * Owns config.json, both ways: what all families share, and GPT-2 (hfconfig_llama.c and
+ * hfconfig_neox.c have the others). One idea: a key we know is taken or refused by name, a key we do not know is kept and
  * written back. Refuses every value that would change the mathematics: atom trains exactly what the
  * file says.
  */
@@ -158,13 +158,7 @@ static atom_status check_mathematics(const char *path, const json_t *root)
     ATOM_TRY(file_check_flag(path, root, "scale_attn_by_inverse_layer_idx", false));
     ATOM_TRY(file_check_flag(path, root, "reorder_and_upcast_attn", false));
     ATOM_TRY(file_check_flag(path, root, "add_cross_attention", false));
-    ATOM_TRY(file_check_flag(path, root, "is_encoder_decoder", false));
-    ATOM_TRY(file_check_flag(path, root, "is_causal", true));
-    if (atom_json_present(root, "quantization_config"))
-        return file_not_supported(path, "quantization_config", "dequantise the model first");
-    if (json_object_size(atom_json_present(root, "pruned_heads")))
-        return file_not_supported(path, "pruned_heads", "pruned models are not supported");
-    return ATOM_OK;
+    return file_check_plain(path, root);
 }
 
 static atom_status take_numbers(const char *path, const json_t *root, graph_config *c)
@@ -214,6 +208,8 @@ atom_status file_config_parse(const char *path, const char *text, size_t bytes,
         ATOM_TRY_CLEAN(take_numbers(path, root, &c));
     } else if (family == GRAPH_OWN) {
         ATOM_TRY_CLEAN(file_own_take(path, root, &c));
+    } else if (graph_family_traits(family)->neox) {
+        ATOM_TRY_CLEAN(file_neox_take(path, root, family, &c));
     } else {
         ATOM_TRY_CLEAN(file_llama_take(path, root, family, &c));
     }
@@ -338,6 +334,8 @@ static atom_status fill(json_t *root, const graph_config *config, bool kept, con
     const json_t *source = kept ? root : NULL;
     if (config->family == GRAPH_GPT2) {
         ATOM_TRY(set_keys(root, config, ends, kept));
+    } else if (graph_family_traits(config->family)->neox) {
+        ATOM_TRY(file_neox_set(root, config, ends, kept));
     } else if (config->family != GRAPH_OWN) {
         ATOM_TRY(file_llama_set(root, config, ends, kept));
     } else {

@@ -1,6 +1,6 @@
 /*
  * What the files of config.json share: hfconfig.c (all families, GPT-2), hfconfig_llama.c,
- * hfconfig_traits.c, hfconfig_rope.c, hfconfig_own.c, and hfkeys.c, which takes single keys for them.
+ * hfconfig_neox.c, hfconfig_traits.c, hfconfig_rope.c, hfconfig_own.c, and hfkeys.c, which takes single keys for them.
  * `path` is for messages.
  */
 #ifndef ATOM_FILE_HFCONFIG_H
@@ -24,6 +24,8 @@ ATOM_MUST atom_status file_take_flag(const char *path, const json_t *root, const
 /* A switch that must be what the family has, if it is there at all. */
 ATOM_MUST atom_status file_check_flag(const char *path, const json_t *root, const char *key,
                                       bool wanted);
+/* Refuses models that are quantised, pruned, or no decoders. */
+ATOM_MUST atom_status file_check_plain(const char *path, const json_t *root);
 /* Does the value say nothing: absent, false, empty, or the number that changes nothing? */
 bool file_is_neutral(const json_t *value, double neutral);
 /* Refuses a key that is none of the names, is nearly one of them, and stands where that one is absent:
@@ -42,7 +44,15 @@ ATOM_MUST atom_status file_llama_take(const char *path, const json_t *root, grap
 ATOM_MUST atom_status file_llama_set(json_t *root, const graph_config *c, const file_ends *ends,
                                      bool kept);
 
-/* The part of both that depends on the family's row (hfconfig_traits.c). The last returns whether
+/* GPT-NeoX, as those. */
+ATOM_MUST atom_status file_neox_take(const char *path, const json_t *root, graph_family family,
+                                     graph_config *c);
+ATOM_MUST atom_status file_neox_set(json_t *root, const graph_config *c, const file_ends *ends,
+                                    bool kept);
+/* bos_token_id or eos_token_id where root has none; token -1: null. Returns whether memory ran out. */
+int file_set_token(json_t *root, const char *key, int64_t token);
+
+/* The part of all that depends on the family's row (hfconfig_traits.c). The last returns whether
  * memory ran out. */
 /* Refuses keys of other families that change the mathematics. */
 ATOM_MUST atom_status file_traits_check(const char *path, const json_t *root,
@@ -53,6 +63,8 @@ int file_traits_set(json_t *root, const graph_config *c, bool kept);
 /* The rotary embedding (hfconfig_rope.c), after the sizes. set returns whether memory ran out. */
 ATOM_MUST atom_status file_rope_take(const char *path, const json_t *root, graph_config *c);
 int file_rope_set(json_t *root, const graph_config *c);
+/* partial_rotary_factor; NULL: memory ran out. */
+json_t *file_rope_part(const graph_config *c);
 
 /* Somebody's own model: the graph and its table of tensors out of root, and into it. */
 ATOM_MUST atom_status file_own_take(const char *path, const json_t *root, graph_config *c);

@@ -72,12 +72,7 @@ static atom_status check_mathematics(const char *path, const json_t *root,
     ATOM_TRY(check_activation(path, root, "hidden_act", traits->geglu));
     if (traits->geglu)
         ATOM_TRY(check_activation(path, root, "hidden_activation", true));
-    if (atom_json_present(root, "quantization_config"))
-        return file_not_supported(path, "quantization_config", "dequantise the model first");
-    if (json_object_size(atom_json_present(root, "pruned_heads")))
-        return file_not_supported(path, "pruned_heads", "pruned models are not supported");
-    ATOM_TRY(file_check_flag(path, root, "is_causal", true));
-    return file_check_flag(path, root, "is_encoder_decoder", false);
+    return file_check_plain(path, root);
 }
 
 static atom_status take_sizes(const char *path, const json_t *root, graph_config *c)
@@ -128,7 +123,7 @@ atom_status file_llama_take(const char *path, const json_t *root, graph_family f
 /* --- writing --------------------------------------------------------------------------------- */
 
 /* What an imported file says stays; a model of our own ends its texts with the data's token. */
-static int set_token(json_t *root, const char *key, int64_t token)
+int file_set_token(json_t *root, const char *key, int64_t token)
 {
     if (atom_json_present(root, key))
         return 0;
@@ -152,8 +147,8 @@ atom_status file_llama_set(json_t *root, const graph_config *c, const file_ends 
         c->tied_files || !c->untied, "_name_or_path", c->name[0] ? c->name : family);
     int failed = !ours || json_object_update(root, ours) < 0 || file_rope_set(root, c) ||
                  file_traits_set(root, c, kept) ||
-                 set_token(root, "bos_token_id", ends->start) < 0 ||
-                 set_token(root, "eos_token_id", ends->end) < 0;
+                 file_set_token(root, "bos_token_id", ends->start) < 0 ||
+                 file_set_token(root, "eos_token_id", ends->end) < 0;
     json_decref(ours);
     return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
 }

@@ -32,7 +32,7 @@ typedef struct taking {
 /* Phi-3's older files have other words for longrope, and its class takes them for that. */
 static int find_type(const graph_config *c, const char *name)
 {
-    bool phi = graph_family_traits(c->family)->partial;
+    bool phi = graph_family_traits(c->family)->long_rope;
     if (phi && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
         return LONGROPE;
     for (int type = 0; type < TYPE_N; type++) {
@@ -532,10 +532,11 @@ static int set_scaled(json_t *rope, const graph_config *c, int type)
 }
 
 /* A number of which transformers makes the width again, cutting off what is behind the point. */
-static json_t *part_json(const graph_config *c)
+json_t *file_rope_part(const graph_config *c)
 {
-    double D = (double)c->head_dim, part = (double)c->rope.width / D;
-    while ((int64_t)(D * part) < c->rope.width)
+    int64_t width = atom_rope_width(&c->rope, c->head_dim);
+    double D = (double)c->head_dim, part = (double)width / D;
+    while ((int64_t)(D * part) < width)
         part = nextafter(part, 2);
     return json_real(part);
 }
@@ -550,7 +551,7 @@ static json_t *rope_json(const graph_config *c, bool parameters)
                              type_names[type]);
     failed = !rope || (parameters && set_real(rope, "rope_theta", c->rope.theta)) ||
              (parameters && c->rope.width &&
-              json_object_set_new(rope, "partial_rotary_factor", part_json(c)) < 0) ||
+              json_object_set_new(rope, "partial_rotary_factor", file_rope_part(c)) < 0) ||
              (type == LONGROPE && set_long(rope, c, parameters)) ||
              (type != LONGROPE && type != DEFAULT && set_scaled(rope, c, type));
     if (!failed)
@@ -591,7 +592,7 @@ int file_rope_set(json_t *root, const graph_config *c)
            (local ? set_local(root, c)
                   : json_object_set_new(root, "rope_parameters", rope_json(c, true)) < 0) ||
            (c->rope.width &&
-            json_object_set_new(root, "partial_rotary_factor", part_json(c)) < 0) ||
+            json_object_set_new(root, "partial_rotary_factor", file_rope_part(c)) < 0) ||
            (c->long_rope.original &&
             json_object_set_new(root, "original_max_position_embeddings",
                                 json_integer((json_int_t)c->long_rope.original)) < 0);

@@ -10,16 +10,16 @@
 #include <string.h>
 
 /* The eps of norms under another family's name, where the default would be taken in its place. */
-static atom_status check_eps(const char *path, const json_t *root)
+static atom_status check_eps(const char *path, const json_t *root, const graph_traits *traits)
 {
-    static const char *const names[] = {"norm_eps", "norm_epsilon", "layer_norm_eps",
-                                        "layer_norm_epsilon", "layernorm_epsilon"};
+    static const char *const names[] = {"rms_norm_eps", "layer_norm_eps",     "norm_eps",
+                                        "norm_epsilon", "layer_norm_epsilon", "layernorm_epsilon"};
+    const char *ours = names[traits->neox];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (atom_json_present(root, names[i]) && !atom_json_present(root, "rms_norm_eps"))
+        if (atom_json_present(root, names[i]) && !atom_json_present(root, ours))
             return atom_fail(ATOM_E_FORMAT,
-                             "%s: unknown key '%s', and there is no rms_norm_eps; did you mean "
-                             "rms_norm_eps?",
-                             path, names[i]);
+                             "%s: unknown key '%s', and there is no %s; did you mean %s?", path,
+                             names[i], ours, ours);
     return ATOM_OK;
 }
 
@@ -48,17 +48,19 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
                 {"use_qk_norm", 0, false},
                 {"qk_layernorm", 0, false},
                 {"clip_qkv", 0, false},
-                {"rotary_pct", 1, false},
+                {"rotary_pct", 1, traits->neox},
                 {"num_local_experts", 0, false},
                 {"num_experts", 0, false},
                 {"n_routed_experts", 0, false},
                 {"alibi", 0, false},
                 {"use_alibi", 0, false},
                 {"qk_norm", 0, false},
-                {"use_parallel_residual", 0, false},
+                {"use_parallel_residual", 0, traits->neox},
                 {"parallel_attn", 0, false},
                 {"scale_emb", 1, false},
-                {"hidden_dropout", 0, false},
+                {"hidden_dropout", 0, traits->neox},
+                {"hidden_dropout_prob", 0, false},
+                {"attention_probs_dropout_prob", 0, false},
                 {"dropout", 0, false},
                 {"resid_pdrop", 0, false},
                 {"embd_pdrop", 0, false}};
@@ -68,7 +70,7 @@ atom_status file_traits_check(const char *path, const json_t *root, const graph_
             return file_not_supported(path, keys[i].key,
                                       "models of this model_type have no such thing; if the key "
                                       "has no effect, remove it");
-    return check_eps(path, root);
+    return check_eps(path, root, traits);
 }
 
 /* layer_types (5), or NULL: one known name for each layer, whether windows are used or not. */
@@ -221,7 +223,7 @@ static atom_status take_biases(const char *path, const json_t *root, graph_confi
     ATOM_TRY(file_take_flag(path, root, "tie_word_embeddings", !c->untied, &tied));
     c->untied = !tied;
     if (traits->attention_bias) {
-        ATOM_TRY(file_take_flag(path, root, "attention_bias", false, &c->qkv_bias));
+        ATOM_TRY(file_take_flag(path, root, "attention_bias", c->qkv_bias, &c->qkv_bias));
         c->o_bias = c->qkv_bias;
     }
     if (traits->mlp_bias)

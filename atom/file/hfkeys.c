@@ -68,6 +68,16 @@ atom_status file_check_flag(const char *path, const json_t *root, const char *ke
     return file_not_supported(path, key, why);
 }
 
+atom_status file_check_plain(const char *path, const json_t *root)
+{
+    if (atom_json_present(root, "quantization_config"))
+        return file_not_supported(path, "quantization_config", "dequantise the model first");
+    if (json_object_size(atom_json_present(root, "pruned_heads")))
+        return file_not_supported(path, "pruned_heads", "pruned models are not supported");
+    ATOM_TRY(file_check_flag(path, root, "is_causal", true));
+    return file_check_flag(path, root, "is_encoder_decoder", false);
+}
+
 bool file_is_neutral(const json_t *value, double neutral)
 {
     return !value || json_is_false(value) ||

@@ -1,7 +1,8 @@
 /*
  * Owns what files call the parameters. One idea: a parameter is one or several tensors of the file,
  * each a run of its rows: q, k and v of Llama's kin are one parameter here and three tensors there
- * (in files of some families they are one, too: graph.packed).
+ * (in files of some families they are one, too: graph.packed). GPT-NeoX has them head by head in
+ * one tensor, so there runs of rows change places.
  * Where the runs end follows from the graph's attention. Refuses nothing.
  */
 #include "atom/file/hfweights.h"
@@ -24,20 +25,56 @@ bool file_param_transposed(const graph_param *param)
             ends_with(param->name, ".c_proj.weight") || ends_with(param->name, ".mlp.c_fc.weight"));
 }
 
+static bool is_neox(const graph *g)
+{
+    return !g->n_stored && strcmp(g->params[0].name, "embed_in.weight") == 0;
+}
+
 const char *file_prefix(const graph *g)
 {
     if (g->n_stored)
         return "";
+    if (is_neox(g))
+        return "gpt_neox.";
     return strcmp(g->params[0].name, "wte.weight") == 0 ? "transformer." : "model.";
 }
 
-/* Causal-mask buffers that old files carry: h.N.attn.bias and h.N.attn.masked_bias; and frequencies
- * of rotary embeddings. */
+const char *file_inner_name(const graph *g, const char *name)
+{
+    const char *prefix = file_prefix(g);
+    if (strncmp(name, prefix, strlen(prefix)) == 0)
+        name += strlen(prefix);
+    /* what newer transformers call it, though not in files */
+    return is_neox(g) && strcmp(name, "lm_head.weight") == 0 ? "embed_out.weight" : name;
+}
+
+const char *file_head(const graph *g)
+{
+    return is_neox(g) ? "embed_out" : "lm_head";
+}
+
+bool file_is_head(const graph *g, const char *name)
+{
+    const char *head = file_head(g);
+    size_t n = strlen(head);
+    return strncmp(name, head, n) == 0 && (name[n] == 0 || name[n] == '.');
+}
+
+/* Is it "START.N" + one of the ends? */
+static bool is_of_block(const char *name, const char *start, const char *const ends[2])
+{
+    size_t n = strlen(start);
+    size_t digits = strncmp(name, start, n) == 0 ? strspn(name + n, "0123456789") : 0;
+    return digits &&
+           (strcmp(name + n + digits, ends[0]) == 0 || strcmp(name + n + digits, ends[1]) == 0);
+}
+
+/* Causal masks that old files of GPT-2 and GPT-NeoX carry, and frequencies of rotary embeddings. */
 bool file_is_buffer(const char *name)
 {
-    unsigned long digits = strncmp(name, "h.", 2) == 0 ? strspn(name + 2, "0123456789") : 0;
-    return (digits && (strcmp(name + 2 + digits, ".attn.bias") == 0 ||
-                       strcmp(name + 2 + digits, ".attn.masked_bias") == 0)) ||
+    static const char *const gpt2[] = {".attn.bias", ".attn.masked_bias"};
+    static const char *const neox[] = {".attention.bias", ".attention.masked_bias"};
+    return is_of_block(name, "h.", gpt2) || is_of_block(name, "layers.", neox) ||
            ends_with(name, "rotary_emb.inv_freq");
 }
 
@@ -57,7 +94,8 @@ static void add(listing *l, uint32_t param, const char *name, uint64_t first, ui
                       .first = first * width,
                       .elements = rows * width,
                       .rank = p->rank,
-                      .transposed = file_param_transposed(p)};
+                      .transposed = file_param_transposed(p),
+                      .heads = file_heads_apart(l->g, param)};
     s->dims[s->transposed] = rows;
     if (p->rank == 2)
         s->dims[!s->transposed] = width;
@@ -79,6 +117,30 @@ static void heads_of(const graph *g, const graph_param *p, uint64_t *H, uint64_t
         n++;
     *H = g->nodes[n].heads > 0 ? (uint64_t)g->nodes[n].heads : 1;
     *K = g->nodes[n].kv_heads ? (uint64_t)g->nodes[n].kv_heads : *H;
+}
+
+uint64_t file_heads_apart(const graph *g, uint32_t param)
+{
+    const graph_param *p = &g->params[param];
+    uint64_t H = 0, K;
+    if (strstr(p->name, ".query_key_value.") && !strstr(p->name, ".lora_A."))
+        heads_of(g, p, &H, &K);
+    return H;
+}
+
+uint64_t file_slice_runs(const file_slice *s)
+{
+    return s->heads ? 3 * s->heads : 1;
+}
+
+uint64_t file_slice_run(const file_slice *s, uint64_t i)
+{
+    return s->heads ? i % 3 * s->heads + i / 3 : i;
+}
+
+uint64_t file_slice_run_there(const file_slice *s, uint64_t i)
+{
+    return s->heads ? i % s->heads * 3 + i / s->heads : i;
 }
 
 static void add_param(listing *l, uint32_t i)

@@ -24,7 +24,7 @@ struct file_weights {
     uint32_t turned;             /* the slice in `whole`, or n_slices */
     float *whole, *band;         /* a transposed tensor, the largest there is; a band of one */
     uint64_t room;               /* of the band */
-    const file_tensor *head;     /* lm_head.weight of a tied model: must equal the embedding */
+    const file_tensor *head;     /* the head's weight of a tied model: must equal the embedding */
     uint32_t head_file;
     float *loaded; /* all of a GGUF file or of somebody's own model, in place of all that */
 };
@@ -45,14 +45,12 @@ static atom_status twice(const file_safetensors *file, const file_tensor *t)
 
 static atom_status place(file_weights *w, uint32_t k, const file_tensor *t)
 {
-    const char *name = t->name, *prefix = file_prefix(w->g);
+    const char *name = file_inner_name(w->g, t->name);
     const file_safetensors *file = w->files[k];
-    if (strncmp(name, prefix, strlen(prefix)) == 0)
-        name += strlen(prefix);
     if (file_is_buffer(name))
         return ATOM_OK;
     uint32_t i = find(w, name);
-    bool head = (i == w->n_slices || w->g->tied_files) && strcmp(t->name, "lm_head.weight") == 0;
+    bool head = (i == w->n_slices || w->g->tied_files) && file_is_head(w->g, name);
     if (head && w->head)
         return twice(file, t);
     if (head) {
@@ -74,9 +72,11 @@ static atom_status place(file_weights *w, uint32_t k, const file_tensor *t)
 /* A head that is the embedding in the files, but not here. */
 static void copy_head(file_weights *w)
 {
-    uint32_t i = find(w, "lm_head.weight");
+    uint32_t i = 0;
     if (!w->g->tied_files)
         return;
+    while (i < w->n_slices && !file_is_head(w->g, w->slices[i].name))
+        i++;
     ATOM_ASSERT(i < w->n_slices);
     w->tensors[i] = w->tensors[0];
     w->where[i] = w->where[0];
@@ -99,9 +99,8 @@ static atom_status check_head(file_weights *w)
         ATOM_TRY(file_st_read_f32(w->files[w->head_file], b, at, some, w->band + half));
         if (memcmp(w->band, w->band + half, (size_t)some * sizeof *w->band) != 0)
             st = atom_fail(ATOM_E_UNSUPPORTED,
-                           "%s: lm_head.weight differs from %s, although config.json says that "
-                           "they are tied",
-                           w->files[w->head_file]->path, a->name);
+                           "%s: %s differs from %s, although config.json says that they are tied",
+                           w->files[w->head_file]->path, b->name, a->name);
     }
     return st;
 }
@@ -217,6 +216,19 @@ static atom_status read_slice(file_weights *w, uint32_t i, uint64_t at, uint64_t
     return file_st_read_f32(w->files[k], w->tensors[i], at, n, to);
 }
 
+/* The same of a slice as it is here. */
+static atom_status read_here(file_weights *w, uint32_t i, uint64_t at, uint64_t n, float *to)
+{
+    const file_slice *s = &w->slices[i];
+    uint64_t run = s->elements / file_slice_runs(s);
+    for (uint64_t some; n; at += some, to += some, n -= some) {
+        uint64_t in = at % run;
+        some = n < run - in ? n : run - in;
+        ATOM_TRY(read_slice(w, i, file_slice_run_there(s, at / run) * run + in, some, to));
+    }
+    return ATOM_OK;
+}
+
 /* [in, out] in the file -> [out, in] in w->whole, a band of file rows at a time. */
 static atom_status turn(file_weights *w, uint32_t i)
 {
@@ -260,7 +272,7 @@ static atom_status get(void *ctx, uint64_t first, uint64_t n, float *to)
         uint64_t at = first - begin_of(w, i), some = w->slices[i].elements - at;
         some = n < some ? n : some;
         if (!w->slices[i].transposed)
-            ATOM_TRY(read_slice(w, i, at, some, to));
+            ATOM_TRY(read_here(w, i, at, some, to));
         else if (w->turned != i)
             ATOM_TRY(turn(w, i));
         if (w->slices[i].transposed)

@@ -23,6 +23,14 @@ static int32_t find_slice(const weights_reader *r, const char *name)
     return -1;
 }
 
+static int32_t find_head(const weights_reader *r)
+{
+    int32_t i = (int32_t)r->n_slices - 1;
+    while (i >= 0 && !file_is_head(r->g, r->slices[i].name))
+        i--;
+    return i;
+}
+
 /* "[3, 4]" of a tensor as the file has it. */
 static char *shape_text(uint32_t rank, const uint64_t *dims, char buf[160])
 {
@@ -71,22 +79,39 @@ static atom_status read_transposed(weights_reader *r, const file_tensor *t, uint
     return r->vector.put(r->vector.ctx, to, t->elements, r->whole);
 }
 
-static atom_status read_plain(weights_reader *r, const file_tensor *t, uint64_t to)
+/* n elements of the file's tensor from `from` on. */
+static atom_status read_run(weights_reader *r, const file_tensor *t, uint64_t from, uint64_t n,
+                            uint64_t to, bool *warned)
 {
-    bool warned = false;
     float *floats = r->vector.floats;
-    for (uint64_t at = 0, some; at < t->elements; at += some) {
+    for (uint64_t at = 0, some; at < n; at += some) {
         float *place = floats ? floats + to + at : r->buffer;
-        some = t->elements - at < r->buffer_elements ? t->elements - at : r->buffer_elements;
-        ATOM_TRY(file_st_read_f32(r->file, t, at, some, place));
-        warn_if_odd(r, t, place, some, &warned);
+        some = n - at < r->buffer_elements ? n - at : r->buffer_elements;
+        ATOM_TRY(file_st_read_f32(r->file, t, from + at, some, place));
+        warn_if_odd(r, t, place, some, warned);
         if (!floats)
             ATOM_TRY(r->vector.put(r->vector.ctx, to + at, some, place));
     }
     return ATOM_OK;
 }
 
-/* The second of the embedding and lm_head.weight must equal the first, whose file is opened again:
+static atom_status read_plain(weights_reader *r, const file_tensor *t, uint64_t to)
+{
+    bool warned = false;
+    return read_run(r, t, 0, t->elements, to, &warned);
+}
+
+static atom_status read_headed(weights_reader *r, const file_tensor *t, const file_slice *slice,
+                               uint64_t to)
+{
+    uint64_t runs = file_slice_runs(slice), n = t->elements / runs;
+    bool warned = false;
+    for (uint64_t i = 0; i < runs; i++)
+        ATOM_TRY(read_run(r, t, i * n, n, to + file_slice_run(slice, i) * n, &warned));
+    return ATOM_OK;
+}
+
+/* The second of the embedding and the head's weight must equal the first, whose file is opened again:
  * what was put into the vector need not be what was read (peft.h). */
 static atom_status check_tied(weights_reader *r, const file_tensor *t, const char *embedding)
 {
@@ -105,9 +130,9 @@ static atom_status check_tied(weights_reader *r, const file_tensor *t, const cha
         if (memcmp(r->buffer, other, (size_t)some * sizeof *other) != 0)
             ATOM_TRY_CLEAN(
                 atom_fail(ATOM_E_UNSUPPORTED,
-                          "%s: lm_head.weight differs from %s; only tied heads are supported where "
+                          "%s: %s.weight differs from %s; only tied heads are supported where "
                           "config.json has tie_word_embeddings true (the default of GPT-2)",
-                          r->file->path, embedding));
+                          r->file->path, file_head(r->g), embedding));
     }
 cleanup:
     file_st_close(&file);
@@ -118,7 +143,7 @@ cleanup:
 static atom_status read_embedding(weights_reader *r, const file_tensor *t)
 {
     const graph *g = r->g;
-    int32_t head = g->tied_files ? find_slice(r, "lm_head.weight") : -1;
+    int32_t head = g->tied_files ? find_head(r) : -1;
     r->met_in = r->at;
     snprintf(r->met_as, sizeof r->met_as, "%s", t->name);
     ATOM_TRY(read_plain(r, t, g->params[r->slices[0].param].offset));
@@ -128,7 +153,7 @@ static atom_status read_embedding(weights_reader *r, const file_tensor *t)
     return read_plain(r, t, g->params[r->slices[head].param].offset);
 }
 
-/* head: the tensor is lm_head.weight, another name of slice i, the embedding. */
+/* head: the tensor is the head's weight, another name of slice i, the embedding. */
 static atom_status read_slice(weights_reader *r, const file_tensor *t, uint32_t i, bool head)
 {
     const file_slice *slice = &r->slices[i];
@@ -145,18 +170,17 @@ static atom_status read_slice(weights_reader *r, const file_tensor *t, uint32_t 
     r->seen[i] = as;
     if (i == 0)
         return read_embedding(r, t);
+    if (slice->heads)
+        return read_headed(r, t, slice, to);
     return slice->transposed ? read_transposed(r, t, to) : read_plain(r, t, to);
 }
 
 static atom_status read_tensor(weights_reader *r, const file_tensor *t)
 {
-    const char *name = t->name, *prefix = file_prefix(r->g);
-    if (strncmp(name, prefix, strlen(prefix)) == 0)
-        name += strlen(prefix);
+    const char *name = file_inner_name(r->g, t->name);
     if (file_is_buffer(name))
         return ATOM_OK;
-    bool head =
-        strcmp(t->name, "lm_head.weight") == 0 && (r->g->tied_files || find_slice(r, name) < 0);
+    bool head = file_is_head(r->g, name) && (r->g->tied_files || find_slice(r, name) < 0);
     int32_t i = find_slice(r, head ? r->g->params[0].name : name);
     if (i >= 0)
         return read_slice(r, t, (uint32_t)i, head);

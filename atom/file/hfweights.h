@@ -21,6 +21,9 @@ typedef struct file_slice {
     uint32_t rank;
     uint64_t dims[4]; /* as the file has them */
     bool transposed;
+    uint64_t
+        heads; /* GPT-NeoX's q, k and v: the file has rows of q, k and v of each head together, atom
+                       all of q, all of k, all of v; 0: rows are in one order */
     const graph_stored *runs; /* of somebody's own model: its n_runs runs in the order of `from`, in
                                  place of first; of the graph */
     uint32_t n_runs;
@@ -29,8 +32,21 @@ typedef struct file_slice {
 
 /* hfnames.c: the tensors of a graph, parameter by parameter. Free with atom_free. */
 ATOM_MUST atom_status file_slices(const graph *g, file_slice **out, uint32_t *n);
-/* "transformer." or "model.": what stands before all names but lm_head's. */
+/* "transformer.", "model." or "gpt_neox.": what stands before all names but the head's. */
 const char *file_prefix(const graph *g);
+/* A tensor's name without prefix, as a slice has it. */
+const char *file_inner_name(const graph *g, const char *name);
+/* "lm_head" or "embed_out": the module of the head. */
+const char *file_head(const graph *g);
+/* Is it the head, or a tensor of it? name: without prefix. */
+bool file_is_head(const graph *g, const char *name);
+/* file_slice.heads of all rows of a parameter, an adapter's B and magnitudes included. */
+uint64_t file_heads_apart(const graph *g, uint32_t param);
+/* A slice is so many runs of equal size, which may have other places here than in the file: run i of the file
+ * is here run file_slice_run(s, i), and run i here is there run file_slice_run_there(s, i). */
+uint64_t file_slice_runs(const file_slice *s);
+uint64_t file_slice_run(const file_slice *s, uint64_t i);
+uint64_t file_slice_run_there(const file_slice *s, uint64_t i);
 /* ownweights.c: all numbers of somebody's own model from a directory. */
 ATOM_MUST atom_status file_own_read(const char *dir, const graph *g, file_vector vector);
 /* ownbuffers.c. How many buffers one model may have: they stay in memory. */

@@ -36,7 +36,7 @@ typedef struct weights_writer {
 /* As transformers calls it; room for FILE_NAME_MAX + 16. */
 static void full_name(const weights_writer *all, const file_slice *s, char *name)
 {
-    bool head = strcmp(s->name, "lm_head.weight") == 0;
+    bool head = file_is_head(all->g, s->name);
     snprintf(name, FILE_NAME_MAX + 16, "%s%s", head ? "" : file_prefix(all->g), s->name);
 }
 
@@ -142,6 +142,16 @@ static atom_status write_plain(file_st_writer *w, weights_writer *all, uint64_t 
     return ATOM_OK;
 }
 
+/* Runs of rows, from wherever they are. */
+static atom_status write_in_order(file_st_writer *w, weights_writer *all, const file_slice *s,
+                                  uint64_t from)
+{
+    uint64_t runs = file_slice_runs(s), n = s->elements / runs;
+    for (uint64_t i = 0; i < runs; i++)
+        ATOM_TRY(write_plain(w, all, from + file_slice_run(s, i) * n, n));
+    return ATOM_OK;
+}
+
 /* The rows of somebody's own tensor, from wherever they are. */
 static atom_status write_runs(file_st_writer *w, weights_writer *all, const file_slice *s)
 {
@@ -183,7 +193,7 @@ static atom_status write_all(file_st_writer *w, weights_writer *all)
             continue;
         }
         if (!s->transposed) {
-            st = write_plain(w, all, from, s->elements);
+            st = write_in_order(w, all, s, from);
             file_vector_done(all->vector, from, s->elements);
             continue;
         }

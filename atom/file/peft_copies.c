@@ -13,8 +13,8 @@
 
 static bool may_be_copied(const file_adapter *a, const file_slice *s)
 {
-    static const char *const names[] = {"lm_head.weight", "embed_tokens.weight", "wte.weight"};
-    bool known = false;
+    static const char *const names[] = {"embed_tokens.weight", "wte.weight", "embed_in.weight"};
+    bool known = file_is_head(a->base, s->name);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         known = known || strcmp(s->name, names[i]) == 0;
     for (uint32_t i = 0; known && i < a->n_saved; i++)

@@ -39,7 +39,7 @@ typedef struct adapter_part {
 typedef struct adapter_saved {
     file_slice slice;
     const file_tensor *tensor;
-    float *turned; /* of a slice that is stored transposed: all of it, as it is here */
+    float *turned; /* of a slice that is stored transposed or by heads: all of it, as it is here */
 } adapter_saved;
 
 struct file_adapter {

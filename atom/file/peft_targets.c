@@ -221,7 +221,7 @@ graph_lora_config file_lora_settings(const file_lora *lora)
 
 void file_lora_tensor_name(const graph *g, const char *name, char out[FILE_LORA_NAME_MAX])
 {
-    bool head = strncmp(name, "lm_head.", strlen("lm_head.")) == 0;
+    bool head = file_is_head(g, name);
     snprintf(out, FILE_LORA_NAME_MAX, "base_model.model.%s%s", head ? "" : file_prefix(g), name);
 }
 
@@ -271,11 +271,12 @@ static atom_status check_met(const chooser *c, const graph *g, const file_slice 
         const char *name = json_string_value(json_array_get(c->names, i));
         if (c->met[i])
             continue;
-        if (ends_with("lm_head", name))
+        if (ends_with(file_head(g), name))
             return atom_fail(
                 ATOM_E_USAGE,
-                "lora_target_modules: in this model lm_head is the embedding (they are tied), "
-                "which cannot have an adapter; leave lm_head out, or train the whole model");
+                "lora_target_modules: in this model %s is the embedding (they are tied), "
+                "which cannot have an adapter; leave %s out, or train the whole model",
+                file_head(g), file_head(g));
         list_modules(g, slices, n, known, sizeof known);
         return atom_fail(ATOM_E_USAGE,
                          "lora_target_modules: no linear layer of this model is named '%.64s'; "
@@ -332,7 +333,7 @@ static atom_status find_targets(chooser *c, const graph *g, const file_slice *sl
         graph_target *t = &targets[*n];
         if (!module_of(g, &slices[i], t))
             continue;
-        bool head = strcmp(t->name, "lm_head") == 0;
+        bool head = file_is_head(g, t->name);
         snprintf(full, sizeof full, "%s%s", head ? "" : c->prefix, t->name);
         ATOM_TRY(layer_of(c, full, &layer));
         top = layer > top ? layer : top;
@@ -389,7 +390,7 @@ atom_status file_lora_all_names(const graph *base, json_t **out)
     ATOM_TRY(file_slices(base, &slices, &n));
     json_t *names = json_object(), *list = json_array();
     for (uint32_t i = 0; i < n; i++)
-        if (module_of(base, &slices[i], &t) && strcmp(t.name, "lm_head") != 0)
+        if (module_of(base, &slices[i], &t) && !file_is_head(base, t.name))
             json_object_set_new(names, last_word(t.name), json_null());
     for (void *at = json_object_iter(names); at; at = json_object_iter_next(names, at))
         json_array_append_new(list, json_string(json_object_iter_key(at)));
@@ -414,10 +415,9 @@ static bool is_saved(const char *full, const char *end, bool *group)
 }
 
 /* The module's name of a slice: without ".weight". */
-static void module_name(const char *prefix, const char *slice, char out[FILE_NAME_MAX + 16])
+static void module_name(const graph *g, const char *slice, char out[FILE_NAME_MAX + 16])
 {
-    bool head = strncmp(slice, "lm_head.", strlen("lm_head.")) == 0;
-    snprintf(out, FILE_NAME_MAX + 16, "%s%s", head ? "" : prefix, slice);
+    snprintf(out, FILE_NAME_MAX + 16, "%s%s", file_is_head(g, slice) ? "" : file_prefix(g), slice);
     char *dot = strrchr(out, '.');
     if (dot)
         *dot = 0;
@@ -426,11 +426,15 @@ static void module_name(const char *prefix, const char *slice, char out[FILE_NAM
 /* Does some name mean the embedding, or the head? */
 static bool saves_either(const json_t *names, graph_family family)
 {
-    const char *embedding = family == GRAPH_GPT2 ? "transformer.wte" : "model.embed_tokens";
+    bool neox = graph_family_traits(family)->neox;
+    const char *embedding = neox                   ? "gpt_neox.embed_in"
+                            : family == GRAPH_GPT2 ? "transformer.wte"
+                                                   : "model.embed_tokens";
+    const char *head = neox ? "embed_out" : "lm_head";
     bool group, either = false;
     for (size_t i = 0; i < json_array_size(names); i++) {
         const char *name = json_string_value(json_array_get(names, i));
-        either |= is_saved(embedding, name, &group) || is_saved("lm_head", name, &group);
+        either |= is_saved(embedding, name, &group) || is_saved(head, name, &group);
     }
     return either;
 }
@@ -457,7 +461,7 @@ static atom_status save_one(const graph *base, const file_slice *slices, uint32_
     char full[FILE_NAME_MAX + 16];
     bool met = false, group;
     for (uint32_t i = 0; i < n; i++) {
-        module_name(file_prefix(base), slices[i].name, full);
+        module_name(base, slices[i].name, full);
         if (is_saved(full, name, &group)) {
             if (base->params[slices[i].param].shared) /* of somebody's own model: file_lora_untie */
                 return atom_fail(ATOM_E_UNSUPPORTED,

@@ -94,7 +94,10 @@ typedef struct lora_tensor {
 static void add_own(const graph *base, const graph *g, uint32_t p, lora_tensor *t)
 {
     const graph_param *param = &g->params[p];
-    t->slice = (file_slice){.param = p, .elements = param->elements, .rank = param->rank};
+    t->slice = (file_slice){.param = p,
+                            .elements = param->elements,
+                            .rank = param->rank,
+                            .heads = file_heads_apart(g, p)};
     for (int i = 0; i < param->rank; i++)
         t->slice.dims[i] = (uint64_t)param->dims[i];
     file_lora_tensor_name(base, param->name, t->name);
@@ -154,9 +157,12 @@ static atom_status write_tensor(file_st_writer *w, const graph *g, const lora_te
     uint64_t n = t->slice.elements, place = g->params[t->slice.param].offset + t->slice.first;
     if (t->slice.transposed)
         return write_turned(w, t, place, from);
+    uint64_t runs = file_slice_runs(&t->slice), run = n / runs;
     for (uint64_t at = 0, some; at < n; at += some) {
-        some = n - at < FILE_BAND_ELEMENTS ? n - at : FILE_BAND_ELEMENTS;
-        ATOM_TRY(from.get(from.ctx, place + at, some, band));
+        uint64_t in = at % run;
+        some = run - in < FILE_BAND_ELEMENTS ? run - in : FILE_BAND_ELEMENTS;
+        ATOM_TRY(
+            from.get(from.ctx, place + file_slice_run(&t->slice, at / run) * run + in, some, band));
         ATOM_TRY(file_st_write(w, band, some * sizeof *band));
     }
     return ATOM_OK;
@@ -193,9 +199,21 @@ cleanup:
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
+/* A whole tensor, its runs of rows as they are here. */
+static atom_status read_runs(const file_safetensors *file, const file_tensor *t,
+                             const file_slice *slice, float *to)
+{
+    uint64_t runs = file_slice_runs(slice), n = t->elements / runs;
+    for (uint64_t i = 0; i < runs; i++)
+        ATOM_TRY(file_st_read_f32(file, t, i * n, n, to + file_slice_run(slice, i) * n));
+    return ATOM_OK;
+}
+
 static atom_status read_matrix(const file_adapter *a, const graph_target *t, const char *which,
                                uint32_t rank, const uint64_t *dims, float **out)
 {
+    bool rows = strcmp(which, "lora_A.weight") != 0;
+    uint64_t heads = rows ? file_heads_apart(a->base, (uint32_t)t->param) : 0;
     char name[FILE_LORA_NAME_MAX], inner[FILE_NAME_MAX + 64];
     snprintf(inner, sizeof inner, "%s.%s", t->name, which);
     file_lora_tensor_name(a->base, inner, name);
@@ -212,7 +230,7 @@ static atom_status read_matrix(const file_adapter *a, const graph_target *t, con
     if (!*out)
         return atom_fail_memory("an adapter", tensor->elements * sizeof **out);
     bool warned = false;
-    ATOM_TRY(file_st_read_f32(a->file, tensor, 0, tensor->elements, *out));
+    ATOM_TRY(read_runs(a->file, tensor, &(file_slice){.heads = heads}, *out));
     file_vector_look((file_vector){0}, a->file->path, name, *out, tensor->elements, &warned);
     return ATOM_OK;
 }
@@ -248,6 +266,13 @@ static atom_status read_turned(const file_adapter *a, adapter_saved *s)
     return st;
 }
 
+static atom_status read_headed(const file_adapter *a, adapter_saved *s)
+{
+    s->turned = atom_alloc(s->slice.elements, sizeof *s->turned);
+    return s->turned ? read_runs(a->file, s->tensor, &s->slice, s->turned)
+                     : atom_fail_memory("a matrix", s->slice.elements * sizeof *s->turned);
+}
+
 /* The tensors of modules_to_save. */
 static atom_status find_saved(file_adapter *a)
 {
@@ -276,6 +301,8 @@ static atom_status find_saved(file_adapter *a)
         a->n_saved++;
         if (s->slice.transposed)
             ATOM_TRY_CLEAN(read_turned(a, s));
+        if (s->slice.heads)
+            ATOM_TRY_CLEAN(read_headed(a, s));
     }
 cleanup:
     atom_free(trained);

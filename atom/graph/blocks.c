@@ -80,9 +80,8 @@ static atom_status add_residual(graph_blocks *b, int64_t layer, const char *part
     return graph_add_node(b->g, &node, &b->x);
 }
 
-/* A node on packed q, k and v. */
-static graph_node headed(const graph_blocks *b, int64_t layer, const char *part, atom_op op,
-                         int32_t x)
+graph_node block_headed(const graph_blocks *b, int64_t layer, const char *part, atom_op op,
+                        int32_t x)
 {
     const graph_config *c = b->c;
     graph_node node = {.op = op, .in = {x}, .heads = (int32_t)c->heads};
@@ -94,7 +93,7 @@ static graph_node headed(const graph_blocks *b, int64_t layer, const char *part,
 /* Of every head by itself, or of q and k as one head each. */
 static atom_status add_qk_norm(graph_blocks *b, int64_t layer, int32_t *x)
 {
-    graph_node node = headed(b, layer, "self_attn.qk_norm", ATOM_OP_headnorm, *x);
+    graph_node node = block_headed(b, layer, "self_attn.qk_norm", ATOM_OP_headnorm, *x);
     int64_t D = b->c->head_dim;
     char name[GRAPH_NAME_MAX];
     if (b->traits->qk_norm == GRAPH_QK_NORM_NONE)
@@ -131,7 +130,7 @@ static atom_status close_branch(graph_blocks *b, int64_t layer, const char *norm
     return add_residual(b, layer, add, y);
 }
 
-static atom_rope rope_of(const graph_blocks *b, int64_t layer)
+atom_rope block_rope(const graph_blocks *b, int64_t layer)
 {
     const graph_config *c = b->c;
     atom_rope rope = c->rope;
@@ -153,11 +152,11 @@ atom_status block_attention(graph_blocks *b, int64_t layer)
     ATOM_TRY(
         add_linear(b, layer, "self_attn.qkv_proj", c->width, (H + 2 * K) * D, c->qkv_bias, &a));
     ATOM_TRY(add_qk_norm(b, layer, &a));
-    graph_node rope = headed(b, layer, "self_attn.rope", ATOM_OP_rope, a);
-    rope.rope = rope_of(b, layer);
+    graph_node rope = block_headed(b, layer, "self_attn.rope", ATOM_OP_rope, a);
+    rope.rope = block_rope(b, layer);
     if (c->nope_every == 0 || (layer + 1) % c->nope_every != 0)
         ATOM_TRY(graph_add_node(b->g, &rope, &a));
-    graph_node attention = headed(b, layer, "self_attn", ATOM_OP_attention, a);
+    graph_node attention = block_headed(b, layer, "self_attn", ATOM_OP_attention, a);
     attention.p = c->attn_pdrop;
     attention.scale = c->attention_scale;
     if (c->query_scalar > 0)
@@ -226,6 +225,8 @@ atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int6
                         graph_blocks *b)
 {
     graph_node node = {.name = "embed", .op = ATOM_OP_embed, .n_params = 1};
+    const char *embedding =
+        graph_family_traits(c->family)->neox ? "embed_in.weight" : "embed_tokens.weight";
     int64_t dims[2] = {B, T}, table[2] = {c->vocab_size, c->width};
     *b = (graph_blocks){.c = c, .traits = graph_family_traits(c->family)};
     ATOM_TRY(check_length(c, T));
@@ -234,8 +235,8 @@ atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int6
     graph_set_tied_files(b->g, c->tied_files);
     ATOM_TRY(graph_add_input(b->g, "tokens", GRAPH_I32, 2, dims, &node.in[0]));
     ATOM_TRY(graph_add_input(b->g, "targets", GRAPH_I32, 2, dims, &b->targets));
-    ATOM_TRY(graph_add_param(b->g, "embed_tokens.weight", 2, table, GRAPH_INIT_NORMAL, c->init_std,
-                             &b->embedding));
+    ATOM_TRY(
+        graph_add_param(b->g, embedding, 2, table, GRAPH_INIT_NORMAL, c->init_std, &b->embedding));
     node.params[0] = b->embedding;
     ATOM_TRY(graph_add_node(b->g, &node, &b->x));
     return add_scale(b, -1, "embed.scale", embedding_scale(b), &b->x);

@@ -31,7 +31,15 @@ ATOM_MUST atom_status block_head(graph_blocks *b);
 /* Seals and hands out when st is ATOM_OK, else frees and returns st. */
 ATOM_MUST atom_status blocks_close(graph_blocks *b, atom_status st, graph **out);
 
-/* The builder of every family of this kind; c is checked. */
+/* A node on packed q, k and v, and how it turns them. */
+graph_node block_headed(const graph_blocks *b, int64_t layer, const char *part, atom_op op,
+                        int32_t x);
+atom_rope block_rope(const graph_blocks *b, int64_t layer);
+
+/* GPT-NeoX (neox.c); c is checked. */
+ATOM_MUST atom_status graph_neox_build(const graph_config *c, atom_dtype dtype, int64_t B,
+                                       int64_t T, graph **out);
+/* The builder of every other family of this kind; c is checked. */
 ATOM_MUST atom_status graph_llama_build(const graph_config *c, atom_dtype dtype, int64_t B,
                                         int64_t T, graph **out);
 

@@ -29,6 +29,9 @@
  *                         and k in the place of soft caps; five layers with
  *                         a window to one without, each kind with a rope of
  *                         its own
+ *   GPT-NeoX, Pythia,     LayerNorms with biases, an MLP without a gate;    Black et al. 2022, 2.1;
+ *   Dolly 2               attention and MLP may read the same and be added  Biderman et al. 2023
+ *                         together; q, k and v of a head are together in files
  */
 #include "atom/graph/models.h"
 
@@ -170,6 +173,7 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                     .windows = GRAPH_WINDOW_ALL,
                     .partial = true,
                     .packed = true,
+                    .long_rope = true,
                     .defaults = {.family = GRAPH_PHI3,
                                  .vocab_size = 32064,
                                  .positions = 4096,
@@ -221,7 +225,8 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                                   .window = 4096,
                                   .full_every = 4,
                                   .untied = true,
-                                  .rope = {.factor = 1}}}, /* theta: transformers 4 and 5 disagree */
+                                  .rope = {.factor =
+                                               1}}}, /* theta: transformers 4 and 5 disagree */
     [GRAPH_GEMMA2] = {.name = "gemma2",
                       .class_name = "Gemma2ForCausalLM",
                       .body_name = "Gemma2Model",
@@ -284,6 +289,28 @@ static const graph_traits families[GRAPH_FAMILY_N] = {
                                    .local_theta = 1e4f,
                                    .query_scalar = 256,
                                    .rope = {.theta = 1e6f, .factor = 1}}},
+    [GRAPH_NEOX] = {.name = "gpt_neox",
+                    .class_name = "GPTNeoXForCausalLM",
+                    .body_name = "GPTNeoXModel",
+                    .gguf = "gptneox",
+                    .attention_bias = true,
+                    .partial = true,
+                    .neox = true,
+                    .defaults = {.family = GRAPH_NEOX,
+                                 .vocab_size = 50432,
+                                 .positions = 2048,
+                                 .width = 6144,
+                                 .layers = 44,
+                                 .heads = 64,
+                                 .inner = 24576,
+                                 .epsilon = 1e-5f,
+                                 .init_std = 0.02f,
+                                 .untied = true,
+                                 .parallel = true,
+                                 .qkv_bias = true,
+                                 .o_bias = true,
+                                 .mlp_bias = true,
+                                 .rope = {.theta = 1e4f, .factor = 1}}},
     [GRAPH_OWN] = {.name = "atom_graph",
                    .class_name = "AtomGraphForCausalLM",
                    .body_name = "AtomGraphModel",

@@ -26,8 +26,10 @@ static atom_status check_rope(const graph_config *c)
                          (double)r->gain);
     if (r->width < 0 || r->width % 2 != 0 || r->width > c->head_dim)
         return atom_fail(ATOM_E_FORMAT,
-                         "partial_rotary_factor: %d of %lld channels of a head would be rotated, "
+                         "%s: %d of %lld channels of a head would be rotated, "
                          "but it must be an even number, at least 2",
+                         graph_family_traits(c->family)->neox ? "rotary_pct"
+                                                              : "partial_rotary_factor",
                          r->width, (long long)c->head_dim);
     if (c->long_rope.original > 0 && half > ATOM_ROPE_DIVISORS_MAX)
         return atom_fail(ATOM_E_UNSUPPORTED,
@@ -71,8 +73,12 @@ static atom_status check_numbers(const graph_config *c)
     ATOM_TRY(check_rope(c));
     ATOM_TRY(check_kinds(c));
     if (!(c->epsilon > 0 && c->epsilon < 1))
-        return atom_fail(ATOM_E_FORMAT, "rms_norm_eps is %g; it must be between 0 and 1",
+        return atom_fail(ATOM_E_FORMAT, "%s is %g; it must be between 0 and 1",
+                         graph_family_traits(c->family)->neox ? "layer_norm_eps" : "rms_norm_eps",
                          (double)c->epsilon);
+    if (!(c->resid_pdrop >= 0 && c->resid_pdrop < 1))
+        return atom_fail(ATOM_E_FORMAT, "hidden_dropout is %g; it must be at least 0 and below 1",
+                         (double)c->resid_pdrop);
     if (!(c->init_std >= 0 && c->init_std <= 1e3f))
         return atom_fail(ATOM_E_FORMAT, "initializer_range is %g; it must be in 0 .. 1000",
                          (double)c->init_std);
@@ -146,6 +152,11 @@ atom_status graph_model_check(const graph_config *c)
                          "num_key_value_heads is %lld of %lld; in models that normalise all of q "
                          "and all of k, fewer key heads than heads are not supported",
                          (long long)c->kv_heads, (long long)c->heads);
+    if (graph_family_traits(c->family)->neox &&
+        (c->kv_heads != c->heads || c->head_dim * c->heads != c->width))
+        return atom_fail(ATOM_E_FORMAT,
+                         "hidden_size %lld is not a multiple of num_attention_heads %lld",
+                         (long long)c->width, (long long)c->heads);
     if (c->head_dim % 2 != 0)
         return atom_fail(ATOM_E_FORMAT, "head_dim is %lld; rotary embedding needs an even one",
                          (long long)c->head_dim);
@@ -170,14 +181,19 @@ static uint64_t params_plain(const graph_config *c)
     uint64_t V = (uint64_t)c->vocab_size, C = (uint64_t)c->width, F = (uint64_t)c->inner;
     uint64_t D = (uint64_t)c->head_dim, q = (uint64_t)c->heads * D;
     uint64_t qkv = q + 2 * (uint64_t)c->kv_heads * D;
-    uint64_t attention = qkv * C + q * C, mlp = 3 * F * C;
-    uint64_t biases = (c->qkv_bias ? qkv : 0) + (c->o_bias ? C : 0) + (c->mlp_bias ? 2 * F + C : 0);
     const graph_traits *traits = graph_family_traits(c->family);
+    uint64_t gates = traits->neox ? 1 : 2; /* products of F columns */
+    uint64_t attention = qkv * C + q * C, mlp = (gates + 1) * F * C;
+    uint64_t biases =
+        (c->qkv_bias ? qkv : 0) + (c->o_bias ? C : 0) + (c->mlp_bias ? gates * F + C : 0);
     const graph_qk_norm qk_norm = traits->qk_norm;
     uint64_t norms = (traits->norms == GRAPH_NORMS_AROUND ? 4 : 2) * C +
                      (qk_norm == GRAPH_QK_NORM_HEADS   ? 2 * D
                       : qk_norm == GRAPH_QK_NORM_WHOLE ? qkv - (uint64_t)c->kv_heads * D
                                                        : 0);
+    if (traits->neox) /* its norms have biases */
+        return V * C * (c->untied ? 2 : 1) +
+               (uint64_t)c->layers * (attention + mlp + biases + 4 * C) + 2 * C;
     return V * C * (c->untied ? 2 : 1) + (uint64_t)c->layers * (attention + mlp + biases + norms) +
            C;
 }
@@ -207,6 +223,8 @@ static atom_status build_plain(const graph_config *config, atom_dtype dtype, int
         return graph_gpt2_build(config, dtype, B, T, out);
     if (config->family == GRAPH_OWN)
         return graph_own_build(config, dtype, B, T, out);
+    if (graph_family_traits(config->family)->neox)
+        return graph_neox_build(config, dtype, B, T, out);
     return graph_llama_build(config, dtype, B, T, out);
 }
 

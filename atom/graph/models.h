@@ -22,6 +22,7 @@ typedef enum graph_family {
     GRAPH_OLMO3,   /* as OLMo 2; three layers of four with a window, whose rope is not scaled */
     GRAPH_GEMMA2,  /* norms around attention and MLP, every second layer with a window, soft caps */
     GRAPH_GEMMA3, /* norms around attention and MLP; most layers with a window and a rope of theirs */
+    GRAPH_NEOX,   /* LayerNorms, an MLP without a gate; both branches may read the same */
     GRAPH_OWN,    /* somebody's own model: a graph is there, the numbers only describe it */
     GRAPH_FAMILY_N
 } graph_family;
@@ -44,7 +45,8 @@ typedef struct graph_config {
     float epsilon;      /* layer_norm_epsilon, rms_norm_eps */
     float init_std;     /* initializer_range; GPT-2: c_proj weights get std / sqrt(2 L) */
     float embd_pdrop, attn_pdrop,
-        resid_pdrop; /* other families have only attn: attention_dropout */
+        resid_pdrop; /* other families have only attn: attention_dropout; GPT-NeoX's
+                        hidden_dropout is the other two */
 
     bool untied;     /* the head has weights of its own */
     bool tied_files; /* only here, for an adapter: the model's files have it in the embedding */
@@ -62,6 +64,8 @@ typedef struct graph_config {
     float attn_cap, final_cap; /* soft caps of scores and of logits (attn_logit_softcapping,
                                   final_logit_softcapping); 0: none */
     bool qkv_bias, o_bias, mlp_bias;
+    bool parallel;  /* GPT-NeoX: the MLP reads what attention reads (use_parallel_residual) */
+    bool tanh_gelu; /* GPT-NeoX: gelu's tanh form in place of the exact one (hidden_act) */
     atom_rope rope; /* without divisors: those of long_rope depend on T */
     graph_long_rope long_rope;
     int64_t nope_every; /* layers N - 1, 2 N - 1, ... turn nothing (no_rope_layers); 0: all turn */
@@ -117,8 +121,11 @@ typedef struct graph_traits {
     graph_windows windows;
     int64_t window; /* sliding_window where it is used but absent */
     graph_qk_norm qk_norm;
-    bool partial; /* config.json has partial_rotary_factor */
-    bool packed;  /* files have qkv_proj and gate_up_proj */
+    bool partial;   /* config.json has partial_rotary_factor */
+    bool packed;    /* files have qkv_proj and gate_up_proj */
+    bool long_rope; /* GGUF has LongRoPE for it; older config.json call that su or yarn */
+    bool
+        neox; /* built by neox.c, with its names: LayerNorms, no gate, q, k and v head by head in files */
     graph_norms norms;
     bool lifted;       /* weights of norms are what is added to 1 */
     bool geglu;        /* the MLP's gate is gelu's tanh form; config.json has hidden_activation */
@@ -128,8 +135,8 @@ typedef struct graph_traits {
     bool score_caps;   /* it has attn_logit_softcapping, which Gemma 3's class ignores */
     bool typed_window; /* of windows that all layers have: layer_types may say otherwise */
     graph_local_rope local_rope;
-    bool nope;         /* config.json has no_rope_layers and no_rope_layer_interval */
-    bool multipliers;  /* it has the four keys of Granite */
+    bool nope;             /* config.json has no_rope_layers and no_rope_layer_interval */
+    bool multipliers;      /* it has the four keys of Granite */
     graph_config defaults; /* for absent keys. kv_heads, head_dim: 0 where others decide them */
 } graph_traits;
 const graph_traits *graph_family_traits(graph_family family);
@@ -177,7 +184,10 @@ int64_t graph_model_reach(const graph_config *config, int64_t T);
  * "norm", "lm_head", "loss"; with multipliers also "embed.scale", "layers.0.self_attn.o_proj.scale",
  * "layers.0.mlp.down_proj.scale" and "norm.scale". OLMo has no "layers.0.input_layernorm"; its
  * "layers.0.post_attention_layernorm" stands behind o_proj, and "layers.0.post_feedforward_layernorm"
- * behind down_proj; Gemma has all three, and "layers.0.pre_feedforward_layernorm". Bottlenecks
+ * behind down_proj; Gemma has all three, and "layers.0.pre_feedforward_layernorm". GPT-NeoX has
+ * "layers.0.attention.query_key_value", "layers.0.attention.rope", "layers.0.attention",
+ * "layers.0.attention.dense", "layers.0.mlp.dense_h_to_4h", "layers.0.mlp.act", "layers.0.mlp.dense_4h_to_h"
+ * and "final_layer_norm" in their place, the parameter "embed_out.weight" at "lm_head", and dropouts as GPT-2. Bottlenecks
  * stand between blocks (graph_bottleneck). Parameters have the files' names without "model.", but q,
  * k and v lie one after the other in one qkv_proj, and gate and up in one gate_up_proj: one product
  * each.

@@ -25,7 +25,7 @@ typedef struct kin {
     int64_t window;
 } kin;
 
-enum { PRESETS = 12, KIN = 20 };
+enum { PRESETS = 12, KIN = 24 };
 
 static const char *const names[PRESETS + KIN + 1] = {
     "gpt2-124m",    "gpt2-350m",    "gpt2-774m",    "gpt2-1558m",   "gpt3-125m",    "gpt3-350m",
@@ -33,7 +33,8 @@ static const char *const names[PRESETS + KIN + 1] = {
     "smollm2-135m", "smollm2-360m", "smollm2-1.7b", "llama-2-7b",   "llama-3.2-1b", "llama-3.2-3b",
     "llama-3.1-8b", "mistral-7b",   "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b",   "qwen2.5-7b",
     "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-8b",     "gemma-3-270m", "gemma-3-1b",   "gemma-3-4b",
-    "gemma-2-2b",   "gemma-2-9b",   NULL,
+    "gemma-2-2b",   "gemma-2-9b",   "pythia-70m",   "pythia-160m",  "pythia-410m",  "pythia-1.4b",
+    NULL,
 };
 
 static const preset sizes[PRESETS] = {
@@ -63,6 +64,10 @@ static const kin kins[KIN] = {
     {GRAPH_GEMMA3, 34, 2560, 8, 4, 256, 10240, 262208, 131072, false, 1e6f, 8, 1024}, /* its text */
     {GRAPH_GEMMA2, 26, 2304, 8, 4, 256, 9216, 256000, 8192, false, 1e4f, 0, 4096},
     {GRAPH_GEMMA2, 42, 3584, 16, 8, 256, 14336, 256000, 8192, false, 1e4f, 0, 4096},
+    {GRAPH_NEOX, 6, 512, 8, 8, 64, 2048, 50304, 2048, true, 1e4f, 0, 0},
+    {GRAPH_NEOX, 12, 768, 12, 12, 64, 3072, 50304, 2048, true, 1e4f, 0, 0},
+    {GRAPH_NEOX, 24, 1024, 16, 16, 64, 4096, 50304, 2048, true, 1e4f, 0, 0},
+    {GRAPH_NEOX, 24, 2048, 16, 16, 128, 8192, 50304, 2048, true, 1e4f, 0, 0},
 };
 
 const char *const *graph_preset_names(void)
@@ -100,6 +105,8 @@ static void fill_kin(const kin *k, graph_config *config)
     config->epsilon = gemma || qwen ? 1e-6f : 1e-5f;
     config->init_std = 0.02f;
     config->rope = (atom_rope){.theta = k->theta, .factor = 1};
+    if (graph_family_traits(k->family)->neox)
+        config->rope.width = (int32_t)(k->head_dim / 4); /* rotary_pct 0.25 */
     if (gemma && k->scaling > 0)
         config->rope.factor = k->scaling;
     else if (k->scaling > 0)

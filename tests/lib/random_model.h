@@ -36,7 +36,7 @@ static inline void random_rope_parts(uint64_t seed, graph_config *c)
     }
     if (kind > 0)
         c->rope.width = 2 * (int32_t)random_gpt2_draw(seed, 219, 1, c->head_dim / 2 - 1);
-    if (kind < 2) {
+    if (kind < 2 && graph_family_traits(c->family)->long_rope) {
         c->rope = (atom_rope){.theta = 1e4f, .factor = 1, .gain = 1.25f, .width = c->rope.width};
         c->long_rope.original = random_gpt2_draw(seed, 220, 1, c->positions);
         for (int64_t i = 0; i < atom_rope_width(&c->rope, c->head_dim) / 2; i++) {
@@ -56,6 +56,16 @@ static inline void random_multipliers(uint64_t seed, graph_config *c)
     c->logits_divisor = some[random_gpt2_draw(seed, 217, 0, 3)];
 }
 
+/* No wider than its heads; one dropout for three places. */
+static inline void random_neox(uint64_t seed, graph_config *c)
+{
+    c->kv_heads = c->heads;
+    c->width = c->heads * c->head_dim;
+    c->parallel = random_gpt2_draw(seed, 227, 0, 2) > 0;
+    c->tanh_gelu = random_gpt2_draw(seed, 228, 0, 2) == 0;
+    c->embd_pdrop = c->resid_pdrop = random_gpt2_draw(seed, 229, 0, 1) ? 0.1f : 0;
+}
+
 /* K 1 .. 3 key heads, 1 .. 3 query heads each, D 4 .. 16; C 9 .. 60; as random_gpt2_make else. */
 static inline random_gpt2 random_llama_make(uint64_t seed)
 {
@@ -73,6 +83,8 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
         c->kv_heads = c->heads;
     c->head_dim = 2 * random_gpt2_draw(seed, 205, 2, 8);
     c->width = random_gpt2_draw(seed, 206, 9, 60);
+    if (traits->neox)
+        random_neox(seed, c);
     c->inner = random_gpt2_draw(seed, 207, 11, 90);
     c->init_std = old.init_std;
     c->attn_pdrop = old.attn_pdrop;
@@ -104,7 +116,7 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
         c->nope_every = random_gpt2_draw(seed, 214, 0, 4);
     if (traits->multipliers)
         random_multipliers(seed, c);
-    if (traits->attention_bias)
+    if (traits->attention_bias && !(traits->neox && random_gpt2_draw(seed, 226, 0, 1)))
         c->qkv_bias = c->o_bias = random_gpt2_draw(seed, 209, 0, 1);
     if (traits->mlp_bias)
         c->mlp_bias = random_gpt2_draw(seed, 210, 0, 1);

@@ -72,7 +72,7 @@ def read(path):
 
 def check_bytes(source, made, dtype):
     for name, tensor in source.items():
-        if name == "lm_head.weight" and name not in made:
+        if name in ("lm_head.weight", "embed_out.weight") and name not in made:
             continue
         want, got = tensor.to(dtype).contiguous(), made.pop(name)
         assert got.dtype == dtype and got.shape == want.shape, (name, got.dtype, got.shape)
@@ -88,7 +88,7 @@ def check_files(source, made, dtype):
     assert config["torch_dtype"] == config["dtype"] == name, config
     with open(os.path.join(source, "config.json"), encoding="utf-8") as f:
         for key, value in json.load(f).items():
-            if key == "partial_rotary_factor":  # any that gives as many dimensions means the same
+            if key in ("partial_rotary_factor", "rotary_pct"):  # any that gives as many dimensions means the same
                 dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
                 assert int(dim * config[key]) == int(dim * value), (key, value, config[key])
                 continue
@@ -195,6 +195,8 @@ def decoded(run, path):
             x = x.reshape(heads, x.shape[0] // heads // 2, 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
         if run.family in LIFTED and t.name.endswith("norm.weight"):
             x = x - np.float32(1)
+        if run.family == "gpt_neox" and ".attn_qkv." in t.name:
+            x = x.reshape(3, run.config.num_attention_heads, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
         yield t.name, x
 
 

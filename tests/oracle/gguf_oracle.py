@@ -32,7 +32,7 @@ except ImportError as error:
 Q = gguf.GGMLQuantizationType
 ARCH = {"llama": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gpt2": "GPT2", "smollm3": "SMOLLM3",
         "granite": "GRANITE", "phi3": "PHI3", "olmo2": "OLMO2", "olmo3": "OLMO2", "gemma3_text": "GEMMA3",
-        "gemma2": "GEMMA2"}
+        "gemma2": "GEMMA2", "gpt_neox": "GPTNEOX"}
 TURNED = ("LLAMA", "SMOLLM3", "GRANITE")  # classes of llama.cpp's converter that are its LlamaModel
 LIFTED = ("gemma2", "gemma3_text")
 MULTIPLIERS = {"embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
@@ -67,6 +67,10 @@ class Run(Portable, family_oracle.Run):
     def build(self):
         if self.seed % 2 == 0:
             self.config.hidden_size, self.config.intermediate_size = 64, 96
+            if self.family == "gpt_neox":
+                self.config.num_attention_heads = 4
+                self.config.rotary_pct = self.config.partial_rotary_factor = random.Random(self.seed).choice([0.25, 0.5, 1.0])
+                return super().build()
             if not getattr(self.config, "head_dim", None):
                 self.config.head_dim = 8
         return super().build()
@@ -82,6 +86,8 @@ def tensors_of(run):
             x = x.T
         if run.family in LIFTED and name.endswith("norm.weight"):  # as llama.cpp's converter does
             x = x + np.float32(1)
+        if "query_key_value" in name:  # GPTNeoXModel.modify_tensors
+            x = x.reshape(run.config.num_attention_heads, 3, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
         yield name, np.ascontiguousarray(x)
 
 
@@ -175,9 +181,16 @@ def check_metadata(run, reader, source, wanted):
     assert value("general.file_type") == {Q.F32: 0, Q.F16: 1, Q.Q8_0: 7, Q.BF16: 32}[wanted]
     numbers = {"embedding_length": c.hidden_size, "block_count": c.num_hidden_layers,
                "attention.head_count": c.num_attention_heads, "context_length": c.max_position_embeddings}
-    if run.family != "gpt2":
-        numbers.update({"feed_forward_length": c.intermediate_size, "attention.head_count_kv": c.num_key_value_heads})
+    if run.family == "gpt_neox":
+        numbers["rope.dimension_count"] = int(c.hidden_size // c.num_attention_heads * c.rotary_pct)
+        assert abs(value(f"{arch}.attention.layer_norm_epsilon") / c.layer_norm_eps - 1) < 1e-6
+        assert value(f"{arch}.use_parallel_residual") is c.use_parallel_residual
+        assert (f"{arch}.hidden_act" in reader.fields) == (c.hidden_act != "gelu")
+    elif run.family != "gpt2":
         assert abs(value(f"{arch}.attention.layer_norm_rms_epsilon") / c.rms_norm_eps - 1) < 1e-6
+    if run.family != "gpt2":
+        numbers["feed_forward_length"] = c.intermediate_size
+        numbers["attention.head_count_kv"] = getattr(c, "num_key_value_heads", c.num_attention_heads)
         assert value(f"{arch}.rope.freq_base") == c.rope_theta
         check_scaling(run, {key[len(arch) + 6:]: f.contents() for key, f in reader.fields.items()
                             if key.startswith(arch + ".rope.")})

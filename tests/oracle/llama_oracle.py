@@ -21,7 +21,7 @@ import gpt2_oracle
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+from transformers import (Gemma2Config, Gemma2ForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
                           MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM)
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
@@ -32,7 +32,8 @@ from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 from transformers.models.phi3.modeling_phi3 import Phi3RMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
-FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2", "olmo3"]
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2", "olmo3",
+            "gpt_neox"]
 ABSENT = {"qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",  # from our transformers
           "olmo3": "Olmo3ForCausalLM"}
 HEAD_NORMED = ("qwen3", "gemma3_text")  # made here of another class
@@ -173,6 +174,8 @@ class Job(gpt2_oracle.Job):
             self.config = self.olmo3_config(dict(numbers, num_key_value_heads=heads, pad_token_id=None))
         elif self.family in ("gemma2", "gemma3_text"):
             self.config = self.gemma_config(Gemma2Config, dict(numbers, pad_token_id=None), dim)
+        elif self.family == "gpt_neox":
+            self.config = self.neox_config(dict(numbers, hidden_size=heads * dim), dim)
         elif self.family == "granite":
             self.config = GraniteConfig(
                 attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3, embedding_multiplier=r.choice([1.0, 3.0, 12.0]),
@@ -211,6 +214,21 @@ class Job(gpt2_oracle.Job):
         return kind(query_pre_attn_scalar=dim if self.portable else r.choice([dim, 12, 40]),
                     attn_logit_softcapping=r.choice(caps[0]), final_logit_softcapping=r.choice(caps[1]),
                     sliding_window=self.sliding or 4096, **numbers)
+
+    def neox_config(self, numbers, dim):
+        r = random.Random(self.seed * 23 + 6)
+        for key in ("num_key_value_heads", "head_dim"):
+            numbers.pop(key, None)
+        biases = self.portable or r.random() < 0.7
+        if self.portable:  # llama.cpp has no tied head here, and no rope of Llama 3
+            numbers["tie_word_embeddings"] = False
+            if (numbers["rope_scaling"] or {}).get("rope_type") == "llama3":
+                numbers["rope_scaling"] = None
+        width = 2 * r.randint(1, dim // 2)
+        return GPTNeoXConfig(
+            layer_norm_eps=numbers.pop("rms_norm_eps"), rotary_emb_base=numbers.pop("rope_theta"),
+            rotary_pct=(width + 0.01) / dim if width < dim else 1.0, attention_bias=biases,
+            hidden_act=r.choice(["gelu", "gelu", "gelu_new", "gelu_fast"]), use_parallel_residual=r.random() < 0.6, **numbers)
 
     def olmo3_config(self, numbers):
         r = random.Random(self.seed * 19 + 5)
@@ -263,8 +281,8 @@ class Job(gpt2_oracle.Job):
         return r.choice([0, 1, 2, 3, 4])
 
     def no_rope(self, model):
-        for i, layer in enumerate(model.model.layers):
-            if self.nope_every and (i + 1) % self.nope_every == 0:
+        for i, layer in enumerate(model.model.layers if self.nope_every else ()):
+            if (i + 1) % self.nope_every == 0:
                 def forward(*args, real=layer.self_attn.forward, **kwargs):
                     cos, sin = kwargs["position_embeddings"]
                     return real(*args, **dict(kwargs, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin))))
@@ -296,7 +314,8 @@ class Job(gpt2_oracle.Job):
     def build_theirs(self):
         model = {"llama": LlamaForCausalLM, "mistral": MistralForCausalLM, "qwen2": Qwen2ForCausalLM,
                  "smollm3": LlamaForCausalLM, "granite": GraniteForCausalLM, "phi3": Phi3ForCausalLM,
-                 "olmo2": Olmo2ForCausalLM, "olmo3": Olmo2ForCausalLM, "gemma2": Gemma2ForCausalLM}
+                 "olmo2": Olmo2ForCausalLM, "olmo3": Olmo2ForCausalLM, "gemma2": Gemma2ForCausalLM,
+                 "gpt_neox": GPTNeoXForCausalLM}
         made = model[self.family](self.config)
         if self.family == "gemma2":  # its cache is for other lengths
             made.config.use_cache = made.generation_config.use_cache = False
@@ -310,7 +329,13 @@ class Job(gpt2_oracle.Job):
         if self.family not in HEAD_NORMED:
             model = type(self.model).from_pretrained(path, attn_implementation="eager", pad_token_id=None,
                                                           use_cache=False)
-            for key in ("hidden_size", "num_key_value_heads", "rms_norm_eps", "rope_theta", "tie_word_embeddings"):
+            keys = ("num_key_value_heads", "rms_norm_eps", "rope_theta")
+            if self.family == "gpt_neox":
+                keys = ("layer_norm_eps", "rotary_emb_base", "use_parallel_residual", "attention_bias")
+                assert (model.config.hidden_act == "gelu") == (self.config.hidden_act == "gelu")
+                dim = self.config.hidden_size // self.config.num_attention_heads
+                assert int(model.config.rotary_pct * dim) == int(self.config.rotary_pct * dim)
+            for key in ("hidden_size", "tie_word_embeddings") + keys:
                 assert getattr(model.config, key) == getattr(self.config, key), key
             if self.family == "olmo3":
                 return two_kinds(model, self.local_theta, self.sliding, self.full_every)
@@ -368,6 +393,8 @@ class Job(gpt2_oracle.Job):
                 config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"), "rope_type": "default"}
                 config["layer_types"] = [["sliding_attention", "full_attention"][i % 2]
                                          for i in range(config["num_hidden_layers"])]
+        elif self.family == "gpt_neox":
+            self.rewrite_neox(config)
         elif self.v5:  # as transformers 5 says the same
             scaling = config.pop("rope_scaling") or {}
             config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"),
@@ -381,6 +408,16 @@ class Job(gpt2_oracle.Job):
             config["dtype"] = config.pop("torch_dtype", "float32")
         with open(path, "w") as f:
             json.dump(config, f)
+
+    def rewrite_neox(self, config):
+        """4 writes its own words for the rotary embedding beside the others, older versions only these, 5 only the others'."""
+        base, part = (config.pop(key) for key in ("rope_theta", "partial_rotary_factor"))
+        if self.v5:
+            del config["rotary_pct"], config["rotary_emb_base"]
+            scaling = config.pop("rope_scaling") or {"rope_type": "default"}
+            config["rope_parameters"] = {"rope_theta": base, "partial_rotary_factor": part, **scaling}
+        elif self.sharded:
+            config.update(rope_theta=base, partial_rotary_factor=part)
 
     def rewrite_gemma(self, config):
         for key in ("attn_logit_softcapping", "final_logit_softcapping", "cache_implementation"):

@@ -4,14 +4,14 @@
   lora_oracle.py ATOM [--first S] [--seeds N] [--canary] [--tied]     ATOM: the program
   --canary    our scale is 0.1 % larger; succeeds if that is noticed
 
-Random small GPT-2, Llama, Mistral, Qwen2 and Phi-3 models with random adapters on some or all of their linear layers,
+Random small GPT-2, Llama, Mistral, Qwen2, Phi-3 and GPT-NeoX models with random adapters on some or all of their linear layers,
 chosen by names, patterns and blocks, some with ranks and alphas of their own and some layers trained whole, saved as PEFT
 does. atom trains the adapter, swapping in half the runs: every gradient of its first step, the losses
 and norms of STEPS steps, the adapter that it leaves, `atom eval` of that and the merged model of `atom export` must
 be those of y = W x + s B A x (Hu et al. 2021) in float64. Where PEFT is installed, it must read both adapters,
 ours and atom's, and its merged model must be atom's; and a DoRA
 adapter is trained beside PEFT's own in float64, step by step. With --tied, adapters of PEFT that train a tied embedding, the head or
-both whole are trained beside it in the same way, of a GPT-2 and a Llama. fp32. Exit 77: torch or transformers is not installed.
+both whole are trained beside it in the same way, of a GPT-2, a Llama and a GPT-NeoX. fp32. Exit 77: torch or transformers is not installed.
 """
 import argparse
 import copy
@@ -39,8 +39,12 @@ STEPS, BETA1 = 8, 0.9
 LIMITS = {"gradient": 1e-5, "loss": 1e-5, "norm": 1e-4, "adapter": 1e-5, "eval": 1e-5, "merged": 1e-6, "PEFT reads": 1e-6,
           "PEFT merges": 1e-6}
 GPT2 = ["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj", "c_proj"]
-EMBEDDING = ["model.embed_tokens.weight", "transformer.wte.weight"]
-KINDS = ["gpt2", "llama", "mistral", "qwen2", "phi3"]
+BODY = {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}  # else model.
+EMBEDDING = {"gpt2": "transformer.wte.weight", "gpt_neox": "gpt_neox.embed_in.weight"}
+KINDS = ["gpt2", "llama", "mistral", "qwen2", "phi3", "gpt_neox"]
+NEOX = ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]
+WHOLE = {"gpt2": ["ln_f", "ln_2", "wte", "lm_head"],
+         "gpt_neox": ["final_layer_norm", "0.attention.query_key_value", "embed_in", "embed_out"]}
 PHI3 = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
@@ -65,6 +69,8 @@ class Run:
         torch.manual_seed(seed)
         self.seed, self.T, self.B, self.C = seed, r.randint(5, 25), r.randint(1, 3), r.randint(1, 3)
         self.kind = kind or KINDS[seed % len(KINDS)]
+        self.head = "embed_out" if self.kind == "gpt_neox" else "lm_head"
+        self.embedding = EMBEDDING.get(self.kind, "model.embed_tokens.weight")
         if self.kind == "gpt2":
             self.config = GPT2Config(vocab_size=257, n_positions=40, n_embd=3 * r.randint(7, 17), n_layer=r.randint(1, 3),
                                      n_head=3, initializer_range=0.1, bos_token_id=256, eos_token_id=256)
@@ -76,7 +82,7 @@ class Run:
             if getattr(job.config, "sliding_window", None):
                 job.config.sliding_window = 48
             job.config.tie_word_embeddings |= kind is not None
-            self.config, names = job.config, PHI3 if self.kind == "phi3" else LLAMA
+            self.config, names = job.config, {"phi3": PHI3, "gpt_neox": NEOX}.get(self.kind, LLAMA)
             self.base = type(job.model)(self.config)
         self.rank, self.alpha, self.rslora = r.randint(1, 4), r.choice([1, 8, 24.5]), r.random() < 0.3
         self.targets = "all-linear" if r.random() < 0.3 else sorted(r.sample(names, r.randint(1, 3)))
@@ -103,13 +109,15 @@ class Run:
             self.keys["rank_pattern"] = {r.choice(names): r.randint(1, 4)}
         if r.random() < 0.5:
             self.keys["alpha_pattern"] = {r.choice([".*0.*", r.choice(names)]): r.choice([2, 3.5])}
-        whole = ["ln_f", "ln_2", "wte", "lm_head"] if self.kind == "gpt2" else ["norm", "embed_tokens", "lm_head"]
+        whole = WHOLE.get(self.kind, ["norm", "embed_tokens", "lm_head"])
+        if "query_key_value" in str(self.targets) or self.targets == "all-linear":
+            whole = [name for name in whole if "query_key_value" not in name]  # one or the other
         if r.random() < 0.6:
             self.keys["modules_to_save"] = r.sample(whole, r.randint(1, len(whole)))
 
     def is_chosen(self, name):
         if self.targets == "all-linear":
-            return name != "lm_head"
+            return name != self.head
         if isinstance(self.targets, str):
             return re.fullmatch(self.targets, name) is not None
         layers = self.keys.get("layers_to_transform")
@@ -121,7 +129,8 @@ class Run:
 
     def adapt(self, canary):
         draw = np.random.default_rng(self.seed)
-        self.model.lm_head.weight = torch.nn.Parameter(self.model.lm_head.weight.clone())  # PEFT copies what it trains whole
+        head = self.model.get_output_embeddings()
+        head.weight = torch.nn.Parameter(head.weight.clone())  # PEFT copies what it trains whole
         for p in self.model.parameters():
             p.requires_grad_(False)
         for name, module in list(self.model.named_modules()):
@@ -224,8 +233,8 @@ def compare(run, atom):
     yield "eval", "loss", error([seen["loss"]], [run.loss().item()])
     atom("export", "--model", made, "--to", "hf", "-o", "merged")
     before = load_file(os.path.join(source, "model.safetensors"))
-    if {"lm_head.weight", EMBEDDING[run.kind == "gpt2"]} & set(run.whole):
-        before.setdefault("lm_head.weight", before[EMBEDDING[run.kind == "gpt2"]])
+    if {run.head + ".weight", run.embedding} & set(run.whole):
+        before.setdefault(run.head + ".weight", before[run.embedding])
     after = load_file(os.path.join(atom.work, "merged", "model.safetensors"))
     assert set(after) == set(before), (set(after) ^ set(before))
     for name, x in before.items():
@@ -240,14 +249,21 @@ def compare(run, atom):
         yield "PEFT merges", "atom's", error(run.logits(ours).numpy(), run.logits(merged).numpy())
 
 
+def in_order(run, name, x):
+    """As atom has it in its state: of GPT-NeoX all rows of q, all of k, all of v."""
+    if "query_key_value" not in name or "lora_A" in name:
+        return x
+    return x.reshape(run.config.num_attention_heads, 3, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+
+
 def compare_training(run, atom, loss_of, tensors, adapter):
     """STEPS steps from the adapter, to out/; tensors: what the loss is trained by, under PEFT's names."""
     once = load_file(os.path.join(train(run, atom, "once", 1, 0, adapter), "optimizer.safetensors"))
     loss_of().backward()
-    body = "transformer." if run.kind == "gpt2" else "model."
+    body = BODY.get(run.kind, "model.")
     for name, p in tensors.items():
         inner = name[len("base_model.model."):].removeprefix(body)
-        yield "gradient", name, error(once["exp_avg." + inner].astype("f8") / (1 - BETA1), p.grad.numpy())
+        yield "gradient", name, error(once["exp_avg." + inner].astype("f8") / (1 - BETA1), in_order(run, name, p.grad.numpy()))
     made = train(run, atom, "out", STEPS, run.clip, adapter)
     with open(os.path.join(atom.work, "out", "metrics.jsonl"), encoding="utf-8") as f:
         lines = [json.loads(line) for line in f]
@@ -280,7 +296,7 @@ def peft_tensors(model):
 
 def compare_new_dora(run, atom, source):
     """A new adapter's magnitudes are what PEFT's are."""
-    names = ["c_attn", "mlp.c_proj"] if run.kind == "gpt2" else ["o_proj", "down_proj"]
+    names = {"gpt2": ["c_attn", "mlp.c_proj"], "gpt_neox": NEOX[:2]}.get(run.kind, ["o_proj", "down_proj"])
     config = peft.LoraConfig(r=2, target_modules=names, use_dora=True, fan_in_fan_out=run.kind == "gpt2")
     model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(source), config)
     atom("train", "--model", "source", "--lora-r", 2, "--use-dora", "true", "--lora-target-modules", ",".join(names), "--data", "data",
@@ -304,14 +320,14 @@ def compare_tied(run, atom, save, head):
     """One that trains a tied embedding or head whole, of which PEFT makes copies; head: with an adapter of the frozen one."""
     prepare(run, atom)
     keys = {k: v for k, v in run.keys.items() if k != "modules_to_save"}
-    names = ["c_attn", "mlp.c_proj"] if run.kind == "gpt2" else ["q_proj", "down_proj"]
+    names = {"gpt2": ["c_attn", "mlp.c_proj"], "gpt_neox": NEOX[:2]}.get(run.kind, ["q_proj", "down_proj"])
     keys.pop("layers_to_transform", None)
     run.lr, run.alpha = 1e-3, min(run.alpha, 8)  # wilder, eight steps make more of fp32's last digits than the limits
-    yield from compare_peft(run, atom, "+".join(save), names + ["lm_head"] * head, modules_to_save=save, **keys)
+    yield from compare_peft(run, atom, "+".join(save), names + [run.head] * head, modules_to_save=save, **keys)
     with open(os.path.join(atom.work, "merged-peft", "config.json"), encoding="utf-8") as f:
         assert json.load(f)["tie_word_embeddings"] is False
     merged = load_file(os.path.join(atom.work, "merged-peft", "model.safetensors"))
-    assert not np.array_equal(merged["lm_head.weight"], merged[EMBEDDING[run.kind == "gpt2"]])
+    assert not np.array_equal(merged[run.head + ".weight"], merged[run.embedding])
 
 
 def compare_peft(run, atom, what, targets, **keys):
@@ -352,9 +368,10 @@ def compare_peft(run, atom, what, targets, **keys):
 
 
 def tied_cases():
-    """(name, pairs as compare_peft has them): both families, the embedding, the head, both."""
-    for n, (kind, embedding) in enumerate((("gpt2", "wte"), ("llama", "embed_tokens"))):
-        for k, (save, head) in enumerate((([embedding], 0), (["lm_head"], 0), ([embedding, "lm_head"], 0), ([embedding], 1))):
+    """(name, pairs as compare_peft has them): three families, the embedding, the head, both."""
+    for n, (kind, embedding, own) in enumerate((("gpt2", "wte", "lm_head"), ("llama", "embed_tokens", "lm_head"),
+                                               ("gpt_neox", "embed_in", "embed_out"))):
+        for k, (save, head) in enumerate((([embedding], 0), ([own], 0), ([embedding, own], 0), ([embedding], 1))):
             yield 100 + 10 * n + k, kind, save, head
 
 

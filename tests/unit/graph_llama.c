@@ -90,7 +90,8 @@ static void presets_are_the_published_models(void **state)
         {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688},   {"qwen2.5-7b", 7615616512},
         {"qwen3-0.6b", 596049920},    {"qwen3-1.7b", 1720574976},   {"qwen3-8b", 8190735360},
         {"gemma-3-270m", 268098176},  {"gemma-3-1b", 999885952},    {"gemma-3-4b", 3880263168},
-        {"gemma-2-2b", 2614341888},   {"gemma-2-9b", 9241705984},
+        {"gemma-2-2b", 2614341888},   {"gemma-2-9b", 9241705984},   {"pythia-70m", 70426624},
+        {"pythia-160m", 162322944},   {"pythia-410m", 405334016},   {"pythia-1.4b", 1414647808},
     };
     const char *const *names = graph_preset_names() + 12; /* behind the GPTs */
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
