@@ -22,9 +22,10 @@ typedef struct generate_values {
     int64_t max_tokens;
     double temperature;
     int64_t top_k;
-    double top_p;
+    double top_p, min_p, repetition_penalty;
     int64_t seed;
     bool ignore_end;
+    char *stop;
     int32_t dtype;
     uint64_t device_memory;
     int64_t threads;
@@ -75,9 +76,18 @@ static const opt_spec specs[] = {
     {.name = "top_p", .type = OPT_NUMBER, AT(top_p), .fallback = "0.95", .min = 0, .max = 1,
      .flags = OPT_ABOVE_MIN,
      .help = "Choose only among the most likely tokens that together have probability P. 1: all."},
+    {.name = "min_p", .type = OPT_NUMBER, AT(min_p), .fallback = "0", .min = 0, .max = 1,
+     .help = "Choose only among tokens that are at least P times as likely as the most likely one. "
+             "0: all."},
+    {.name = "repetition_penalty", .type = OPT_NUMBER, AT(repetition_penalty), .fallback = "1",
+     .min = 0.01, .max = 100,
+     .help = "Above 1: tokens that the prompt or the text has already become less likely (1.1 is "
+             "usual); the model's scores are divided by it. 1: none."},
     PLAN_ROW_SEED(.help = "The same seed gives the same text."),
     {.name = "ignore_end", .type = OPT_FLAG, AT(ignore_end),
      .help = "Do not stop at the end-of-text token."},
+    {.name = "stop", .type = OPT_TEXT, AT(stop), .value = "TEXT",
+     .help = "Stop in front of this text, which is left out; also within a token."},
     PLAN_ROW_DTYPE(.group = "Machine",
         .help = "auto: bf16 if the device supports it natively, else fp32."),
     PLAN_ROW_DEVICE_MEMORY(.help = "Limit for all memory used on the device. If it is less than "
@@ -128,6 +138,7 @@ static atom_status check(const generate_values *v, const opt_parsed *parsed)
                                                        : NULL;
     const char *samples = is_given(parsed, "top_k")   ? "--top-k"
                           : is_given(parsed, "top_p") ? "--top-p"
+                          : is_given(parsed, "min_p") ? "--min-p"
                           : is_given(parsed, "seed")  ? "--seed"
                                                       : NULL;
     if (!v->chat && chats)
@@ -235,11 +246,14 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .temperature = v->temperature,
         .top_k = v->top_k,
         .top_p = v->top_p,
+        .min_p = v->min_p,
+        .repetition_penalty = v->repetition_penalty,
         .seed = v->seed,
         .dtype = v->dtype,
         .device_memory = v->device_memory,
         .threads = v->threads,
         .stop_at_end = !v->ignore_end,
+        .stop_text = v->stop,
         .emit = v->json ? NULL : emit,
         .ctx = &prompt,
     };

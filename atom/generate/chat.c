@@ -163,8 +163,7 @@ static atom_status answer(generate_chat *c, bool (*stop)(void *ctx), generate_ch
 {
     generate_writer *w = &c->w;
     const generate_request *r = &c->request;
-    const generate_sampling how = {
-        .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
+    const generate_sampling how = generate_writer_sampling(w);
     int64_t made = 0;
     atom_status st = feed_prompt(c);
     while (st == ATOM_OK && made < r->max_tokens) {
@@ -179,6 +178,8 @@ static atom_status answer(generate_chat *c, bool (*stop)(void *ctx), generate_ch
         if (generate_writer_ends(w, (uint32_t)token))
             break;
         ATOM_TRY(generate_writer_put(w, (uint32_t)token));
+        if (w->stopped)
+            break;
         result->full = (int64_t)w->seen.n == c->positions;
         if (result->full)
             break;
@@ -208,9 +209,11 @@ atom_status generate_chat_say(generate_chat *c, const char *message, bool (*stop
         return st;
     }
     c->w.bytes = c->w.whole = 0;
+    c->w.stopped = false;
     said.said.prompt_tokens = (int64_t)c->w.seen.n;
     ATOM_TRY(file_odd_explain(&c->w.odd, answer(c, stop, &said), c->request.model));
     ATOM_TRY(generate_writer_room(&c->w, 0));
+    generate_writer_finish(&c->w);
     c->w.text[c->w.whole] = 0;
     ATOM_TRY(add_message(c, TEXT_ASSISTANT, c->w.text, c->w.whole));
     said.said.text = c->w.text;

@@ -21,7 +21,7 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { SETTINGS_BYTES_MAX = 1 << 20 }; /* of generation_config.json */
+enum { SETTINGS_BYTES_MAX = 1 << 20 /* of generation_config.json */, PENALTY_MAX = 100 };
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
@@ -35,6 +35,13 @@ static atom_status check_request(const generate_request *r)
         return atom_fail(ATOM_E_USAGE, "top_k must be 0 (all) or more");
     if (!(r->top_p > 0 && r->top_p <= 1))
         return atom_fail(ATOM_E_USAGE, "top_p must be above 0 and at most 1 (all)");
+    if (!(r->min_p >= 0 && r->min_p <= 1))
+        return atom_fail(ATOM_E_USAGE, "min_p must be at least 0 (all) and at most 1");
+    if (!(r->repetition_penalty >= 0 && r->repetition_penalty <= PENALTY_MAX))
+        return atom_fail(ATOM_E_USAGE, "repetition_penalty must be above 0 and at most %d",
+                         PENALTY_MAX);
+    if (r->stop_text && !*r->stop_text)
+        return atom_fail(ATOM_E_USAGE, "the text to stop at is empty; leave it out");
     return ATOM_OK;
 }
 
@@ -86,7 +93,25 @@ atom_status generate_writer_remember(generate_writer *w, uint32_t token)
 {
     ATOM_TRY(atom_grow(&w->seen.ids, w->seen.n, &w->seen.capacity, sizeof *w->seen.ids));
     w->seen.ids[w->seen.n++] = token;
+    if (w->repeated && token < w->V)
+        w->repeated[token] = 1;
     return ATOM_OK;
+}
+
+generate_sampling generate_writer_sampling(generate_writer *w)
+{
+    const generate_request *r = w->request;
+    if (w->repeated)
+        memset(w->repeated, 0, (size_t)w->V);
+    for (size_t i = 0; w->repeated && i < w->seen.n; i++)
+        if (w->seen.ids[i] < w->V)
+            w->repeated[w->seen.ids[i]] = 1;
+    return (generate_sampling){.temperature = r->temperature,
+                               .top_k = r->top_k,
+                               .top_p = r->top_p,
+                               .min_p = r->min_p,
+                               .penalty = r->repetition_penalty,
+                               .seen = w->repeated};
 }
 
 /* Unless the prompt names it itself. */
@@ -156,12 +181,13 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
             "the chat template shows nothing of %llu of these messages (such as the system's, or "
             "those before the last), so the model does not see them",
             (unsigned long long)made.answers.hidden);
-    if (!ends && !w->endless && w->request->stop_at_end)
+    if (!ends && !w->endless && w->request->stop_at_end && !w->request->stop_text)
         atom_log(
             ATOM_LOG_WARN,
             "the chat template ends answers with text, not with a token, so the model may go on "
-            "behind the end of its answer, up to max_tokens; let the template end answers with "
-            "the end-of-text token before you train");
+            "behind the end of its answer, up to max_tokens; name that text with --stop, or let "
+            "the "
+            "template end answers with the end-of-text token before you train");
     w->endless = !ends;
     w->seen.n = 0;
     for (size_t i = 0; i < made.ids.n; i++)
@@ -251,7 +277,10 @@ static atom_status open_scratch(generate_writer *w)
     w->may = atom_alloc((size_t)w->V, 1);
     w->ends = atom_alloc((size_t)w->V, 1);
     w->candidates = atom_alloc((size_t)w->V, sizeof *w->candidates);
-    if (!w->feed || !w->may || !w->ends || !w->candidates)
+    const double penalty = w->request->repetition_penalty;
+    const bool marks = penalty > 0 && penalty != 1;
+    w->repeated = marks ? atom_alloc((size_t)w->V, 1) : NULL;
+    if (!w->feed || !w->may || !w->ends || !w->candidates || (marks && !w->repeated))
         return atom_fail_memory("sampling", (uint64_t)w->V * sizeof *w->candidates);
     for (int64_t i = 0; i < w->V; i++) {
         size_t bytes = 0;
@@ -302,6 +331,7 @@ void generate_writer_close(generate_writer *w)
     atom_free(w->feed);
     atom_free(w->may);
     atom_free(w->ends);
+    atom_free(w->repeated);
     atom_free(w->candidates);
     atom_free(w->text);
 }
@@ -332,15 +362,30 @@ static size_t wrong_bytes(const char *text, size_t left)
     return n;
 }
 
-/* Puts U+FFFD in the place of the first n bytes that were not emitted. */
-static atom_status replace_wrong(generate_writer *w, size_t n)
+/* Puts U+FFFD in the place of n bytes. */
+static atom_status replace_wrong(generate_writer *w, size_t at, size_t n)
 {
     static const char replacement[] = "\xef\xbf\xbd";
     ATOM_TRY(generate_writer_room(w, 3));
-    memmove(w->text + w->whole + 3, w->text + w->whole + n, w->bytes - w->whole - n);
-    memcpy(w->text + w->whole, replacement, 3);
+    memmove(w->text + at + 3, w->text + at + n, w->bytes - at - n);
+    memcpy(w->text + at, replacement, 3);
     w->bytes += 3 - n;
     return ATOM_OK;
+}
+
+/* Emits the next n bytes, but not what stop_text may begin with: if that came, the text ends in front of it. */
+static void emit_known(generate_writer *w, size_t n)
+{
+    const char *stop = w->request->stop_text, *text = w->text + w->whole;
+    const size_t bytes = stop ? strlen(stop) : 0;
+    const char *found = stop ? memmem(text, n, stop, bytes) : NULL;
+    size_t held = stop && !found ? (bytes - 1 < n ? bytes - 1 : n) : 0;
+    while (held > 0 && memcmp(text + n - held, stop, held) != 0)
+        held--;
+    emit(w, found ? (size_t)(found - text) : n - held);
+    w->stopped = found != NULL;
+    if (found)
+        w->bytes = w->whole;
 }
 
 /* Hands over what is whole characters; a character that is not all there yet waits. */
@@ -350,12 +395,19 @@ static atom_status emit_whole(generate_writer *w)
         size_t left = w->bytes - w->whole, cut;
         size_t wrong = text_utf8_check_part(w->text + w->whole, left, &cut);
         if (wrong == left) {
-            emit(w, cut);
+            emit_known(w, cut);
             return ATOM_OK;
         }
-        emit(w, wrong);
-        ATOM_TRY(replace_wrong(w, wrong_bytes(w->text + w->whole, left - wrong)));
+        const size_t at = w->whole + wrong;
+        ATOM_TRY(replace_wrong(w, at, wrong_bytes(w->text + at, left - wrong)));
     }
+}
+
+void generate_writer_finish(generate_writer *w)
+{
+    size_t cut = 0;
+    (void)text_utf8_check_part(w->text + w->whole, w->bytes - w->whole, &cut);
+    emit(w, cut);
 }
 
 /* The first token of a text, without the space that metaspaces put before every text. */
@@ -429,8 +481,7 @@ static atom_status feed_next(generate_writer *w)
 static atom_status write_text(generate_writer *w, int64_t *made)
 {
     const generate_request *r = w->request;
-    const generate_sampling how = {
-        .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
+    const generate_sampling how = generate_writer_sampling(w);
     ATOM_TRY(feed_prompt(w));
     for (*made = 0; *made < r->max_tokens;) {
         int32_t token;
@@ -441,6 +492,8 @@ static atom_status write_text(generate_writer *w, int64_t *made)
         if (generate_writer_ends(w, (uint32_t)token))
             break;
         ATOM_TRY(generate_writer_put(w, (uint32_t)token));
+        if (w->stopped)
+            break;
         ATOM_TRY(generate_writer_remember(w, (uint32_t)token));
         if (*made < r->max_tokens)
             ATOM_TRY(feed_next(w));
@@ -461,6 +514,7 @@ atom_status generate_text(const generate_request *request, generate_result *resu
     begin = atom_clock_seconds();
     ATOM_TRY_CLEAN(file_odd_explain(&w.odd, write_text(&w, &made), request->model));
     ATOM_TRY_CLEAN(generate_writer_room(&w, 0));
+    generate_writer_finish(&w);
     w.text[w.whole] = 0; /* a character cut off by max_tokens is left out */
     *result = (generate_result){.text = w.text,
                                 .bytes = w.whole,

@@ -23,14 +23,18 @@ typedef struct generate_request {
     text_special_rule special_tokens; /* without chat: names of special tokens in the prompt */
     const char *template_vars;        /* with chat: a JSON object of its variables; NULL: none */
     int64_t max_tokens;
-    double temperature; /* 0: greedy */
-    int64_t top_k;      /* 0: all */
-    double top_p;       /* 1: all */
+    double temperature;        /* 0: greedy */
+    int64_t top_k;             /* 0: all */
+    double top_p;              /* 1: all */
+    double min_p;              /* least share of the likeliest token's probability; 0: all */
+    double repetition_penalty; /* of tokens that prompt or text have already; 0 or 1: none */
     int64_t seed;
     int32_t dtype;
     uint64_t device_memory; /* 0: weights are used in place; else swapped through this much */
     int64_t threads;
     bool stop_at_end; /* stop at the end-of-text token */
+    const char
+        *stop_text; /* the text ends in front of this, which is left out; NULL: nothing does */
     /* called with each piece of text as it is made (valid UTF-8); may be NULL */
     void (*emit)(void *ctx, const char *text, size_t bytes);
     void *ctx;

@@ -93,9 +93,16 @@ static int64_t select_weight(generate_candidate *c, int64_t n, double weight)
     return taken + n;
 }
 
+static float penalised(const generate_sampling *s, float logit, int64_t token)
+{
+    if (!s->seen || !s->seen[token])
+        return logit;
+    return logit > 0 ? logit / (float)s->penalty : logit * (float)s->penalty;
+}
+
 /* Candidates with their logits, and where the likeliest is. */
-static atom_status gather(const float *logits, const uint8_t *may, int64_t V,
-                          generate_candidate *kept, int64_t *n, int64_t *best)
+static atom_status gather(const generate_sampling *s, const float *logits, const uint8_t *may,
+                          int64_t V, generate_candidate *kept, int64_t *n, int64_t *best)
 {
     *n = 0;
     *best = 0;
@@ -109,7 +116,7 @@ static atom_status gather(const float *logits, const uint8_t *may, int64_t V,
                              (long long)i);
         if (logits[i] == -INFINITY)
             continue;
-        kept[*n] = (generate_candidate){logits[i], (int32_t)i};
+        kept[*n] = (generate_candidate){penalised(s, logits[i], i), (int32_t)i};
         if (kept[*n].weight > kept[*best].weight)
             *best = *n;
         (*n)++;
@@ -125,7 +132,7 @@ atom_status generate_sample_filter(const generate_sampling *s, const float *logi
                                    int64_t *n, double *total)
 {
     int64_t best;
-    ATOM_TRY(gather(logits, may, V, kept, n, &best));
+    ATOM_TRY(gather(s, logits, may, V, kept, n, &best));
     float top = kept[best].weight;
     float inverse = s->temperature > 0 ? (float)(1.0 / s->temperature) : 0;
     if (!(s->temperature > 0) || !isfinite(inverse)) {
@@ -143,6 +150,14 @@ atom_status generate_sample_filter(const generate_sampling *s, const float *logi
     *total = sum_of(kept, *n);
     if (s->top_p < 1) {
         *n = select_weight(kept, *n, s->top_p * *total);
+        *total = sum_of(kept, *n);
+    }
+    if (s->min_p > 0) { /* the likeliest weighs 1 */
+        int64_t left = 0;
+        for (int64_t i = 0; i < *n; i++)
+            if ((double)kept[i].weight >= s->min_p)
+                kept[left++] = kept[i];
+        *n = left;
         *total = sum_of(kept, *n);
     }
     return ATOM_OK;

@@ -1,6 +1,7 @@
 /*
- * Choosing the next token from logits: temperature, then top-k, then top-p (nucleus; Holtzman et
- * al. 2020), in the order of the transformers library; the kept tokens are renormalised after each.
+ * Choosing the next token from logits: the repetition penalty (Keskar et al. 2019, CTRL), then temperature,
+ * top-k, top-p (nucleus; Holtzman et al. 2020) and min-p (Nguyen et al. 2024), in the order of the
+ * transformers library; the kept tokens are renormalised after each.
  *
  * Tokens are ranked by logit, and equal ones by id, lower first; so "the k likeliest" and "the
  * likeliest" are always defined, and the same seed gives the same text.
@@ -18,6 +19,10 @@ typedef struct generate_sampling {
     double temperature; /* 0: the likeliest token */
     int64_t top_k;      /* 0: all */
     double top_p;       /* 1: all; in (0, 1] */
+    double min_p; /* at least so much of the likeliest token's probability; 0: all; at most 1 */
+    double
+        penalty; /* logits of tokens in seen are divided by it, negative ones multiplied; 1: none */
+    const uint8_t *seen; /* u8[V]: is the token in the text already? NULL: none is */
 } generate_sampling;
 
 typedef struct generate_candidate {

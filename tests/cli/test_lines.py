@@ -130,6 +130,7 @@ class Lines(chats.Case):
         self.assertIn("the chat template ends answers with text, not with a token", first)
         self.assertNotIn("ends answers", self.ok(*ask, "--template", "plain").err)
         self.assertNotIn("ends answers", self.ok(*ask, "--ignore-end").err)
+        self.assertNotIn("ends answers", self.ok(*ask, "--stop", "|").err)
         self.assertIn("shows nothing of 1 of these messages (such as the system's", self.ok(*ask, "--system", "s").err)
 
     def test_names_of_tokens_in_a_prompt(self):

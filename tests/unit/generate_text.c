@@ -245,8 +245,9 @@ static void make_reciter(model_dir *m, const int32_t *ids, int64_t n)
     }
 }
 
-static void recite(const char *say, size_t bytes, bool end_after, int64_t max_tokens,
-                   bool stop_at_end, const char *want, int64_t want_tokens)
+static void recite_until(const char *stop, const char *say, size_t bytes, bool end_after,
+                         int64_t max_tokens, bool stop_at_end, const char *want,
+                         int64_t want_tokens)
 {
     scratch s;
     int32_t ids[POSITIONS] = {'>'};
@@ -263,12 +264,19 @@ static void recite(const char *say, size_t bytes, bool end_after, int64_t max_to
     generate_request r = request_of(m.dir, ">", max_tokens);
     r.temperature = 0;
     r.stop_at_end = stop_at_end;
+    r.stop_text = stop;
     generate_result result = generate(r);
     assert_string_equal(result.text, want);
     assert_int_equal(result.tokens, want_tokens);
     atom_free(result.text);
     model_dir_close(&m);
     scratch_close(&s);
+}
+
+static void recite(const char *say, size_t bytes, bool end_after, int64_t max_tokens,
+                   bool stop_at_end, const char *want, int64_t want_tokens)
+{
+    recite_until(NULL, say, bytes, end_after, max_tokens, stop_at_end, want, want_tokens);
 }
 
 #define SAY(text) text, sizeof text - 1
@@ -292,6 +300,19 @@ static void test_end_of_text(void **state)
     recite(SAY("done"), true, 6, false, "done<|endoftext|>z", 6);
     recite(SAY("done"), true, 4, true, "done", 4);
     recite(SAY("a\xe2\x82"), true, 12, true, "a", 4);
+}
+
+/* The text ends in front of what it is to stop at, which may look as if it began several times; what looks so in
+ * the end is part of the text. Emitted is the same (generate() compares). */
+static void test_stops_at_a_text(void **state)
+{
+    (void)state;
+    recite_until("##E", SAY("a#b##\xc3\xa9###E!"), false, 12, true, "a#b##\xc3\xa9#", 11);
+    recite_until("aab", SAY("aaab!"), false, 5, true, "a", 4);
+    recite_until("\xc3\xa9", SAY("x\xff\xc3\xa9y"), false, 5, true, "x\xef\xbf\xbd", 4);
+    recite_until("done", SAY("done"), true, 12, true, "", 4);
+    recite_until("done!", SAY("done"), true, 12, true, "done", 5);
+    recite_until("done!", SAY("done"), false, 4, true, "done", 4);
 }
 
 /* A text begins without the space that metaspaces put in front of it; behind a prompt it is one. */
@@ -355,6 +376,15 @@ static void test_refuses_requests(void **state)
     r = request_of(m.dir, "a", 3);
     r.top_k = -1;
     refuse(r, ATOM_E_USAGE, "top_k");
+    r = request_of(m.dir, "a", 3);
+    r.min_p = 1.5;
+    refuse(r, ATOM_E_USAGE, "min_p");
+    r = request_of(m.dir, "a", 3);
+    r.repetition_penalty = -1;
+    refuse(r, ATOM_E_USAGE, "repetition_penalty");
+    r = request_of(m.dir, "a", 3);
+    r.stop_text = "";
+    refuse(r, ATOM_E_USAGE, "stop at is empty");
     r = request_of(m.dir, "a", 3);
     r.device_memory = 1000;
     refuse(r, ATOM_E_RESOURCE, "bytes more");
@@ -473,6 +503,44 @@ static void test_conversation(void **state)
     assert_int_equal(atom_mem_read().live_blocks, 0);
 }
 
+/* Each answer ends in front of the text to stop at, and the conversation goes on. */
+static void test_conversation_stops(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, 200, 3);
+    generate_request r = request_of(m.dir, NULL, 12);
+    patience p;
+    generate_chat *c = NULL;
+    generate_chat_result a;
+    char whole[BYTES_MAX], *middle = whole;
+    (void)state;
+    model_dir_save(&m);
+    r.temperature = 0;
+    r.stop_at_end = false;
+    r.emit = listen_patiently;
+    r.ctx = &p;
+    r.template = "plain";
+    assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
+    assert_int_equal(say(c, &p, "one", -1, &a), ATOM_OK);
+    assert_in_range(a.said.bytes, 6, BYTES_MAX - 1);
+    memcpy(whole, a.said.text, a.said.bytes + 1);
+    generate_chat_close(&c);
+    for (middle += a.said.bytes / 2; ((uint8_t)*middle & 0xc0) == 0x80;)
+        middle++;
+    r.stop_text = middle;
+    assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(say(c, &p, "one", -1, &a), ATOM_OK);
+        assert_int_equal(a.said.bytes, strstr(whole, middle) - whole);
+        assert_memory_equal(a.said.text, whole, a.said.bytes);
+        assert_int_equal(a.said.bytes, p.heard.bytes);
+        generate_chat_reset(c);
+    }
+    generate_chat_close(&c);
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
 static void test_out_of_memory(void **state)
 {
     scratch s;
@@ -506,11 +574,12 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_forward),      cmocka_unit_test(test_one_position),
-        cmocka_unit_test(test_seeds_and_budgets),   cmocka_unit_test(test_no_prompt),
-        cmocka_unit_test(test_whole_characters),    cmocka_unit_test(test_end_of_text),
-        cmocka_unit_test(test_space_of_metaspaces), cmocka_unit_test(test_refuses_requests),
-        cmocka_unit_test(test_refuses_files),       cmocka_unit_test(test_conversation),
+        cmocka_unit_test(test_equals_forward),    cmocka_unit_test(test_one_position),
+        cmocka_unit_test(test_seeds_and_budgets), cmocka_unit_test(test_no_prompt),
+        cmocka_unit_test(test_whole_characters),  cmocka_unit_test(test_end_of_text),
+        cmocka_unit_test(test_stops_at_a_text),   cmocka_unit_test(test_space_of_metaspaces),
+        cmocka_unit_test(test_refuses_requests),  cmocka_unit_test(test_refuses_files),
+        cmocka_unit_test(test_conversation),      cmocka_unit_test(test_conversation_stops),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
