@@ -21,9 +21,9 @@ typedef struct file_slice {
     uint32_t rank;
     uint64_t dims[4]; /* as the file has them */
     bool transposed;
-    uint64_t
-        heads; /* GPT-NeoX's q, k and v: the file has rows of q, k and v of each head together, atom
-                       all of q, all of k, all of v; 0: rows are in one order */
+    /* GPT-NeoX's q, k and v: the file has rows of q, k and v of each head together, atom all of q, all of k,
+     * all of v; 0: rows are in one order. */
+    uint64_t heads;
     const graph_stored *runs; /* of somebody's own model: its n_runs runs in the order of `from`, in
                                  place of first; of the graph */
     uint32_t n_runs;
