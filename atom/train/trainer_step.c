@@ -67,13 +67,24 @@ static void log_metrics(trainer *t, const train_step_metrics *m)
     add_events(t, m->step, scalars, n);
 }
 
+/* A token that is not learned takes as much work as another. Of a step that others make, too, only those
+ * that are learned are known here. */
+static double tokens_worked(const trainer *t, const train_step_result *r)
+{
+    const graph *g = t->bench->g;
+    return trainer_is_shared(t)
+               ? (double)r->targets
+               : (double)(g->micro_batch * g->sequence) * (double)t->plan->micro_batches;
+}
+
 void trainer_log_step(trainer *t, const train_step_result *r, double rate)
 {
     double tokens_per_second = r->seconds > 0 ? (double)r->targets / r->seconds : 0;
+    double worked_per_second = r->seconds > 0 ? tokens_worked(t, r) / r->seconds : 0;
     double flops = train_flops_per_token(&t->bench->model.config, t->bench->g->sequence);
     if (t->bench->base) /* no products for weights' gradients: two of three */
         flops *= 2.0 / 3.0;
-    double mfu = train_mfu(flops, tokens_per_second, peak_flops(t));
+    double mfu = train_mfu(flops, worked_per_second, peak_flops(t));
     train_step_metrics m = {.step = t->state.step,
                             .loss = r->loss,
                             .grad_norm = r->grad_norm,

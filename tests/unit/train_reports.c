@@ -4,6 +4,7 @@
  * likely, and has no gradient that would teach it anything.
  */
 #include "atom/base/files.h"
+#include "atom/text/mask.h"
 #include "atom/train/metrics.h"
 #include "tests/lib/little_run.h"
 
@@ -231,6 +232,35 @@ static void each_step_and_all_of_them(void **state)
     scratch_close(&a.place);
 }
 
+/* Tokens that are not learned are not counted, but computing them takes as long. */
+static void work_is_not_learning(void **state)
+{
+    enum { TOKENS = 6000 };
+    uint8_t bits[TOKENS / 8];
+    run a;
+    (void)state;
+    configure(&a, "masked");
+    memset(bits, 0x11, sizeof bits); /* one token in four */
+    must(text_mask_write(scratch_path(&a.place, "data/train_000000.mask"), bits, TOKENS));
+    a.config.eval_steps = 0;
+    open_run(&a);
+    forget_all(&a);
+    part_device *device = (part_device *)(uintptr_t)&trainer_profile(a.t)->device;
+    device->peak_flops_fp32 = 1e12; /* no CPU's is known */
+    must(trainer_run(a.t, &a.summary));
+    for (int i = 0; i < STEPS; i++) {
+        const train_report *r = &a.told[i];
+        near(r->tokens_per_second * r->seconds, STEP_TOKENS / 4);
+        near(r->mfu,
+             train_mfu(train_flops_per_token(&trainer_workbench(a.t)->model.config, 16),
+                       STEP_TOKENS / r->seconds, trainer_profile(a.t)->device.peak_flops_fp32));
+        assert_true(r->mfu > 0);
+    }
+    close_run(&a);
+    train_config_free(&a.config);
+    scratch_close(&a.place);
+}
+
 /* --- steps that many make ------------------------------------------------------------------------ */
 
 static bool done(void *ctx)
@@ -324,6 +354,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_step_and_all_of_them),
+        cmocka_unit_test(work_is_not_learning),
         cmocka_unit_test(steps_that_others_make),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
