@@ -74,6 +74,19 @@ static atom_status find_word(const char *name, char text[READ_BYTES_MAX + 1],
     return ATOM_OK;
 }
 
+/* Text of two bytes per character, which PowerShell writes, becomes one of one byte: a ticket has no others. */
+static size_t narrowed(char *text, size_t bytes)
+{
+    size_t n = 0;
+    if (bytes < 2 || (memcmp(text, "\xff\xfe", 2) != 0 && memcmp(text, "\xfe\xff", 2) != 0))
+        return bytes;
+    for (size_t i = 2; i < bytes; i++)
+        if (text[i])
+            text[n++] = text[i];
+    memset(text + n, 0, bytes - n);
+    return n;
+}
+
 /* A ticket, perhaps broken into lines; or words of which one is a ticket. */
 static atom_status read_whole(FILE *in, const char *name, char out[GSP_TICKET_TEXT_BYTES])
 {
@@ -82,6 +95,7 @@ static atom_status read_whole(FILE *in, const char *name, char out[GSP_TICKET_TE
     bool more = bytes == READ_BYTES_MAX && getc(in) != EOF;
     atom_status st = ATOM_OK;
     text[bytes] = 0;
+    bytes = narrowed(text, bytes);
     if (strncmp(text, MARK, strlen(MARK)) == 0)
         memset(text, ' ', strlen(MARK));
     size_t blank = strspn(text, BLANKS);

@@ -191,6 +191,16 @@ static void read_from_file_or_itself(void **state)
     test_must(gsp_ticket_read(path, got));
     assert_string_equal(got, text);
     atom_free(marked);
+    for (size_t big = 0; big < 2; big++) { /* as PowerShell's > writes it, and in the other order */
+        uint8_t wide[2 * GSP_TICKET_TEXT_BYTES] = {0};
+        wide[big] = 0xff;
+        wide[!big] = 0xfe;
+        for (size_t i = 0; text[i]; i++)
+            wide[2 * i + 2 + big] = (uint8_t)text[i];
+        test_must(atom_file_write(path, wide, 2 + 2 * strlen(text)));
+        test_must(gsp_ticket_read(path, got));
+        assert_string_equal(got, text);
+    }
     char *said =
         atom_format("to join, others run x-atom1- and paste this ticket:\n\n  %s\n\nsaved\n", text);
     test_must(
