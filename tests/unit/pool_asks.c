@@ -260,7 +260,7 @@ static void no_key_is_forgotten(void **state)
         bool its = opt_is_shared(&train_command, row) && strcmp(s->name, "dtype") != 0;
         if (kept + told + its != 1)
             fail_msg("%s is %s", s->name,
-                     kept + told + its ? "the pool's and the host's" : "forgotten");
+                     kept + told + its > 0 ? "the pool's and the host's" : "forgotten");
     }
 }
 
