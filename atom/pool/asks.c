@@ -71,7 +71,8 @@ atom_status pool_asks_settings(const gsp_manifest *m, pool_settings *s)
                          atom_fail_message());
     bool clips = m->robust && pool_settings_sums(s);
     if (s->batch < 1 || s->fragments != (int64_t)m->n_fragments || m->clips_sums != clips ||
-        (clips && s->dense_steps) || ((m->shares_return || m->passes_on) && !pool_settings_sums(s)))
+        (clips && s->dense_steps) || ((m->shares_return || m->passes_on) && !pool_settings_sums(s)) ||
+        (m->drifts && pool_settings_sums(s)))
         return atom_fail(ATOM_E_FORMAT,
                          "%s contradict its manifest; only the pool's owner can correct that",
                          WHERE);

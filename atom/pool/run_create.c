@@ -175,6 +175,8 @@ static atom_status draft(pool_run *r, const pool_create *create, gsp_manifest *m
     m->trust = (gsp_trust)s->trust;
     m->robust = m->trust == GSP_STRANGERS;
     m->clips_sums = m->robust && pool_run_sums(r);
+    /* Who learns from other texts than most may go another way for good reasons. */
+    m->drifts = m->robust && !pool_run_sums(r) && s->data == POOL_DATA_SHARED;
     m->shares_return = m->passes_on = pool_run_sums(r);
     m->tokens_per_sample = trainer_where(r->t).sequence;
     uint64_t due = (uint64_t)(s->sync_steps * s->batch) / m->n_fragments;

@@ -101,6 +101,10 @@ typedef struct gsp_rules {
      * are leased, so nobody chooses its weight; and it weighs at most twice the lower median. A version
      * is due without the others once more than two thirds of the roster are done, too. */
     bool robust;
+    /* With `robust`: a member whose own work has fallen behind the others' in sum loses its weight, as it does
+     * where a sum is clipped (proposal.h). False: one whose last against_rounds contributions leant
+     * backwards. */
+    bool drifts;
     /* With `summed`: as soon as the totals have so many samples, contributions are changes of members'
      * own work, by the rules for those, from the next version on. 0: that never happens. */
     uint64_t summed_samples;
@@ -137,6 +141,12 @@ static inline bool gsp_rules_sums(const gsp_rules *rules, uint64_t samples)
 static inline bool gsp_rules_clips_sums(const gsp_rules *rules, uint64_t samples)
 {
     return rules->robust && gsp_rules_sums(rules, samples);
+}
+
+/* Whether members are judged by how far they have fallen behind in sum (proposal.h). */
+static inline bool gsp_rules_drifts(const gsp_rules *rules, uint64_t samples)
+{
+    return rules->robust && (rules->drifts || gsp_rules_sums(rules, samples));
 }
 
 /* What a member must not forget of the version in progress: promise, echo and vote. It is on disk

@@ -60,8 +60,8 @@ void gsp_contribution_clip(const gsp_rules *rules, const gsp_proposal *before, g
 void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
                         gsp_contributor *contributor, uint32_t n)
 {
-    bool clips = gsp_rules_clips_sums(rules, before->samples);
-    uint32_t limit = rules->against_rounds * (clips ? GSP_AGAINST_EACH : 1), backwards = 0;
+    bool drifts = gsp_rules_drifts(rules, before->samples);
+    uint32_t limit = rules->against_rounds * (drifts ? GSP_AGAINST_EACH : 1), backwards = 0;
     const uint8_t *against = before->against;
     bool exact = gsp_rules_sums(rules, before->samples) && !rules->robust;
     gsp_weigh(contributor, n);
@@ -146,7 +146,7 @@ static double expected(const gsp_proposal *p, uint32_t c, double middle)
 }
 
 /*
- * Gradients of one step are mostly noise, so signs in a row say little. What counts is how far a
+ * Contributions are partly noise, so signs in a row say little. What counts is how far a
  * contribution stays behind half of what the middle one leans, step after step, in units of that or of
  * the noise: the spread of all. Honest members drift down, whoever pulls backwards or nowhere drifts up
  * (a CUSUM test: Page, "Continuous inspection schemes", 1954). All operations are IEEE 754's own.
@@ -185,7 +185,7 @@ uint8_t gsp_proposal_against(const gsp_rules *rules, const gsp_proposal *before,
         c++;
     if (c == p->n_contributors || !leans(p, c, &lean))
         return before->against[i];
-    if (gsp_rules_clips_sums(rules, before->samples))
+    if (gsp_rules_drifts(rules, before->samples))
         return behind(rules, before->against[i], p, c, lean);
     return lean >= 0 ? 0 : before->against[i] < 255 ? before->against[i] + 1 : 255;
 }

@@ -15,7 +15,7 @@
 
 #include "gossip/agree/agree.h"
 
-enum { GSP_AGAINST_EACH = 8 }; /* where pieces of a sum are clipped: of gsp_rules.against_rounds */
+enum { GSP_AGAINST_EACH = 8 }; /* where gsp_rules_drifts: of gsp_rules.against_rounds */
 
 /* Whether anybody may bring so much to one version: 1 <= samples <= rules->samples_max and
  * 1 <= tokens <= samples x rules->tokens_per_sample, both at most GSP_TOKENS_MAX. */

@@ -171,6 +171,7 @@ static atom_status start(gsp_node *n)
     n->config.rules.summed = n->config.work.ready != NULL;
     n->config.rules.summed_samples = n->config.work.summed_samples;
     n->config.rules.robust = n->config.robust;
+    n->config.rules.drifts = n->config.drifts;
     n->config.rules.lease = n->config.work.lease;
     n->config.rules.lease_context = n->config.work.context;
     n->config.rules.passes_on = n->config.passes_on && n->config.work.lease;

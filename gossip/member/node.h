@@ -54,6 +54,7 @@ typedef struct gsp_node_config {
     bool passes_on; /* gsp_rules.passes_on */
     bool robust; /* parts are combined by robust.h, and contributors lean; else the plain sum. All
                     members alike: an owner's work can be repeated */
+    bool drifts; /* gsp_rules.drifts */
     uint32_t results_kept; /* versions on disk; 0: GSP_REPLAY_MAX */
     gsp_work work;
     /*

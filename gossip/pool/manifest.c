@@ -108,7 +108,7 @@ static const char *wrong(const gsp_manifest *m)
         return "no such codec";
     if ((unsigned)m->trust >= GSP_TRUST_N)
         return "trust must be friends or strangers";
-    if (m->clips_sums && !m->robust)
+    if ((m->clips_sums || m->drifts) && !m->robust)
         return "its format is of robust pools, and it is not robust";
     if (m->tokens_per_sample == 0 || m->tokens_per_sample > COUNT_MAX)
         return "tokens_per_sample must be at least 1";
@@ -252,6 +252,8 @@ static void hash_matter(const gsp_manifest *m, gsp_hash *out)
         put_text(&c, "shares return");
     if (m->passes_on)
         put_text(&c, "leases pass on");
+    if (m->drifts)
+        put_text(&c, "drifts count");
     put_matter(&c, m);
     crypto_generichash_final(&c.state, out->byte, sizeof out->byte);
 }

@@ -28,7 +28,8 @@ enum {
     GSP_MANIFEST_FORMAT_CLIPS = 1,   /* clips_sums */
     GSP_MANIFEST_FORMAT_RETURNS = 2, /* shares_return */
     GSP_MANIFEST_FORMAT_PASSES = 4,  /* passes_on */
-    GSP_MANIFEST_FORMAT_LAST = GSP_MANIFEST_FORMAT + 7,
+    GSP_MANIFEST_FORMAT_DRIFTS = 8,  /* drifts */
+    GSP_MANIFEST_FORMAT_LAST = GSP_MANIFEST_FORMAT + 15,
     GSP_MANIFEST_NAME_BYTES = 64,      /* with the NUL */
     GSP_MANIFEST_FILES_MAX = 256,      /* config, tokenizer, run.yml, shards */
     GSP_MANIFEST_FILE_NAME_BYTES = 64, /* with the NUL */
@@ -81,6 +82,9 @@ typedef struct gsp_manifest {
     /* What is leased to members that rest is leased to others, if nobody brings anything (agree.h). Pools
      * from before 2026-11-28 do without. */
     bool passes_on;
+    /* Members whose own work falls behind the others' lose their weight (agree.h); only with robust. Pools
+     * from before 2026-11-29 mute those that lean backwards eight times in a row. */
+    bool drifts;
     uint32_t n_parts; /* of a fragment; 0: chosen by gsp_manifest_complete */
 
     uint32_t n_banned;

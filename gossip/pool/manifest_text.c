@@ -100,7 +100,8 @@ static bool fill(json_t *o, const gsp_manifest *m)
     json_t *fragments = json_array(), *files = json_array(), *banned = json_array();
     int format = GSP_MANIFEST_FORMAT + (m->clips_sums ? GSP_MANIFEST_FORMAT_CLIPS : 0) +
                  (m->shares_return ? GSP_MANIFEST_FORMAT_RETURNS : 0) +
-                 (m->passes_on ? GSP_MANIFEST_FORMAT_PASSES : 0);
+                 (m->passes_on ? GSP_MANIFEST_FORMAT_PASSES : 0) +
+                 (m->drifts ? GSP_MANIFEST_FORMAT_DRIFTS : 0);
     bool ok = json_object_set_new(o, "format", json_integer(format)) == 0;
     ok &= object_fill(o, fields, N_FIELDS, m);
     ok &= json_object_set_new(o, "codec", json_string(gsp_codec_name(m->codec))) == 0;
@@ -254,6 +255,7 @@ static atom_status read_object(const json_t *o, gsp_manifest *m)
     m->clips_sums = (format - GSP_MANIFEST_FORMAT) & GSP_MANIFEST_FORMAT_CLIPS;
     m->shares_return = (format - GSP_MANIFEST_FORMAT) & GSP_MANIFEST_FORMAT_RETURNS;
     m->passes_on = (format - GSP_MANIFEST_FORMAT) & GSP_MANIFEST_FORMAT_PASSES;
+    m->drifts = (format - GSP_MANIFEST_FORMAT) & GSP_MANIFEST_FORMAT_DRIFTS;
     ATOM_TRY(object_read(o, fields, N_FIELDS, N_OTHERS, m));
     ATOM_TRY(lists_read(o, m));
     if (!codec || !gsp_codec_parse(codec, &m->codec))

@@ -411,6 +411,7 @@ static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_node_confi
         .n_fragments = m->n_fragments,
         .codec = m->codec,
         .robust = m->robust,
+        .drifts = m->drifts,
         .passes_on = m->passes_on,
         .work = part->work,
         .other = other,

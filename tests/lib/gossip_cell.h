@@ -49,7 +49,7 @@ struct cell {
     uint64_t n_floats;
     uint64_t rate; /* bytes a second that each says it has, both ways */
     gsp_codec codec;
-    bool robust;
+    bool robust, drifts;
     uint32_t n_parts;
     test_pool pool;
     scratch place;
@@ -163,6 +163,7 @@ static inline gsp_node_config cell_node_config(cell_member *m)
         .n_floats = {c->n_floats},
         .codec = c->codec,
         .robust = c->robust,
+        .drifts = c->drifts,
         .work = {.context = m,
                  .freeze = cell_freeze,
                  .part = cell_part,

@@ -61,7 +61,7 @@ static void freeze(sim_world *w, sim_host *h, uint64_t version)
     uint64_t to = sim_host_tokens(w, h);
     uint64_t from = h->mark[f] > h->base ? h->mark[f] : h->base;
     gsp_event event = {.kind = GSP_ON_FROZEN, .version = version};
-    if (w->rules.robust && to > from)
+    if (w->rules.robust && w->rules.summed && to > from)
         to -= (to - from) % w->rules.tokens_per_sample; /* whole samples alone */
     if (to > from && !h->follower) {
         uint64_t id[6] = {h->index, h->self.incarnation, version, from, to, h->boot};

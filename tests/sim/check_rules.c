@@ -93,7 +93,7 @@ static void check_sums(sim_world *w, const gsp_proposal *p)
     for (uint32_t i = 0; i < n; i++) {
         uint64_t tokens = p->contributor[i].tokens, cap = 2 * median;
         bool muted = muting && before->against[p->contributor[i].member] >= mutes(w);
-        if (w->rules.robust && tokens != p->contributor[i].samples * w->rules.tokens_per_sample)
+        if (w->rules.robust && w->rules.summed && tokens != p->contributor[i].samples * w->rules.tokens_per_sample)
             sim_violate(w, "I4", "a clipped sum of version %llu weighs by a claim",
                         (unsigned long long)p->version);
         if (p->contributor[i].weight != (muted ? 0 : tokens < cap ? tokens : cap))

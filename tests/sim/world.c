@@ -367,8 +367,11 @@ static void world_rules(sim_world *w)
     w->rules.tokens_per_sample = 8;
     w->rules.samples_max = 1u << 26;
     w->rules.against_rounds = (uint32_t)(w->options.seed % 5);
-    /* Some pools clip sums. Their versions are due by time, since nobody says here what is done. */
-    w->rules.summed = w->rules.robust = w->options.seed % 7 == 3;
+    /* Some pools clip sums. Their versions are due by time, since nobody says here what is done. Others average
+     * own work and mute whoever falls behind. */
+    w->rules.summed = w->options.seed % 7 == 3;
+    w->rules.drifts = w->options.seed % 7 == 5;
+    w->rules.robust = w->rules.summed || w->rules.drifts;
     w->loss = (double)sim_below(r, 6) * 0.01;
     w->doubled = (double)sim_below(r, 4) * 0.01;
     w->delay_ns = 2 * SIM_MS + sim_below(r, 60 * SIM_MS);

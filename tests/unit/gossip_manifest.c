@@ -142,7 +142,10 @@ static void every_byte_is_signed(void **state)
     m->shares_return = false;
     m->passes_on = true;
     assert_false(gsp_manifest_verify(m));
-    m->clips_sums = m->passes_on = false;
+    m->passes_on = false;
+    m->drifts = true;
+    assert_false(gsp_manifest_verify(m));
+    m->clips_sums = m->drifts = false;
     m->robust = false;
     gsp_manifest_sign(m, &p.owner);
     m->file[1].later = false;
@@ -190,7 +193,9 @@ static void a_rule_has_its_format(int format)
     gsp_manifest *m = make(&p), *back = test_calloc(1, sizeof *back);
     char *text = NULL, *again = NULL, said[32];
     snprintf(said, sizeof said, "\"format\": %d", format);
-    m->robust = m->clips_sums = (format - 3) & 1;
+    m->clips_sums = (format - 3) & 1;
+    m->drifts = (format - 3) & 8;
+    m->robust = m->clips_sums || m->drifts;
     m->shares_return = (format - 3) & 2;
     m->passes_on = (format - 3) & 4;
     gsp_manifest_sign(m, &p.owner);
@@ -200,12 +205,13 @@ static void a_rule_has_its_format(int format)
     assert_int_equal(back->clips_sums, m->clips_sums);
     assert_int_equal(back->shares_return, m->shares_return);
     assert_int_equal(back->passes_on, m->passes_on);
+    assert_int_equal(back->drifts, m->drifts);
     test_must(gsp_manifest_text(back, &again));
     assert_string_equal(text, again);
     refuse(text, said, "\"format\": 3", "sign");
     back->number++;
     assert_null(gsp_manifest_follows(m, back));
-    back->clips_sums = back->shares_return = back->passes_on = false;
+    back->clips_sums = back->shares_return = back->passes_on = back->drifts = false;
     assert_non_null(gsp_manifest_follows(m, back));
     atom_free(text);
     atom_free(again);
@@ -213,11 +219,11 @@ static void a_rule_has_its_format(int format)
     test_free(back);
 }
 
-/* Builds before these rules read format 3 alone, or up to 4 or 6. */
+/* Builds before these rules read format 3 alone, or up to 4, 6 or 10. */
 static void later_rules_have_formats_of_their_own(void **state)
 {
     (void)state;
-    for (int format = 4; format <= 10; format++)
+    for (int format = 4; format <= 18; format++)
         a_rule_has_its_format(format);
 }
 
@@ -232,8 +238,9 @@ static void bad_texts(void **state)
     refuse(text, "\"format\": 3", "\"format\": 1", "version");
     refuse(text, "\"format\": 3", "\"format\": 3, \"more\": 1", "keys");
     refuse(text, "\"format\": 3,", "", "format");
-    refuse(text, "\"format\": 3", "\"format\": 11", "version");
+    refuse(text, "\"format\": 3", "\"format\": 19", "version");
     refuse(text, "\"format\": 3", "\"format\": 4", "robust");
+    refuse(text, "\"format\": 3", "\"format\": 11", "robust");
     refuse(text, "\"number\": 1", "\"number\": 2", "sign");
     refuse(text, "\"number\": 1", "\"number\": -1", "number");
     refuse(text, "\"number\": 1", "\"number\": 1.0", "number");

@@ -246,6 +246,33 @@ static void who_pulls_back_is_muted(void **unused)
     cell_close(&c);
 }
 
+/* Mostly noise, which leans forward a little, and never backwards. */
+static float one_is_noise(unsigned i, uint64_t version, uint64_t k)
+{
+    float honest = one_pulls_back(0, version, k);
+    return i == LIARS_AT ? cell_value(99, version, k) + honest / 4 : one_pulls_back(i, version, k);
+}
+
+static void who_is_noise_is_muted_where_drifts_count(void **unused)
+{
+    (void)unused;
+    for (int drifts = 0; drifts < 2; drifts++) {
+        wrong = muted = 0;
+        cell_make(&c, 6, GSP_CODEC_INT8, 50000, 4, 7);
+        c.robust = true;
+        c.drifts = drifts;
+        c.rules.against_rounds = LEANS;
+        c.value = one_is_noise;
+        c.check = check_robust;
+        test_must(gsp_sim_hub_open(&c.hub));
+        assert_true(cell_go(&c));
+        assert_equal_results();
+        assert_int_equal(wrong, 0);
+        assert_int_equal(muted > 0, drifts);
+        cell_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +282,7 @@ int main(void)
         cmocka_unit_test(one_dies_and_the_others_go_on),
         cmocka_unit_test(whoever_is_killed_can_show_what_it_promised),
         cmocka_unit_test(who_pulls_back_is_muted),
+        cmocka_unit_test(who_is_noise_is_muted_where_drifts_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

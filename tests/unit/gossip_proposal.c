@@ -181,10 +181,12 @@ static void who_is_clipped_weighs_its_samples(void **state)
     close_pool();
 }
 
+static const gsp_rules clips = {.summed = true, .robust = true, .against_rounds = 8};
+
 /* Seven lean so in both parts, each of `samples`; the counts that follow from `before`. */
-static void lean_once(gsp_proposal *before, const int8_t lean[7], uint64_t samples)
+static void lean_by(const gsp_rules *by, gsp_proposal *before, const int8_t lean[7],
+                    uint64_t samples)
 {
-    static const gsp_rules clips = {.summed = true, .robust = true, .against_rounds = 8};
     gsp_proposal p = {.n_contributors = 7, .n_parts = 2};
     for (uint8_t i = 0; i < 7; i++) {
         p.contributor[i] = (gsp_contributor){.member = i, .samples = i == 5 ? samples : 32};
@@ -194,8 +196,13 @@ static void lean_once(gsp_proposal *before, const int8_t lean[7], uint64_t sampl
         }
     }
     for (uint32_t i = 0; i < 7; i++)
-        p.against[i] = gsp_proposal_against(&clips, before, &p, &before->next.member[i].key);
+        p.against[i] = gsp_proposal_against(by, before, &p, &before->next.member[i].key);
     memcpy(before->against, p.against, sizeof p.against);
+}
+
+static void lean_once(gsp_proposal *before, const int8_t lean[7], uint64_t samples)
+{
+    lean_by(&clips, before, lean, samples);
 }
 
 /* A member leans with the others in most steps: what does not is noticed within a few steps where
@@ -228,6 +235,36 @@ static void who_falls_behind_is_counted(void **state)
     lean_once(&before, (int8_t[]){-5, -6, -7, -5, 30, 30, 30},
               32); /* nobody can say who is wrong */
     assert_memory_equal(before.against, kept, sizeof kept);
+}
+
+/* Noise leans to both sides, and what is sent again and again leans forward a little: neither leans
+ * backwards eight times in a row. */
+static void own_work_that_falls_behind_is_counted_too(void **state)
+{
+    (void)state;
+    static const gsp_rules row = {.robust = true, .against_rounds = 8},
+                           drifts = {.robust = true, .drifts = true, .against_rounds = 8};
+    gsp_proposal before = {.next = {.n = 7}}, long_ago = before;
+    for (uint8_t i = 0; i < 7; i++)
+        before.next.member[i].key.byte[0] = long_ago.next.member[i].key.byte[0] = i + 1;
+    for (int k = 0; k < 30; k++) {
+        int8_t lean[7] = {60, 58, 61, 59, 60, 5, k % 2 ? 1 : -1};
+        lean_by(&row, &long_ago, lean, 32);
+        lean_by(&drifts, &before, lean, 32);
+    }
+    assert_true(long_ago.against[5] == 0 && long_ago.against[6] <= 1);
+    gsp_contributor brought[7];
+    for (uint8_t i = 0; i < 7; i++)
+        brought[i] = (gsp_contributor){.member = i, .tokens = 10, .samples = 10};
+    gsp_proposal_weigh(&row, &long_ago, brought, 7);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(brought[i].weight, 10);
+    gsp_proposal_weigh(&drifts, &before, brought, 7);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(brought[i].weight, i < 5 ? 10 : 0);
+    before.against[0] = 63; /* of eight steps behind, not of eight rounds */
+    gsp_proposal_weigh(&drifts, &before, brought, 7);
+    assert_int_equal(brought[0].weight, 10);
 }
 
 static uint64_t lease_of_ten(void *context, uint64_t version, uint32_t n, uint32_t i)
@@ -470,6 +507,7 @@ int main(void)
         cmocka_unit_test(sums_end_at_a_total),
         cmocka_unit_test(who_is_clipped_weighs_its_samples),
         cmocka_unit_test(who_falls_behind_is_counted),
+        cmocka_unit_test(own_work_that_falls_behind_is_counted_too),
         cmocka_unit_test(nobody_brings_more_than_it_was_leased),
         cmocka_unit_test(a_part_of_few_decides_nothing),
         cmocka_unit_test(a_certificate_is_judged_like_a_proposal),
