@@ -50,6 +50,7 @@ struct trainer {
     bool apart;                              /* documents of a sample do not see each other */
     plan_vocab vocab;                        /* of the data's tokenizer */
     int64_t first_step;
+    bool unlearned;       /* a step without a token that counts was told of */
     double trace_seconds; /* where the next step goes in the trace */
     double *step_seconds; /* of this run, for the median */
     size_t steps_n, steps_room;

@@ -141,7 +141,8 @@ void trainer_begins(trainer *t, int64_t step, double loss)
 {
     if (!isnan(t->summary.first_loss))
         return;
-    t->first_step = step;
+    if (t->steps_n == 0)
+        t->first_step = step;
     t->summary.first_loss = loss;
 }
 
@@ -176,6 +177,19 @@ static atom_status explain(const trainer *t, atom_status st, int64_t step)
     return st;
 }
 
+/* A step of which no token counts has no loss: 0 would look like the best of all. Checkpoints and the summary
+ * have that of the last step with one. */
+static void note_unlearned(trainer *t, int64_t step)
+{
+    if (!t->unlearned)
+        trainer_note(t,
+                     "note: step %" PRId64 " has no token that counts, so nothing is learned in it "
+                     "and its loss is nan, as in all such steps; with a larger "
+                     "gradient_accumulation_steps or micro_batch_size there are fewer of them",
+                     step);
+    t->unlearned = true;
+}
+
 atom_status trainer_step(trainer *t)
 {
     int64_t step = t->state.step + 1;
@@ -186,10 +200,14 @@ atom_status trainer_step(trainer *t)
     t->state.step = step;
     t->state.samples += t->bench->g->micro_batch * t->plan->micro_batches;
     t->state.tokens_seen += r.targets;
-    t->state.loss = r.loss;
+    if (r.targets == 0) {
+        r.loss = (double)NAN;
+        note_unlearned(t, step);
+    } else {
+        t->state.loss = t->summary.final_loss = r.loss;
+    }
     trainer_seam_stepped(t);
     trainer_begins(t, step, r.loss);
-    t->summary.final_loss = r.loss;
     t->tokens_counted += r.targets;
     ATOM_TRY(trainer_remember(t, r.seconds));
     trainer_note_spans(t, &r);

@@ -155,6 +155,29 @@ class Chat(tool.Case):
                 self.assertLess(abs(int(told.group(1)) - expected), 0.2 * expected)
                 self.assertEqual(int(told.group(2)), length)
 
+    def test_a_step_without_answers_has_no_loss(self):
+        """Not one of 0, which would look like the best of all."""
+        chats = [{"prompt": "a question that takes more than one sequence by itself " * 2, "completion": "yes"}] * 40
+        self.input = self.write("long.jsonl", "".join(json.dumps(chat) + "\n" for chat in chats))
+        self.prepare("long")
+        run = ["train", "--model", self.config, "--data", "long", "--dtype", "fp32", "--micro-batch-size", 1,
+               "--gradient-accumulation-steps", 1, "--sequence-len", 16, "--eval-steps", 0, "--preset", "sft", "--save-steps", 1,
+               "--save-total-limit", 0, "--lr-scheduler", "constant", "--warmup-steps", 0]
+        made = self.ok(*run, "--max-steps", 12, "-o", "run", "--json")
+        losses = self.losses("run")
+        self.assertEqual(len(losses), 12)
+        learned = [loss for loss in losses if loss is not None]
+        self.assertTrue(0 < len(learned) < 12 and losses[0] is None, losses)  # the first step of this seed has none, too
+        self.assertGreater(min(learned), 0.1)
+        step = re.search(r"note: step (\d+) has no token that counts", made.err)
+        self.assertEqual(losses.index(None) + 1, int(step.group(1)))
+        self.assertEqual(made.err.count("no token that counts"), 1)
+        self.assertIn("step 1/12 loss nan", made.err)
+        told = made.json()
+        self.assertEqual((told["first_step"], told["first_loss"], told["final_loss"]), (1, learned[0], learned[-1]))
+        self.ok(*run, "--max-steps", 13, "--resume-from-checkpoint", self.path("run", "checkpoint-1"), "-o", "again")
+        self.assertEqual(self.losses("again")[:11], losses[1:])
+
     def test_chats_that_see_each_other_are_told(self):
         """Where nobody said whether they should."""
         self.prepare("answers")
