@@ -155,6 +155,9 @@ static void by_link(void **state)
     /* One that was said, and another that is not too long. */
     a = advise(124000000, 20, 20000, (pool_said){.sync_steps = true}, plain);
     assert_string_equal(a.why[1], "H = 27 would hide it");
+    s.sync_steps = 2; /* 17.4 s beside 3.3 s a step */
+    a = advise(124000000, 100, 20000, (pool_said){.sync_steps = true}, s);
+    assert_string_equal(a.why[1], "H = 6 would hide it");
 }
 
 static void what_was_said_stays(void **state)
