@@ -188,6 +188,45 @@ static void scores_are_the_order_of_merges(void **state)
     fixture_close(&f);
 }
 
+/* Exported from one GGUF file to another, a tokenizer is the same, value by value. */
+static void a_tokenizer_is_copied(void **state)
+{
+    (void)state;
+    fixture f;
+    file_gguf_in *from = NULL, *to = NULL;
+    char again[680];
+    uint32_t n = 0, copied = 0;
+    json_t *root = metaspace_json(METASPACE_REPLACE, "null");
+    fixture_open(&f, "x.gguf");
+    assert_int_equal(json_dump_file(root, scratch_path(&f.s, "model/tokenizer.json"), 0), 0);
+    assert_int_equal(export(&f, "gguf"), ATOM_OK);
+    snprintf(again, sizeof again, "%s", scratch_path(&f.s, "again.gguf"));
+    assert_int_equal(export_gguf(f.output, NULL, FILE_GGUF_F32, again, false), ATOM_OK);
+    assert_int_equal(file_gguf_open(f.output, &from), ATOM_OK);
+    assert_int_equal(file_gguf_open(again, &to), ATOM_OK);
+    for (uint32_t i = 0; i < to->n_values; i++)
+        copied += strncmp(to->values[i].key, "tokenizer.", 10) == 0;
+    for (uint32_t i = 0; i < from->n_values; i++) {
+        const file_gguf_value *a = &from->values[i], *b = file_gguf_find(to, a->key);
+        if (strncmp(a->key, "tokenizer.", 10) != 0)
+            continue;
+        n++;
+        if (!b || a->type != b->type || a->item != b->item || a->n != b->n)
+            fail_msg("%s is not copied", a->key);
+        if (a->type != FILE_GGUF_VALUE_ARRAY)
+            assert_int_equal(*a->at, *b->at);
+        else if (a->item != FILE_GGUF_VALUE_TEXT)
+            assert_memory_equal(a->at, b->at, 4 * a->n);
+    }
+    assert_true(n >= 6);
+    assert_int_equal(copied, n);
+    assert_non_null(file_gguf_find(from, "tokenizer.ggml.add_bos_token"));
+    file_gguf_in_close(&from);
+    file_gguf_in_close(&to);
+    json_decref(root);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +235,7 @@ int main(void)
         cmocka_unit_test(without_tokenizer),
         cmocka_unit_test(what_stands_beside),
         cmocka_unit_test(scores_are_the_order_of_merges),
+        cmocka_unit_test(a_tokenizer_is_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,8 +68,17 @@ static void configs_that_are_read(void **state)
                  "\"hidden_act\":\"gelu_fast\""),
             &c) != ATOM_OK)
         fail_msg("%s", atom_fail_message());
+    assert_true(c.parallel && c.rope.theta == 1e4f); /* which the file does not say */
     assert_true(c.tanh_gelu && c.width == 6144 && c.layers == 44 && c.rope.width == 24);
     assert_int_equal(graph_model_params(&c), 20554567680u);
+    c.epsilon = 1e-6f; /* what is written is the model's own */
+    c.init_std = 0.01f;
+    assert_int_equal(file_config_text(&c, NULL, &(file_ends){2, 3}, &text), ATOM_OK);
+    assert_non_null(strstr(text, "\"layer_norm_eps\": 1e-6"));
+    assert_non_null(strstr(text, "\"initializer_range\": 0.01"));
+    assert_non_null(strstr(text, "\"bos_token_id\": 2"));
+    assert_non_null(strstr(text, "\"eos_token_id\": 3"));
+    atom_free(text);
     /* the name of the activation stays */
     assert_int_equal(file_config_text(&c, NEOX("\"hidden_act\":\"gelu_fast\""), NULL, &text),
                      ATOM_OK);

@@ -188,6 +188,9 @@ static void test_edges(void **state)
     assert_int_equal(pick(&(generate_sampling)PLAIN(1, 1000, 1), logits, 1, nearly_1), 0);
     assert_int_equal(pick(&(generate_sampling)PLAIN(1, 0, 1), logits, 6, 0), 0);
     assert_int_equal(pick(&(generate_sampling)PLAIN(1, 0, 1), logits, 6, nearly_1), 5);
+    /* what is too unlikely for a number never comes */
+    assert_int_equal(pick(&(generate_sampling)PLAIN(1, 0, 1), (const float[]){-200, 0, -200}, 3, 0),
+                     1);
 }
 
 /* A penalty decides the likeliest, too; of all that min-p leaves, none is less likely than that share. */

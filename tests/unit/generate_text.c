@@ -3,52 +3,10 @@
  * seeds; budgets; whole characters only, shown by a model that recites; everything it refuses.
  */
 #include "atom/base/log.h"
-#include "atom/generate/generate.h"
-#include "atom/plan/workbench.h"
-#include "atom/text/utf8.h"
+#include "atom/generate/sample.h"
 #include "tests/lib/gpt2_forward.h"
 #include "tests/lib/metaspace.h"
-#include "tests/lib/model_dir.h"
-#include "tests/scratch.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-enum { END = 256, POSITIONS = 24, BYTES_MAX = 4096 };
-
-/* What emit was called with. */
-typedef struct heard {
-    char text[BYTES_MAX];
-    size_t bytes;
-    int calls;
-} heard;
-
-static void listen(void *ctx, const char *text, size_t bytes)
-{
-    heard *h = ctx;
-    assert_true(bytes > 0);
-    assert_int_equal(text_utf8_check(text, bytes), bytes);
-    assert_true(h->bytes + bytes < BYTES_MAX);
-    memcpy(h->text + h->bytes, text, bytes);
-    h->bytes += bytes;
-    h->calls++;
-}
-
-static generate_request request_of(const char *dir, const char *prompt, int64_t max_tokens)
-{
-    return (generate_request){.model = dir,
-                              .prompt = prompt,
-                              .max_tokens = max_tokens,
-                              .temperature = 1,
-                              .top_p = 1,
-                              .seed = 1,
-                              .dtype = PLAN_DTYPE_FP32,
-                              .threads = 2,
-                              .stop_at_end = true};
-}
+#include "tests/unit/generate_common.h"
 
 /* What was emitted is the same. Free .text with atom_free. */
 static generate_result generate(generate_request r)
@@ -77,30 +35,34 @@ static void same_text(generate_request a, generate_request b, bool same)
 
 /* --- the same tokens as without a cache --- */
 
-static int32_t likeliest(const float *logits)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i <= END; i++)
-        best = logits[i] > logits[best] ? i : best;
-    return best;
-}
-
-/* Greedy, one whole forward pass per token; when `positions` tokens are seen and one more comes,
- * the last half stays. Writes the ids. */
-static void greedy_plainly(const model_dir *m, const uint8_t *prompt, size_t n, int64_t made,
-                           int32_t *out)
+/* One whole forward pass per token, and what the request says of the choice; when `positions` tokens are seen and one
+ * more comes, the last half stays. Writes the ids. */
+static void write_plainly(const model_dir *m, const generate_request *r, int32_t *out)
 {
     int32_t seen[BYTES_MAX];
-    int64_t P = m->config.positions, length = (int64_t)n, first = 0;
-    for (size_t i = 0; i < n; i++)
-        seen[i] = prompt[i];
+    uint8_t is_seen[320] = {0}, may[320] = {0};
+    generate_candidate kept[320];
+    const generate_sampling how = {.temperature = r->temperature,
+                                   .top_k = r->top_k,
+                                   .top_p = r->top_p,
+                                   .min_p = r->min_p,
+                                   .penalty = r->repetition_penalty,
+                                   .seen = r->repetition_penalty > 0 ? is_seen : NULL};
+    int64_t P = m->config.positions, length = (int64_t)strlen(r->prompt), first = 0;
+    memset(may, 1, END + 1);
+    for (int64_t i = 0; i < length; i++)
+        is_seen[seen[i] = (uint8_t)r->prompt[i]] = 1;
     if (length > P)
         first = length - P;
-    for (int64_t k = 0; k < made; k++) {
+    for (int64_t k = 0; k < r->max_tokens; k++) {
         int64_t T = length - first;
         gpt2_forward f = gpt2_forward_open(&m->config, ATOM_F32, T, m->params);
         const float *logits = gpt2_forward_logits(&f, seen + first);
-        out[k] = seen[length] = likeliest(logits + (T - 1) * m->config.vocab_size);
+        double u = generate_sample_uniform((uint64_t)r->seed, (uint64_t)k);
+        assert_int_equal(generate_sample(&how, logits + (T - 1) * m->config.vocab_size, may,
+                                         m->config.vocab_size, kept, u, &out[k]),
+                         ATOM_OK);
+        is_seen[seen[length] = out[k]] = 1;
         gpt2_forward_close(&f);
         length++;
         if (T == P)
@@ -108,21 +70,19 @@ static void greedy_plainly(const model_dir *m, const uint8_t *prompt, size_t n, 
     }
 }
 
-static void check_greedy(const model_dir *m, const char *prompt, int64_t made)
+static void check_plainly(const model_dir *m, generate_request r)
 {
     int32_t ids[256];
     text_tokenizer *bytes = NULL;
-    generate_request r = request_of(m->dir, prompt, made);
     generate_result result;
     char *raw, *want;
     size_t n;
-    r.temperature = 0;
     r.stop_at_end = false;
     result = generate(r);
-    greedy_plainly(m, (const uint8_t *)prompt, strlen(prompt), made, ids);
+    write_plainly(m, &r, ids);
     assert_int_equal(text_tokenizer_bytes(&bytes), ATOM_OK);
-    assert_int_equal(text_decode(bytes, (const uint32_t *)ids, (size_t)made, true, &raw, &n),
-                     ATOM_OK);
+    assert_int_equal(
+        text_decode(bytes, (const uint32_t *)ids, (size_t)r.max_tokens, true, &raw, &n), ATOM_OK);
     assert_int_equal(text_utf8_repair(raw, n, &want, &n), ATOM_OK);
     /* a character that was cut off at the end is left out, not repaired */
     assert_true(result.bytes == n || result.bytes == n - 3);
@@ -131,6 +91,13 @@ static void check_greedy(const model_dir *m, const char *prompt, int64_t made)
     atom_free(result.text);
     atom_free(raw);
     atom_free(want);
+}
+
+static void check_greedy(const model_dir *m, const char *prompt, int64_t made)
+{
+    generate_request r = request_of(m->dir, prompt, made);
+    r.temperature = 0;
+    check_plainly(m, r);
 }
 
 static void test_equals_forward(void **state)
@@ -146,6 +113,33 @@ static void test_equals_forward(void **state)
         model_dir_close(&m);
         scratch_close(&s);
     }
+}
+
+/* Whatever the request says of the choice decides it; the prompt's tokens and its own are those that are penalised. */
+static void test_choice_as_asked(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 6);
+    generate_request plain = request_of(m.dir, "eel and etc", 40), r = plain;
+    (void)state;
+    model_dir_save(&m);
+    r.temperature = 1.5;
+    r.seed = 3;
+    check_plainly(&m, r);
+    r.top_p = 0.5;
+    check_plainly(&m, r);
+    r = plain;
+    r.min_p = 0.3;
+    check_plainly(&m, r);
+    r = plain;
+    r.top_k = 5;
+    r.repetition_penalty = 0.5;
+    check_plainly(&m, r);
+    r.temperature = 0;
+    r.repetition_penalty = 3;
+    check_plainly(&m, r);
+    model_dir_close(&m);
+    scratch_close(&s);
 }
 
 /* One position: nothing but the last token counts. */
@@ -302,6 +296,40 @@ static void test_end_of_text(void **state)
     recite(SAY("a\xe2\x82"), true, 12, true, "a", 4);
 }
 
+/* What generation_config.json names ends a text; where it names nothing, what config.json names. An id without a text
+ * may end one, too. */
+static void test_ends_that_files_name(void **state)
+{
+    static const struct {
+        const char *generation, *want;
+        int64_t tokens;
+    } cases[] = {{NULL, "do", 3},
+                 {"{\"eos_token_id\": [256, 101]}", "don", 4},
+                 {"{\"eos_token_id\": [-1, 320, true]}", "do", 3},
+                 {"{\"top_k\": 3}", "do", 3},
+                 {"{\"eos_token_id\": 300}", "done", 5}};
+    static const int32_t ids[] = {'>', 'd', 'o', 'n', 'e', 300, 'z'};
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 8);
+    (void)state;
+    make_reciter(&m, ids, 7);
+    model_dir_save(&m);
+    assert_int_equal(file_config_write(m.dir, &m.config, NULL, &(file_ends){256, 'n'}), ATOM_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *text = cases[i].generation;
+        if (text)
+            scratch_write(&s, "generation_config.json", text, strlen(text));
+        generate_request r = request_of(m.dir, ">", 6);
+        r.temperature = 0;
+        generate_result result = generate(r);
+        assert_string_equal(result.text, cases[i].want);
+        assert_int_equal(result.tokens, cases[i].tokens);
+        atom_free(result.text);
+    }
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
 /* The text ends in front of what it is to stop at, which may look as if it began several times; what looks so in
  * the end is part of the text. Emitted is the same (generate() compares). */
 static void test_stops_at_a_text(void **state)
@@ -382,6 +410,8 @@ static void test_refuses_requests(void **state)
     r = request_of(m.dir, "a", 3);
     r.repetition_penalty = -1;
     refuse(r, ATOM_E_USAGE, "repetition_penalty");
+    r.repetition_penalty = 101;
+    refuse(r, ATOM_E_USAGE, "at most 100");
     r = request_of(m.dir, "a", 3);
     r.stop_text = "";
     refuse(r, ATOM_E_USAGE, "stop at is empty");
@@ -425,122 +455,6 @@ static void test_refuses_files(void **state)
     scratch_close(&s);
 }
 
-/* Asked before each token: yes when `left` were made. */
-typedef struct patience {
-    heard heard;
-    int left;
-} patience;
-
-static void listen_patiently(void *ctx, const char *text, size_t bytes)
-{
-    listen(&((patience *)ctx)->heard, text, bytes);
-}
-
-static bool lose_patience(void *ctx)
-{
-    return ((patience *)ctx)->left-- == 0;
-}
-
-static atom_status say(generate_chat *c, patience *p, const char *what, int left,
-                       generate_chat_result *r)
-{
-    *p = (patience){.left = left};
-    return generate_chat_say(c, what, lose_patience, r);
-}
-
-/* What a conversation says is what the whole chat, as one prompt, is continued with. */
-static void test_conversation(void **state)
-{
-    scratch s;
-    model_dir m = model_dir_make(scratch_open(&s)->dir, 200, 3);
-    generate_request r = request_of(m.dir, NULL, 12);
-    patience p, alone;
-    generate_chat *c = NULL, *fresh = NULL;
-    generate_chat_result a, b;
-    (void)state;
-    model_dir_save(&m);
-    r.temperature = 0;
-    r.stop_at_end = false;
-    r.emit = listen_patiently;
-    r.ctx = &p;
-    assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
-    assert_int_equal(say(c, &p, "x", 0, &a), ATOM_E_FORMAT); /* the model has no template */
-    generate_chat_close(&c);
-    r.template = "plain";
-    assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
-    assert_int_equal(say(c, &p, "one", -1, &a), ATOM_OK);
-    assert_int_equal(a.said.tokens, 12);
-    assert_false(a.stopped || a.full || a.forgotten);
-    assert_int_equal(a.said.bytes, p.heard.bytes);
-    assert_memory_equal(a.said.text, p.heard.text, p.heard.bytes);
-    /* stopped after five */
-    assert_int_equal(say(c, &p, "two", 5, &a), ATOM_OK);
-    assert_true(a.stopped && a.said.tokens == 5);
-    /* too long: refused, nothing is remembered of it */
-    char far[400];
-    memset(far, 'x', sizeof far);
-    far[sizeof far - 1] = 0;
-    assert_int_equal(say(c, &p, far, -1, &a), ATOM_E_USAGE);
-    assert_non_null(strstr(atom_fail_message(), "sees 200 at a time"));
-    /* anew: as the first time; wrong UTF-8 is no obstacle */
-    generate_chat_reset(c);
-    assert_int_equal(say(c, &p, "thr\xff", -1, &a), ATOM_OK);
-    r.ctx = &alone;
-    assert_int_equal(generate_chat_open(&r, &fresh), ATOM_OK);
-    assert_int_equal(say(fresh, &alone, "thr\xef\xbf\xbd", -1, &b), ATOM_OK);
-    assert_int_equal(b.said.bytes, a.said.bytes);
-    assert_memory_equal(a.said.text, b.said.text, b.said.bytes);
-    assert_int_equal(a.said.prompt_tokens, b.said.prompt_tokens);
-    /* the oldest are forgotten when no more fits */
-    for (int i = 0; i < 6; i++)
-        assert_int_equal(say(c, &p, "and again, and again", -1, &a), ATOM_OK);
-    assert_true(a.forgotten > 0 && a.forgotten % 2 == 0 && a.forgotten < 14);
-    assert_true(a.said.prompt_tokens + 12 <= 200);
-    generate_chat_close(&c);
-    generate_chat_close(&fresh);
-    model_dir_close(&m);
-    scratch_close(&s);
-    assert_int_equal(atom_mem_read().live_blocks, 0);
-}
-
-/* Each answer ends in front of the text to stop at, and the conversation goes on. */
-static void test_conversation_stops(void **state)
-{
-    scratch s;
-    model_dir m = model_dir_make(scratch_open(&s)->dir, 200, 3);
-    generate_request r = request_of(m.dir, NULL, 12);
-    patience p;
-    generate_chat *c = NULL;
-    generate_chat_result a;
-    char whole[BYTES_MAX], *middle = whole;
-    (void)state;
-    model_dir_save(&m);
-    r.temperature = 0;
-    r.stop_at_end = false;
-    r.emit = listen_patiently;
-    r.ctx = &p;
-    r.template = "plain";
-    assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
-    assert_int_equal(say(c, &p, "one", -1, &a), ATOM_OK);
-    assert_in_range(a.said.bytes, 6, BYTES_MAX - 1);
-    memcpy(whole, a.said.text, a.said.bytes + 1);
-    generate_chat_close(&c);
-    for (middle += a.said.bytes / 2; ((uint8_t)*middle & 0xc0) == 0x80;)
-        middle++;
-    r.stop_text = middle;
-    assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(say(c, &p, "one", -1, &a), ATOM_OK);
-        assert_int_equal(a.said.bytes, strstr(whole, middle) - whole);
-        assert_memory_equal(a.said.text, whole, a.said.bytes);
-        assert_int_equal(a.said.bytes, p.heard.bytes);
-        generate_chat_reset(c);
-    }
-    generate_chat_close(&c);
-    model_dir_close(&m);
-    scratch_close(&s);
-}
-
 static void test_out_of_memory(void **state)
 {
     scratch s;
@@ -575,11 +489,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_forward),    cmocka_unit_test(test_one_position),
+        cmocka_unit_test(test_choice_as_asked),   cmocka_unit_test(test_ends_that_files_name),
         cmocka_unit_test(test_seeds_and_budgets), cmocka_unit_test(test_no_prompt),
         cmocka_unit_test(test_whole_characters),  cmocka_unit_test(test_end_of_text),
         cmocka_unit_test(test_stops_at_a_text),   cmocka_unit_test(test_space_of_metaspaces),
         cmocka_unit_test(test_refuses_requests),  cmocka_unit_test(test_refuses_files),
-        cmocka_unit_test(test_conversation),      cmocka_unit_test(test_conversation_stops),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,6 +95,27 @@ static void dropouts_and_gelus(void **state)
     assert_int_equal(atom_mem_read().live_blocks, 0);
 }
 
+/* attention_bias is of both products of the attention; those of the MLP have biases in any case. */
+static void biases(void **state)
+{
+    (void)state;
+    for (int bias = 0; bias < 2; bias++) {
+        graph_config c = small();
+        c.qkv_bias = c.o_bias = bias;
+        c.embd_pdrop = 0.25f;
+        graph *g = build(&c);
+        assert_int_equal(node_of(g, "layers.1.attention.query_key_value")->n_params, 1 + bias);
+        assert_int_equal(node_of(g, "layers.1.attention.dense")->n_params, 1 + bias);
+        assert_int_equal(node_of(g, "layers.1.mlp.dense_h_to_4h")->n_params, 2);
+        const graph_node *out = node_of(g, "layers.1.mlp.dense_4h_to_h");
+        assert_int_equal(out->n_params, 2);
+        assert_int_equal(g->params[out->params[0]].init, GRAPH_INIT_NORMAL);
+        assert_true(node_of(g, "embed.drop")->p == 0.25f);
+        graph_close(&g);
+    }
+    assert_int_equal(atom_mem_read().live_blocks, 0);
+}
+
 /* Only the stream crosses between blocks, whatever is read twice within them. */
 static void cuts_between_blocks(void **state)
 {
@@ -123,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(branches),
+        cmocka_unit_test(biases),
         cmocka_unit_test(dropouts_and_gelus),
         cmocka_unit_test(cuts_between_blocks),
     };

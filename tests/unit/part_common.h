@@ -62,4 +62,14 @@ static inline part_profile *modelled(const graph *g, const char *device)
     return profile;
 }
 
+static inline part_plan *search_plan(const graph *g, const part_profile *profile,
+                                     const part_request *request, part_search_stats *stats)
+{
+    part_plan *plan = NULL;
+    if (part_search(g, profile, request, &plan, stats) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_int_equal(part_plan_check(plan, g), ATOM_OK);
+    return plan;
+}
+
 #endif

@@ -50,6 +50,39 @@ static void by_size(void **state)
     assert_int_equal(advise(1000000000, 1000, 1000, nothing, plain).sync_steps, 100);
 }
 
+/* The lesser of both directions counts, whichever it is. */
+static void the_lesser_direction(void **state)
+{
+    const pool_facts way[] = {
+        {.floats = 124000000, .up_bytes_per_s = 100 * MBIT, .down_bytes_per_s = 20 * MBIT},
+        {.floats = 124000000, .up_bytes_per_s = 20 * MBIT, .down_bytes_per_s = 100 * MBIT},
+        {.floats = 124000000, .up_bytes_per_s = 20 * MBIT},
+        {.floats = 124000000, .down_bytes_per_s = 20 * MBIT}};
+    (void)state;
+    for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
+        pool_advice a;
+        pool_advise(&plain, &nothing, &way[i], &a);
+        assert_float_equal(a.chosen.sync_seconds, 86.9, 0.3);
+    }
+}
+
+/* Numbers as they are shown, at the ends of each unit. */
+static void figures(void **state)
+{
+    static const struct {
+        double n;
+        const char *seconds, *count;
+    } of[] = {{9.96, "10.0 s", "10"},    {10, "10 s", "10"},        {599, "599 s", "599"},
+              {600, "10 min", "600"},    {999.6, "17 min", "1.0k"}, {3660, "61 min", "3.7k"},
+              {35999, "600 min", "36k"}, {36000, "10 h", "36k"},    {999600, "278 h", "1.0M"}};
+    char text[POOL_FIGURE_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        assert_string_equal(pool_seconds_text(of[i].n, text), of[i].seconds);
+        assert_string_equal(pool_count_text(of[i].n, text), of[i].count);
+    }
+}
+
 static bool says(const pool_advice *a, const char *text)
 {
     for (uint32_t i = 0; i < a->n_why; i++)
@@ -122,6 +155,9 @@ static void by_link(void **state)
     /* One that was said, and another that is not too long. */
     a = advise(124000000, 20, 20000, (pool_said){.sync_steps = true}, plain);
     assert_string_equal(a.why[1], "H = 27 would hide it");
+    s.sync_steps = 2; /* 17.4 s beside 3.3 s a step */
+    a = advise(124000000, 100, 20000, (pool_said){.sync_steps = true}, s);
+    assert_string_equal(a.why[1], "H = 6 would hide it");
 }
 
 static void what_was_said_stays(void **state)
@@ -149,9 +185,18 @@ static void what_was_said_stays(void **state)
     /* T leaves room where steps are slow: 100 x 65536 / 100 / 8 s each. */
     a = advise(1000000000, 1000, 100, nothing, plain);
     assert_true(a.due_seconds >= 2 * 100 * 65536.0 / 100 / 8);
+    assert_true(a.due_seconds <= 2 * 100 * 65536.0 / 100 / 8 + 60);
     pool_advice_follow(&a, &s);
     assert_int_equal(s.sync_steps, 100);
     assert_int_equal(s.codec, GSP_CODEC_INT8);
+    assert_float_equal(s.due_seconds, a.due_seconds, 0);
+    /* A day at most; and from half of the usual T on. */
+    a = advise(1000000000, 1000, 1, nothing, plain);
+    assert_float_equal(a.due_seconds, 86400, 0);
+    a = advise(124000000, 1000, 409.6, nothing, plain); /* 400 s each */
+    assert_float_equal(a.due_seconds, 840, 61);
+    a = advise(124000000, 1000, 655.36, nothing, plain); /* 250 s each */
+    assert_float_equal(a.due_seconds, 600, 0);
 }
 
 static void alternatives(void **state)
@@ -185,6 +230,18 @@ static void sums(void **state)
     /* 69 s of moving beside 3.3 of computing. */
     assert_float_equal(a.chosen.waits, 0.955, 0.01);
     assert_false(a.hidden);
+    assert_non_null(strstr(a.why[1], "would wait 10 % of the time"));
+    /* Followed, a pool of gradients keeps its codec and H. */
+    pool_settings followed = s;
+    pool_advice_follow(&a, &followed);
+    assert_int_equal(followed.sync_steps, s.sync_steps);
+    /* A quarter of the time is too much, a twentieth is not, and asks for no larger batch. */
+    a = advise(124000000, 20000, 20000, nothing, s);
+    assert_true(a.hidden && a.chosen.waits < 0.1);
+    for (uint32_t i = 0; i < a.n_why; i++)
+        assert_null(strstr(a.why[i], "would wait 10 % of the time"));
+    a = advise(124000000, 5000, 20000, nothing, s);
+    assert_true(!a.hidden && a.chosen.waits > 0.1 && a.chosen.waits < 0.5);
     /* Nothing known of the speed: no claim about hiding. */
     a = advise(124000000, 100, 0, nothing, plain);
     assert_non_null(strstr(a.why[0], "not known"));
@@ -314,6 +371,11 @@ static void loss_to_expect(void **state)
     pool_advise_loss(&s, &f, &adamw, &a);
     assert_true(a.expects.known && a.expects.behind > 0.01 && a.expects.behind < 0.05);
     assert_non_null(strstr(a.why[a.n_why - 1], "higher than with one AdamW trainer"));
+    double shown[3] = {0};
+    assert_int_equal(sscanf(a.why[a.n_why - 1], "loss: about %lf %% (%lf to %lf %%)", &shown[0],
+                            &shown[1], &shown[2]),
+                     3);
+    assert_true(shown[1] < shown[0] && shown[0] < shown[2]);
     double eight = a.expects.behind;
     f.members = 2;
     pool_advise_loss(&s, &f, &adamw, &a);
@@ -341,11 +403,18 @@ static void loss_to_expect(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_size),      cmocka_unit_test(warns_of_few_averages),
-        cmocka_unit_test(by_link),      cmocka_unit_test(what_was_said_stays),
-        cmocka_unit_test(alternatives), cmocka_unit_test(sums),
-        cmocka_unit_test(ways),         cmocka_unit_test(ways_and_codecs),
-        cmocka_unit_test(delays),       cmocka_unit_test(loss_to_expect),
+        cmocka_unit_test(by_size),
+        cmocka_unit_test(figures),
+        cmocka_unit_test(the_lesser_direction),
+        cmocka_unit_test(warns_of_few_averages),
+        cmocka_unit_test(by_link),
+        cmocka_unit_test(what_was_said_stays),
+        cmocka_unit_test(alternatives),
+        cmocka_unit_test(sums),
+        cmocka_unit_test(ways),
+        cmocka_unit_test(ways_and_codecs),
+        cmocka_unit_test(delays),
+        cmocka_unit_test(loss_to_expect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,7 +83,8 @@ static void beyond_the_points_it_knows_nothing(void **unused)
                 {124, 16, 20, false, 0}, {124, 4, 1, false, 0},    {124, 4, 500, false, 0},
                 {124, 4, 20, true, 0},   {0.45, 16, 20, true, 0},  {2.9, 2, 20, true, 0.1},
                 {2.9, 8, 50, true, 0.1}, {2.9, 8, 20, true, 0},    {0.45, 4, 3, true, 0},
-                {0.1, 4, 20, true, 0},   {124, 4, 20, false, 0.5}, {124, 4, 20, false, 0.01}};
+                {0.1, 4, 20, true, 0},   {124, 4, 20, false, 0.5}, {124, 4, 20, false, 0.01},
+                {124, 9, 20, false, 0},  {124, 4, 51, false, 0},   {124, 4, 20, false, 0.21}};
     (void)unused;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         pool_learns e =

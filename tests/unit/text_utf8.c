@@ -1,5 +1,6 @@
-/* UTF-8: every kind of wrong sequence is found where it starts, and nothing else is. */
+/* UTF-8: every kind of wrong sequence is found where it starts, and nothing else is; a map of characters. */
 #include "atom/base/mem.h"
+#include "atom/text/charsmap.h"
 #include "atom/text/utf8.h"
 #include "tests/lib/random_text.h"
 
@@ -84,12 +85,25 @@ static void offsets_of_characters(void **state)
         assert_int_equal(text_utf8_offset(text, 11, i), want[i]);
 }
 
+/* Two bytes of texts behind a trie of three units: "A" becomes "bc", and everything else stays. */
+static void map_of_characters(void **state)
+{
+    text_charsmap *m = NULL;
+    text_normal n = {0};
+    (void)state;
+    assert_int_equal(text_charsmap_read("DAAAAAAAAQBBDQAAAAAAgGJj", "t.json", &m), ATOM_OK);
+    assert_int_equal(text_charsmap_apply(m, &n, "aABA", 4), ATOM_OK);
+    assert_int_equal(n.bytes, 6);
+    assert_memory_equal(n.text, "abcBbc", 6);
+    text_normal_fini(&n);
+    text_charsmap_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_point),
-        cmocka_unit_test(wrong_sequences),
-        cmocka_unit_test(wrong_byte_in_long_text),
+        cmocka_unit_test(map_of_characters),     cmocka_unit_test(every_code_point),
+        cmocka_unit_test(wrong_sequences),       cmocka_unit_test(wrong_byte_in_long_text),
         cmocka_unit_test(offsets_of_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
