@@ -298,6 +298,17 @@ class PoolFirst(test_pool_train.Members):
             self.fails(2, *self.attempt("a", "--dry-run", f"--name={name}"), says=["--name", "at most 63"])
         self.ok(*self.attempt("a", "--dry-run", "--name", "a" * 63))
 
+    def test_samples_and_tokens_say_the_same(self):
+        """Of this host and of others, in a pool of two."""
+        a, ticket = self.create("a")
+        b = self.join("b", ticket, "--data", self.data)
+        seen = self.until("b", "both work", lambda s: len(s["members"]) == 2 and all(m["tokens"] > 32 * 400 for m in s["members"]), [a, b])
+        for member in seen["members"]:
+            self.assertEqual(member["samples"], member["tokens"] // 32)  # of sequence_len tokens
+        self.assertAlmostEqual(seen["samples"], seen["tokens"] // 32, delta=20)  # a few steps
+        for process in (a, b):
+            process.kill()
+
     def test_more_members_than_the_ticket_admits(self):
         said = self.ok(*self.attempt("a", "--dry-run", "--min-peers", 20)).err
         self.assertIn("training begins with 20 members, and the ticket admits only 16 besides this one; use --invite-count 19", said)
