@@ -49,13 +49,16 @@ atom_status atom_fail_in(atom_status status, const char *fmt, ...)
 atom_status atom_fail_errno(int errnum, const char *fmt, ...)
 {
     char text[MESSAGE_MAX];
-    char reason[128];
+    char reason[192];
     va_list args;
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     snprintf(reason, sizeof reason, "%s%s", strerror(errnum),
-             errnum == EMFILE ? " in this process; raise the limit (ulimit -n)" : "");
+             errnum == EMFILE  ? " in this process; raise the limit (ulimit -n)"
+             : errnum == EROFS ? "; after errors of a disk the kernel does this (dmesg says so): "
+                                 "make it writable again"
+                               : "");
     if (n >= 0 && n < MESSAGE_MAX)
         snprintf(text + n, sizeof text - (size_t)n, ": %s", reason);
     keep(text);

@@ -20,6 +20,7 @@ typedef struct yaml_reader {
     opt_parsed *parsed;
     bool foreign;                 /* somebody else wrote it */
     bool peek;                    /* it is read once more, which says what is to be said */
+    bool whole;                   /* a file; of a text the section `pool:` was taken out */
     uint32_t line[OPT_SPECS_MAX]; /* where a row was set by this file; 0: not yet */
     yaml_parser_t parser;
     yaml_event_t event;
@@ -93,6 +94,18 @@ bool opt_is_shared(const opt_command *command, uint32_t row)
     return command->shared || (command->specs[row].flags & OPT_SHARED);
 }
 
+/* Where a trainer's key is expected. */
+static atom_status fail_pool(const yaml_reader *r)
+{
+    return r->whole ? atom_fail(ATOM_E_USAGE, "this file configures a pool: atom pool create "
+                                              "--config FILE -o DIR creates it and trains as its "
+                                              "first member; to train alone, remove the section "
+                                              "'pool'")
+                    : atom_fail(ATOM_E_USAGE, "write pool: at the left margin on a line of its "
+                                              "own, without quotes, and its keys on the lines "
+                                              "below it, one per line and indented with spaces");
+}
+
 static atom_status read_key(yaml_reader *r, int32_t *row)
 {
     atom_status st = ATOM_OK;
@@ -104,10 +117,7 @@ static atom_status read_key(yaml_reader *r, int32_t *row)
                         atom_fail(ATOM_E_USAGE, "'%s' can only be given on the command line", key));
     if (found < 0 && !r->foreign && strcmp(key, "pool") == 0 &&
         strcmp(r->command->name, "train") == 0)
-        return at_event(r, atom_fail(ATOM_E_USAGE, "this file configures a pool: atom pool "
-                                                   "create --config FILE -o DIR creates it and "
-                                                   "trains as its first member; to train alone, "
-                                                   "remove the section 'pool'"));
+        return at_event(r, fail_pool(r));
     if (found < 0) {
         const char *near = opt_suggest(r->command, key);
         st = near ? atom_fail(ATOM_E_USAGE, "unknown key '%.64s' (did you mean '%s'?)", key, near)
@@ -272,7 +282,8 @@ atom_status opt_read_file(const opt_command *command, const char *path, void *va
     size_t bytes = 0;
     snprintf(missing, sizeof missing, "there is no configuration file %s", path);
     ATOM_TRY(opt_file_text(path, missing, &text, &bytes));
-    yaml_reader r = {.command = command, .path = path, .values = values, .parsed = parsed};
+    yaml_reader r = {
+        .command = command, .path = path, .values = values, .parsed = parsed, .whole = true};
     atom_status st = read_text(&r, text, bytes);
     bool any = false;
     for (uint32_t i = 0; i < OPT_SPECS_MAX; i++)

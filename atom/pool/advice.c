@@ -362,6 +362,17 @@ static void explain_delay(const pool_settings *s, const pool_ways *w, pool_advic
             s->delayed_updates ? "" : ": true would be worth it", side, sums, gain);
 }
 
+/* A micro-batch is computed by one member. */
+static void warn_of_idle(const pool_ways_facts *f, pool_advice *a)
+{
+    double micros = f->micro_tokens > 0 ? round(f->step_tokens / f->micro_tokens) : f->members;
+    if (micros < f->members)
+        say(a,
+            "a step has %.0f micro-batch%s, so no more than %.0f of %u members can work on it; set "
+            "global_batch_size to at least %u times micro_batch_size",
+            micros, micros == 1 ? "" : "es", micros, f->members, f->members);
+}
+
 atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *facts,
                              const pool_pace *pace, pool_advice *advice)
 {
@@ -382,6 +393,8 @@ atom_status pool_advise_ways(const pool_settings *settings, const pool_facts *fa
         explain_ways(&advice->ways, advice);
     if (advice->ways.known && r.sums)
         explain_delay(settings, &advice->ways, advice);
+    if (r.sums)
+        warn_of_idle(&f, advice);
     return ATOM_OK;
 }
 

@@ -146,6 +146,12 @@ static atom_status take_announced(const pool_host *host, gsp_pool_host *out)
     return ATOM_OK;
 }
 
+uint64_t pool_host_limit(double amount, double unit)
+{
+    double bytes = amount * unit;
+    return bytes > 0 && bytes < 1 ? 1 : (uint64_t)bytes;
+}
+
 atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_host *out)
 {
     static const pool_host none = {0};
@@ -156,10 +162,10 @@ atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_h
                            .no_lan = host->no_lan,
                            .no_directory = host->no_directory,
                            .no_router = host->no_router,
-                           .up_bytes_per_s = (uint64_t)(host->up_mbit * 1e6 / 8),
-                           .down_bytes_per_s = (uint64_t)(host->down_mbit * 1e6 / 8),
-                           .up_month_max = (uint64_t)(host->up_month_gb * 1e9),
-                           .down_month_max = (uint64_t)(host->down_month_gb * 1e9),
+                           .up_bytes_per_s = pool_host_limit(host->up_mbit, 1e6 / 8),
+                           .down_bytes_per_s = pool_host_limit(host->down_mbit, 1e6 / 8),
+                           .up_month_max = pool_host_limit(host->up_month_gb, 1e9),
+                           .down_month_max = pool_host_limit(host->down_month_gb, 1e9),
                            .name = host->name};
     ATOM_TRY(check_name(host->name));
     if (listen->n > GSP_POOL_LISTEN_MAX || announce->n > GSP_TICKET_HOSTS_MAX)

@@ -142,6 +142,8 @@ ATOM_MUST atom_status pool_host_keep(const char *dir, const pool_host *host);
 /* For gossip/pool/pool.h; borrows texts. host NULL: it only dials. place: the pool's directory.
  * ATOM_E_USAGE  not an address, or too many; a name with other characters or too long */
 ATOM_MUST atom_status pool_host_place(const pool_host *host, const char *place, gsp_pool_host *out);
+/* What a limit is in bytes; 0: there is none. One above zero is at least a byte. */
+uint64_t pool_host_limit(double amount, double unit);
 /* NULL: nothing is limited. missing: pool_limits_open. */
 ATOM_MUST atom_status pool_host_limits(const pool_host *host, char missing[POOL_LIMITS_WHY_BYTES],
                                        pool_limits **out);

@@ -42,8 +42,8 @@ atom_status pool_run_begin(const pool_run_config *config, pool_run **out)
     if (!r->dir || !r->status)
         return atom_fail_memory("a run in a pool", sizeof *r->status);
     if (config->host) {
-        r->disk_max = (uint64_t)(config->host->disk_gb * 1e9);
-        r->data.down_bytes_per_s = (uint64_t)(config->host->down_mbit * 1e6 / 8);
+        r->disk_max = pool_host_limit(config->host->disk_gb, 1e9);
+        r->data.down_bytes_per_s = pool_host_limit(config->host->down_mbit, 1e6 / 8);
         ATOM_TRY(pool_host_limits(config->host, missing, &r->limits));
     }
     if (missing[0])

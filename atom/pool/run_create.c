@@ -7,6 +7,7 @@
 #include "atom/pool/run_text.h"
 
 #include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <math.h>
@@ -282,6 +283,33 @@ cleanup:
     return st;
 }
 
+/* In the manifest and on everybody's screen. */
+static atom_status check_name(const char *name)
+{
+    size_t n = name ? strlen(name) : 0;
+    bool good = n < GSP_MANIFEST_NAME_BYTES;
+    for (size_t i = 0; i < n && good; i++)
+        good = name[i] >= ' ' && name[i] <= '~';
+    return good ? ATOM_OK
+                : atom_fail(ATOM_E_USAGE,
+                            "--name: a pool's name has at most %d letters, digits, spaces and "
+                            "other characters of ASCII; '%.80s' has %zu bytes, or others",
+                            GSP_MANIFEST_NAME_BYTES - 1, name, n);
+}
+
+/* Training would not begin with those whom the ticket admits. */
+static void warn_of_invites(const pool_run *r, const pool_create *create)
+{
+    int64_t others = r->settings.min_peers - 1;
+    if (others > create->invite_count)
+        atom_log(ATOM_LOG_WARN,
+                 "training begins with %lld members, and the ticket admits only %lld besides this "
+                 "one; use --invite-count %lld, or make another ticket: atom pool invite %s "
+                 "--count %lld",
+                 (long long)r->settings.min_peers, (long long)create->invite_count,
+                 (long long)others, r->dir, (long long)(others - create->invite_count));
+}
+
 /* No pool yet, and no run but one that run.yml names to go on from or to replace. */
 static atom_status check_place(const pool_run *r)
 {
@@ -315,12 +343,15 @@ atom_status pool_run_create(const pool_run_config *config, const pool_create *cr
     atom_status st;
     ATOM_TRY_CLEAN(pool_run_begin(config, &r));
     r->genesis = true;
+    ATOM_TRY_CLEAN(check_name(create->name));
     ATOM_TRY_CLEAN(check_no_pool(r)); /* a dry run refuses what the real one would */
     ATOM_TRY_CLEAN(read_settings(r, create, &said, &pool_text, &run_text));
     ATOM_TRY_CLEAN(pool_run_configure(r, create->config, run_text, config->train, config->n_train));
     ATOM_TRY_CLEAN(pool_settings_settle(&r->settings, &r->config, create->config, pool_text));
     ATOM_TRY_CLEAN(pool_host_place(config->host, r->dir, &host));
     ATOM_TRY_CLEAN(check_place(r));
+    if (!create->plain)
+        warn_of_invites(r, create);
     pool_run_look_before(r, &before);
     r->config.dry_run = create->dry_run;
     ATOM_TRY_CLEAN(pool_run_open_trainer(r));

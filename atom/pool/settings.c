@@ -485,8 +485,9 @@ atom_status pool_settings_split(const char *path, const char *text, size_t bytes
     char *a = atom_alloc(bytes + 2, 1), *b = atom_alloc(bytes + 2, 1);
     bool inside = false;
     size_t na = 0, nb = 0, number = 0, first = 0;
+    size_t mark = bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* of some editors */
     atom_status st = a && b ? ATOM_OK : atom_fail_memory("a configuration", bytes);
-    for (size_t at = 0; at < bytes && st == ATOM_OK;) {
+    for (size_t at = mark; at < bytes && st == ATOM_OK;) {
         const char *line = text + at, *end = memchr(line, '\n', bytes - at);
         size_t n = end ? (size_t)(end - line) : bytes - at;
         bool head = starts_pool(line, n);

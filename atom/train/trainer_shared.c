@@ -93,7 +93,9 @@ static atom_status arrive(trainer *t, const train_lease *l)
         t->tokens_counted += r.targets;
     t->summary.final_loss = r.loss;
     ATOM_TRY(trainer_remember(t, r.seconds));
-    trainer_log_step(t, &r, l->rate);
+    /* A state that was fetched whole is the result of steps that were not made here. */
+    if (l->rate != 0 || l->grad_norm != 0)
+        trainer_log_step(t, &r, l->rate);
     return ATOM_OK;
 }
 

@@ -239,8 +239,8 @@ void gate_accept_some(gsp_gate *g, uint64_t now)
             if (fd < 0) {
                 if (errno == EAGAIN || errno == EWOULDBLOCK)
                     g->listener_in[l] = false;
-                else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-                    g->tokens = 0; /* try again when some were closed */
+                else if (errno != EINTR && errno != ECONNABORTED)
+                    g->tokens = 0; /* no descriptors or no memory: try again after a pause */
                 continue;
             }
             g->tokens -= 1;

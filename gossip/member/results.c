@@ -225,10 +225,11 @@ static const entry *find(const gsp_results *r, uint32_t part, const gsp_hash *ha
     return NULL;
 }
 
-static atom_status write_all(int fd, const void *data, uint64_t bytes, uint64_t at)
+static atom_status write_all(const gsp_results *r, int fd, const void *data, uint64_t bytes,
+                             uint64_t at)
 {
     int error = atom_fd_write(fd, at, data, bytes);
-    return error ? atom_fail_errno(error, "cannot write results") : ATOM_OK;
+    return error ? atom_fail_errno(error, "%s: cannot write results", r->directory) : ATOM_OK;
 }
 
 atom_status gsp_results_put(gsp_results *r, uint64_t version, uint32_t part, const gsp_hash *hash,
@@ -242,8 +243,8 @@ atom_status gsp_results_put(gsp_results *r, uint64_t version, uint32_t part, con
         return ATOM_OK;
     entry e = {.part = part, .hash = *hash, .at = f->bytes + HEAD_BYTES, .bytes = bytes};
     head_write(head, version, &e);
-    ATOM_TRY(write_all(f->fd, head, sizeof head, f->bytes));
-    ATOM_TRY(write_all(f->fd, data, bytes, e.at));
+    ATOM_TRY(write_all(r, f->fd, head, sizeof head, f->bytes));
+    ATOM_TRY(write_all(r, f->fd, data, bytes, e.at));
     ATOM_TRY(remember(f, &e));
     f->bytes = e.at + bytes;
     f->dirty = true;

@@ -184,10 +184,11 @@ cleanup:
 
 /* ---- writing ---- */
 
-static atom_status write_all(int fd, const void *data, size_t bytes, uint64_t at)
+static atom_status write_all(const gsp_votes *v, int fd, const void *data, size_t bytes,
+                             uint64_t at)
 {
     int error = atom_fd_write(fd, at, data, bytes);
-    return error ? atom_fail_errno(error, "cannot write votes") : ATOM_OK;
+    return error ? atom_fail_errno(error, "%s: cannot write votes", v->directory) : ATOM_OK;
 }
 
 /* An empty journal of this epoch, there before the state that names it. */
@@ -203,7 +204,7 @@ static atom_status journal_make(gsp_votes *v, uint64_t epoch, int *out)
     memcpy(head, JOURNAL_MAGIC, 8);
     atom_writer w = atom_writer_make(head + 8, 8);
     atom_write_uint(&w, epoch, 8);
-    ATOM_TRY_CLEAN(write_all(fd, head, sizeof head, 0));
+    ATOM_TRY_CLEAN(write_all(v, fd, head, sizeof head, 0));
     if (fsync(fd) != 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", path));
     ATOM_TRY_CLEAN(atom_dir_sync(v->directory));
@@ -288,7 +289,7 @@ atom_status gsp_votes_record(gsp_votes *v, const gsp_record *record)
     size += ENTRY_HEAD_BYTES;
     entry_check(v->epoch, v->bytes, v->buffer, size, v->buffer + size);
     size += CHECK_BYTES;
-    atom_status st = write_all(v->journal, v->buffer, size, v->bytes);
+    atom_status st = write_all(v, v->journal, v->buffer, size, v->bytes);
     if (st == ATOM_OK && fdatasync(v->journal) != 0)
         st = atom_fail_errno(errno, "%s: cannot write votes", v->directory);
     v->dead = st != ATOM_OK;

@@ -29,8 +29,10 @@ static void carrier_end(net_endpoint *e, net_stream *stream)
 {
     if (stream->gate)
         gsp_gate_end(e->gate, stream->gate);
-    if (stream->path[0])
-        unlink(stream->path);
+    /* nanomsg removes the file, too, and ends the process where it cannot, as on a disk that became
+     * read-only. Such a PAIR is left open: the member ends with its next write anyway. */
+    if (stream->path[0] && unlink(stream->path) != 0 && errno != ENOENT)
+        stream->pair = (net_pair){-1, -1, -1};
     stream->gate = 0;
     stream->path[0] = 0;
 }

@@ -32,13 +32,20 @@ static gsp_pool_peer *peer_of(gsp_pool_status *s, const uint8_t *key)
     return p;
 }
 
+/* A joiner has no manifest at first. */
+static uint64_t samples_of(const gsp_pool *p, uint64_t tokens)
+{
+    uint64_t each = p->door.manifest->tokens_per_sample;
+    return each ? tokens / each : 0;
+}
+
 static void show_self(gsp_pool *p, gsp_pool_status *s)
 {
     gsp_pool_peer *me = peer_of(s, p->door.identity.public_key);
     me->self = me->up = true;
     memcpy(me->name, p->name, sizeof me->name);
-    me->samples = atomic_load(&p->samples);
     me->tokens = gsp_pool_own_tokens(p);
+    me->samples = samples_of(p, me->tokens);
     me->rates = p->rates;
     me->heard_s = 0;
 }
@@ -84,7 +91,7 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
         x->certified = k->certified;
         x->applied = k->applied;
         x->tokens = k->tokens_live;
-        x->samples = k->samples;
+        x->samples = samples_of(p, k->tokens_live);
         x->rates = k->rates;
         x->rests = k->rests;
         x->heard_s = a->now_ns > k->heard_ns ? 1e-9 * (double)(a->now_ns - k->heard_ns) : 0;
@@ -134,7 +141,7 @@ void gsp_pool_snapshot(gsp_pool *p)
     show_credits(p, s);
     s->manifest = gsp_door_number(&p->door);
     s->up_s = atom_clock_seconds() - p->started_s;
-    s->own_samples = atomic_load(&p->samples);
+    s->own_samples = p->summed ? atomic_load(&p->samples) : samples_of(p, atomic_load(&p->tokens));
     s->own_tokens = gsp_pool_own_tokens(p);
     s->bytes_out = net.wire_bytes_sent;
     s->bytes_in = net.wire_bytes_received;

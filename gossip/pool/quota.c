@@ -1,6 +1,6 @@
 /*
  * Owns a month's count of bytes. One idea: a count, its month and nothing else is kept, so a new
- * month is a count of another name. Refuses to run backwards.
+ * month is a count of another name. Refuses to give back what was used because a clock went back.
  */
 #include "gossip/pool/quota.h"
 
@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+/* A clock that was lost at a boot is set within that time by whoever can reach a pool. */
+static const double BELIEVED_S = 300;
 
 uint32_t gsp_quota_month(double wall_s)
 {
@@ -63,7 +66,7 @@ atom_status gsp_quota_load(const char *path, double wall_s, gsp_quota *q)
                        "counted from zero",
                        path);
     else if (month >= q->month)
-        *q = (gsp_quota){month, up, down, q->up_max, q->down_max};
+        *q = (gsp_quota){month, up, down, q->up_max, q->down_max, 0};
     atom_free(text);
     return st;
 }
@@ -76,6 +79,18 @@ atom_status gsp_quota_save(const char *path, const gsp_quota *q)
     return atom_file_write(path, text, (size_t)n);
 }
 
+/* The clock says that the count's month has not begun. Either the clock is wrong now, or it was when the
+ * count was made. The bytes are kept in both cases: they were sent at some time before now. */
+static void clock_is_behind(gsp_quota *q, double wall_s, uint32_t month)
+{
+    if (q->behind_s == 0 || wall_s < q->behind_s)
+        q->behind_s = wall_s;
+    if (wall_s - q->behind_s < BELIEVED_S)
+        return;
+    q->month = month;
+    q->behind_s = 0;
+}
+
 void gsp_quota_count(gsp_quota *q, double wall_s, uint64_t up, uint64_t down)
 {
     uint32_t month = gsp_quota_month(wall_s);
@@ -83,6 +98,10 @@ void gsp_quota_count(gsp_quota *q, double wall_s, uint64_t up, uint64_t down)
         q->month = month;
         q->up = q->down = 0;
     }
+    if (month < q->month)
+        clock_is_behind(q, wall_s, month);
+    else
+        q->behind_s = 0;
     q->up += up;
     q->down += down;
 }

@@ -19,6 +19,7 @@ typedef struct gsp_quota {
     uint32_t month;            /* 202611 */
     uint64_t up, down;         /* bytes in it */
     uint64_t up_max, down_max; /* 0: no cap */
+    double behind_s;           /* since when the clock says an earlier month; 0: it does not. Not kept */
 } gsp_quota;
 
 /* The month of a time since 1970. */
@@ -29,7 +30,9 @@ double gsp_quota_ends(double wall_s);
  * ATOM_E_FORMAT  it is damaged (then nothing is known: *quota has the caps and zeros) */
 ATOM_MUST atom_status gsp_quota_load(const char *path, double wall_s, gsp_quota *quota);
 ATOM_MUST atom_status gsp_quota_save(const char *path, const gsp_quota *quota);
-/* Counts bytes at a time; a new month begins at zero, a clock that goes back stays where it is. */
+/* Counts bytes at a time; a new month begins at zero. A clock that goes back to an earlier month gives
+ * nothing back; after it has gone on there for five minutes the count is of that month, with all its
+ * bytes, so a date far in the future that was corrected does not hold for years. */
 void gsp_quota_count(gsp_quota *quota, double wall_s, uint64_t up, uint64_t down);
 /* More than a quarter of every cap is left: enough to do others a favour (relays, probes). */
 bool gsp_quota_has_spare(const gsp_quota *quota);

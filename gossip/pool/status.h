@@ -43,8 +43,9 @@ typedef struct gsp_pool_peer {
     uint8_t key[GSP_PUBLIC_BYTES];
     char name[32];
     bool self, up, on_roster, waiting, relayed;
-    gsp_address address; /* of its end; zeros: relayed, or it is not linked */
-    uint64_t certified, applied, samples, tokens; /* as its last heartbeat said */
+    gsp_address address;                 /* of its end; zeros: relayed, or it is not linked */
+    uint64_t certified, applied, tokens; /* as its last heartbeat said */
+    uint64_t samples;                    /* of those tokens: trained in all */
     uint64_t brought; /* samples that counted, as the certificates say that this host applied */
     double share;     /* of what everybody brought, in the same count: 0 to 1 */
     gsp_rates rates;
@@ -67,9 +68,9 @@ typedef struct gsp_pool_status {
     uint32_t manifest;
     double up_s; /* since start */
     gsp_node_status member;
-    uint64_t tokens, samples;      /* certified */
-    uint64_t own_samples;          /* as reported */
-    uint64_t own_tokens;           /* in this and in earlier runs (gsp_pool_own_tokens) */
+    uint64_t tokens, samples; /* certified */
+    uint64_t own_samples;     /* trained since start; where sums are made, the mean member's part */
+    uint64_t own_tokens;      /* in this and in earlier runs (gsp_pool_own_tokens) */
     uint64_t bytes_out, bytes_in;  /* on the wire, since start */
     gsp_quota quota;               /* of this month */
     uint64_t faults;               /* refused messages, strangers, records that did not open */

@@ -280,6 +280,40 @@ class PoolFirst(test_pool_train.Members):
         self.fails(2, *self.attempt("a", "--listen", "127.0.0.1:0", run=run), says=[f":{run.count(chr(10))}: pool: put its keys"])
         self.assertFalse(os.path.exists(self.path("a")))
 
+    def test_a_section_elsewhere_is_told_how(self):
+        """None of these is taken for a run without a section, and the command that was typed is not what is recommended."""
+        top = RUN[:RUN.index("pool:")]
+        for section in ('"pool":\n  sync_steps: 5\n', "pool :\n  sync_steps: 5\n"):
+            result = self.fails(2, *self.attempt("a", "--dry-run", run=top + section), says=[f":{top.count(chr(10)) + 1}:1: write pool: at"])
+            self.assertNotIn("to train alone", result.err)
+        mapping = {"max_steps": 10, "micro_batch_size": 4, "sequence_len": 32, "pool": {"sync_steps": 5}}
+        self.fails(2, *self.attempt("a", "--dry-run", run=json.dumps(mapping)), says="write pool: at the left margin")
+        # A mark that editors of Windows put there does not hide it.
+        said = self.ok(*self.attempt("a", "--dry-run", run="\ufeffpool:\n  sync_steps: 5\n" + top)).out
+        self.assertIn("H = 5 (as you said)", said)
+
+    def test_names_of_pools(self):
+        """A name is refused before anything is made, and not cut."""
+        for name in ("a" * 64, "n\u00e4me", "red\033[31m", "\u202egnp"):
+            self.fails(2, *self.attempt("a", "--dry-run", f"--name={name}"), says=["--name", "at most 63"])
+        self.ok(*self.attempt("a", "--dry-run", "--name", "a" * 63))
+
+    def test_samples_and_tokens_say_the_same(self):
+        """Of this host and of others, in a pool of two."""
+        a, ticket = self.create("a")
+        b = self.join("b", ticket, "--data", self.data)
+        seen = self.until("b", "both work", lambda s: len(s["members"]) == 2 and all(m["tokens"] > 32 * 400 for m in s["members"]), [a, b])
+        for member in seen["members"]:
+            self.assertEqual(member["samples"], member["tokens"] // 32)  # of sequence_len tokens
+        self.assertAlmostEqual(seen["samples"], seen["tokens"] // 32, delta=20)  # a few steps
+        for process in (a, b):
+            process.kill()
+
+    def test_more_members_than_the_ticket_admits(self):
+        said = self.ok(*self.attempt("a", "--dry-run", "--min-peers", 20)).err
+        self.assertIn("training begins with 20 members, and the ticket admits only 16 besides this one; use --invite-count 19", said)
+        self.assertNotIn("admits only", self.ok(*self.attempt("a", "--dry-run", "--min-peers", 17)).err)
+
 
 if __name__ == "__main__":
     tool.main()

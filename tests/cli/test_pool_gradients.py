@@ -152,6 +152,25 @@ class PoolGradients(Members):
         self.assertEqual(floats(self.weights(0, 60)), floats(self.weights(1, 60)))
         self.assertLess(distance(floats(self.weights(0, 60)), floats(self.alone(60))), 1e-5)
 
+    def test_what_others_made_is_no_step(self):
+        """Who comes back takes the others' state: of the steps before it, neither gradient nor learning rate is known."""
+        def steps():
+            with open(self.path("p2", "metrics.jsonl"), encoding="ascii") as f:
+                return [m for m in map(json.loads, f) if m["split"] == "train"]
+        first, ticket = self.create(10**5, 3)
+        members = [first, *(self.join(i, ticket) for i in (1, 2))]
+        self.until(lambda s: s["applied"] > 5, "p2")
+        members[2].terminate()
+        members[2].communicate(timeout=PATIENCE)
+        before = steps()[-1]["step"]
+        self.until(lambda s: s["certified_samples"] > 32 * (before + 20))
+        members[2] = self.start("join", "-o", "p2")
+        self.until(lambda s: s["is_member"] and s["roster"] == 3 and len(steps()) > before + 3, "p2")
+        for process in members:
+            process.kill()
+        self.assertGreater(steps()[-1]["step"], before + 20)
+        self.assertEqual([m for m in steps() if m["learning_rate"] == 0 or m["grad_norm"] == 0], [])
+
     def test_the_bits_of_one_device(self):
         """A member whose leases are of 13 micro-batches, in passes of 6, 6 and 1: it ends with the same bits on any number of
         devices. What others get says nothing of them."""

@@ -61,6 +61,9 @@ static void errno_becomes_a_status(void **state)
     assert_int_equal(atom_fail_errno(EDQUOT, "x"), ATOM_E_RESOURCE);
     assert_int_equal(atom_fail_errno(EFBIG, "x"), ATOM_E_RESOURCE);
     assert_int_equal(atom_fail_errno(EIO, "x"), ATOM_E_RUNTIME);
+    assert_int_equal(atom_fail_errno(EROFS, "run/pool/month"), ATOM_E_RUNTIME);
+    assert_non_null(strstr(atom_fail_message(), "run/pool/month: Read-only file system; "));
+    assert_non_null(strstr(atom_fail_message(), "make it writable again"));
 }
 
 static void *other_thread(void *arg)

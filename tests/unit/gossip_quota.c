@@ -39,6 +39,41 @@ static void counts(void **state)
     assert_true(gsp_quota_spent(&q));
 }
 
+static const double FAR = 4070980000; /* in 2099 */
+
+/* What was counted while the clock was far in the future counts in the true month, and ends with it. */
+static void clock_is_set_right(void **state)
+{
+    (void)state;
+    gsp_quota q = {.up_max = 1000};
+    gsp_quota_count(&q, NOV, 10, 0);
+    gsp_quota_count(&q, FAR, 1000, 0);
+    assert_int_equal(q.month / 100, 2099);
+    gsp_quota_count(&q, NOV + 10, 1, 0);
+    assert_int_equal(q.month / 100, 2099);
+    gsp_quota_count(&q, NOV + 309, 1, 0);
+    assert_int_equal(q.month / 100, 2099);
+    gsp_quota_count(&q, NOV + 310, 1, 0);
+    assert_int_equal(q.month, 202611);
+    assert_int_equal(q.up, 1003);
+    assert_true(gsp_quota_spent(&q));
+    gsp_quota_count(&q, gsp_quota_ends(NOV), 1, 0);
+    assert_false(gsp_quota_spent(&q));
+}
+
+/* A machine without a battery begins in 1970, until it hears the time; this does not give the month back. */
+static void clock_is_lost_at_boot(void **state)
+{
+    (void)state;
+    gsp_quota q = {.month = 202611, .up = 1000, .up_max = 1000};
+    for (double s = 0; s < 300; s += 50)
+        gsp_quota_count(&q, 86400 + s, 0, 0);
+    gsp_quota_count(&q, NOV, 0, 0);
+    assert_int_equal(q.month, 202611);
+    assert_true(gsp_quota_spent(&q));
+    assert_true(q.behind_s == 0);
+}
+
 static void is_kept(void **state)
 {
     (void)state;
@@ -95,6 +130,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts),
+        cmocka_unit_test(clock_is_set_right),
+        cmocka_unit_test(clock_is_lost_at_boot),
         cmocka_unit_test(is_kept),
         cmocka_unit_test(in_words),
         cmocka_unit_test(favours_leave_a_quarter),

@@ -298,6 +298,33 @@ static void ways(void **state)
     assert_float_equal(a.ways.weights.tokens_per_s, 40000, 2);
 }
 
+/* A member without a micro-batch does nothing, in every step. */
+static void says_who_is_idle(void **state)
+{
+    (void)state;
+    pool_settings s = plain;
+    s.sync = POOL_SYNC_GRADIENTS;
+    pool_facts f = {.floats = 124000000,
+                    .step_tokens = 4096 / 8,
+                    .tokens_per_s = 20000,
+                    .up_bytes_per_s = 100 * MBIT};
+    const pool_pace pace = {.micro_tokens = 4096, .micro_seconds = 0.2};
+    pool_advice a;
+    pool_advise(&s, &nothing, &f, &a);
+    assert_int_equal(pool_advise_ways(&s, &f, &pace, &a), ATOM_OK);
+    assert_true(
+        says(&a, "a step has 1 micro-batch, so no more than 1 of 8 members can work on it"));
+    assert_true(says(&a, "at least 8 times micro_batch_size"));
+    f.step_tokens = 4096;
+    pool_advise(&s, &nothing, &f, &a);
+    assert_int_equal(pool_advise_ways(&s, &f, &pace, &a), ATOM_OK);
+    assert_false(says(&a, "can work on it"));
+    f.step_tokens = 4096 / 8;
+    pool_advise(&plain, &nothing, &f, &a);
+    assert_int_equal(pool_advise_ways(&plain, &f, &pace, &a), ATOM_OK);
+    assert_false(says(&a, "can work on it"));
+}
+
 /* The pool's own way travels as it was chosen; where this host's speed is not known nothing is said. */
 static void ways_and_codecs(void **state)
 {
@@ -403,6 +430,7 @@ static void loss_to_expect(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_who_is_idle),
         cmocka_unit_test(by_size),
         cmocka_unit_test(figures),
         cmocka_unit_test(the_lesser_direction),

@@ -2,6 +2,7 @@
  * A volunteer's limits against a machine of files: hours over midnight, batteries, heat with its
  * way back, other programs; and that what is not there forbids nothing.
  */
+#include "atom/pool/host.h"
 #include "atom/pool/limits.h"
 
 #include "tests/scratch.h"
@@ -169,6 +170,20 @@ static void others(void **state)
     pool_limits_close(&l);
 }
 
+/* What somebody set is never taken for the 0 that means no limit. */
+static void a_small_limit_is_one(void **state)
+{
+    (void)state;
+    const pool_host little = {.up_mbit = 1e-7, .down_mbit = 1, .up_month_gb = 1e-10};
+    gsp_pool_host out;
+    assert_int_equal(pool_host_place(&little, "pool", &out), ATOM_OK);
+    assert_int_equal(out.up_bytes_per_s, 1);
+    assert_int_equal(out.down_bytes_per_s, 125000);
+    assert_int_equal(out.up_month_max, 1);
+    assert_int_equal(out.down_month_max, 0);
+    assert_int_equal(pool_host_limit(0, 1e9), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +191,7 @@ int main(void)
         cmocka_unit_test(a_battery),
         cmocka_unit_test(heat),
         cmocka_unit_test(others),
+        cmocka_unit_test(a_small_limit_is_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
