@@ -9,6 +9,7 @@
 
 #include "atom/base/hash.h"
 #include "atom/base/mem.h"
+#include "atom/train/config.h"
 #include "gossip/agree/types.h"
 
 #include <stdarg.h>
@@ -460,12 +461,28 @@ static bool is_inside(const char *line, size_t n)
     return i > 0 || n == 0 || line[0] == '#' || line[0] == '\r';
 }
 
+/* A key at the left margin that only the section has. */
+static atom_status check_margin(const char *path, const char *line, size_t n, size_t number)
+{
+    char key[64] = "";
+    size_t length = 0;
+    while (length < n && length < sizeof key - 1 && strchr(":# \t\r", line[length]) == NULL)
+        length++;
+    memcpy(key, line, length);
+    if (opt_find(&pool_options, key) < 0 || opt_find(&train_command, key) >= 0)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "%s:%zu: '%s' belongs to the section pool: write it below the line 'pool:', "
+                     "indented with spaces",
+                     path, number, key);
+}
+
 /* What line `number` may not be; `first` is the line where the section began, or 0. */
 static atom_status check_head(const char *path, const char *line, size_t n, size_t number,
                               size_t first)
 {
     if (n < 5 || strncmp(line, "pool:", 5) != 0)
-        return ATOM_OK;
+        return check_margin(path, line, n, number);
     if (!starts_pool(line, n))
         return atom_fail(ATOM_E_USAGE,
                          "%s:%zu: pool: put its keys on the lines below it, one per line and "

@@ -292,6 +292,12 @@ class PoolFirst(test_pool_train.Members):
         said = self.ok(*self.attempt("a", "--dry-run", run="\ufeffpool:\n  sync_steps: 5\n" + top)).out
         self.assertIn("H = 5 (as you said)", said)
 
+    def test_a_key_beside_its_section_is_told_where(self):
+        top = RUN[:RUN.index("pool:")]
+        for lines in ("sync_steps: 5\n", "pool:\nsync_steps: 5\n", "pool:\n  sync: gradients\nsync_steps : 5\n"):
+            number = (top + lines).count("\n")
+            self.fails(2, *self.attempt("a", "--dry-run", run=top + lines), says=f":{number}: 'sync_steps' belongs to the section pool")
+
     def test_names_of_pools(self):
         """A name is refused before anything is made, and not cut."""
         for name in ("a" * 64, "n\u00e4me", "red\033[31m", "\u202egnp"):
