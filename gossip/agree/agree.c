@@ -590,6 +590,10 @@ const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
                  "thirds of all, so it waits for %u more",
                  n, resting, missing);
     else
-        snprintf(text, bytes, "member of %u, version %llu", n, (unsigned long long)a->certified);
+        snprintf(text, bytes, "member of %u, version %llu%s", n, (unsigned long long)a->certified,
+                 gsp_agree_mutes(a, a->self_i)
+                     ? "; what this host brings counts for nothing, because it leads away from "
+                       "what the others bring"
+                     : "");
     return text;
 }

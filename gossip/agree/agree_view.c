@@ -251,6 +251,11 @@ static bool rests(const gsp_agree *a, uint32_t i)
     return i == a->self_i ? a->rests : k < GSP_PEERS_KNOWN_MAX && a->peer[k].rests;
 }
 
+bool gsp_agree_mutes(const gsp_agree *a, uint32_t i)
+{
+    return gsp_proposal_mutes(&a->rules, &a->certificate.proposal, i);
+}
+
 bool gsp_view_too_few_work(const gsp_agree *a, uint32_t *resting, uint32_t *missing)
 {
     uint32_t n = gsp_agree_roster(a)->n, work = 0, wanted = 2 * n / 3 + 1;

@@ -57,20 +57,25 @@ void gsp_contribution_clip(const gsp_rules *rules, const gsp_proposal *before, g
 
 /* ---- weights and totals ---- */
 
+bool gsp_proposal_mutes(const gsp_rules *rules, const gsp_proposal *before, uint32_t i)
+{
+    bool drifts = gsp_rules_drifts(rules, before->samples);
+    uint32_t limit = rules->against_rounds * (drifts ? GSP_AGAINST_EACH : 1);
+    return limit && before->against[i] >= limit;
+}
+
 void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
                         gsp_contributor *contributor, uint32_t n)
 {
-    bool drifts = gsp_rules_drifts(rules, before->samples);
-    uint32_t limit = rules->against_rounds * (drifts ? GSP_AGAINST_EACH : 1), backwards = 0;
-    const uint8_t *against = before->against;
+    uint32_t muted = 0;
     bool exact = gsp_rules_sums(rules, before->samples) && !rules->robust;
     gsp_weigh(contributor, n);
     for (uint32_t i = 0; exact && i < n; i++)
         contributor[i].weight = contributor[i].tokens;
-    for (uint32_t i = 0; limit && i < n; i++)
-        backwards += against[contributor[i].member] >= limit;
-    for (uint32_t i = 0; 2 * backwards < n && limit && i < n; i++)
-        if (against[contributor[i].member] >= limit)
+    for (uint32_t i = 0; i < n; i++)
+        muted += gsp_proposal_mutes(rules, before, contributor[i].member);
+    for (uint32_t i = 0; 2 * muted < n && i < n; i++)
+        if (gsp_proposal_mutes(rules, before, contributor[i].member))
             contributor[i].weight = 0;
 }
 

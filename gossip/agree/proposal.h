@@ -33,6 +33,8 @@ void gsp_contribution_clip(const gsp_rules *rules, const gsp_proposal *before,
  * backwards, as long as those members are fewer than the others. */
 void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
                         gsp_contributor *contributor, uint32_t n);
+/* Whether what member i of before->next brings next weighs nothing, unless most are like it. */
+bool gsp_proposal_mutes(const gsp_rules *rules, const gsp_proposal *before, uint32_t i);
 /*
  * Tokens and samples of the contributors that were included in any part: what a version adds to the
  * totals. Nobody moves the schedule further than it moves the anchor: tokens are weights, and samples

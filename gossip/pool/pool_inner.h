@@ -100,6 +100,7 @@ struct gsp_pool {
     atomic_bool no_room; /* the thread waits in a write, until the disk has room */
     double no_room_s;    /* since when */
     atomic_uint_fast64_t samples, tokens;
+    bool muted; /* this host, as its user was told */
 
     pthread_mutex_t lock;   /* of what follows */
     pthread_cond_t changed; /* `ended` */

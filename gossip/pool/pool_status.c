@@ -7,6 +7,7 @@
 #include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "gossip/member/node_look.h"
 
@@ -65,6 +66,19 @@ static void show_links(gsp_pool *p, gsp_pool_status *s)
     }
 }
 
+/* Nobody trains for nothing without hearing of it. */
+static void tell_muted(gsp_pool *p, bool muted)
+{
+    if (muted && !p->muted)
+        atom_log(ATOM_LOG_WARN,
+                 "what this host brings to the pool counts for nothing from now on, because it leads "
+                 "away from what the others bring; it counts again when it leads where theirs does. "
+                 "If that does not happen, look for wrong data or a memory that makes errors");
+    if (!muted && p->muted)
+        atom_log(ATOM_LOG_INFO, "what this host brings to the pool counts again");
+    p->muted = muted;
+}
+
 static void show_member(gsp_pool *p, gsp_pool_status *s)
 {
     const gsp_agree *a = gsp_node_look(p->node);
@@ -77,7 +91,10 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
         gsp_pool_peer *x = peer_of(s, roster->member[i].key.byte);
         if (x)
             x->on_roster = true;
+        if (x)
+            x->muted = gsp_agree_mutes(a, i);
     }
+    tell_muted(p, me->muted);
     for (uint32_t i = 0; i < a->n_waiting; i++) {
         gsp_pool_peer *x = peer_of(s, a->waiting[i].who.key.byte);
         if (x && !x->on_roster)

@@ -31,10 +31,11 @@ static json_t *peer_json(const gsp_pool_peer *x)
     static const gsp_address nowhere;
     char at[GSP_ADDRESS_TEXT_BYTES];
     return json_pack(
-        "{s:o, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, "
+        "{s:o, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, "
         "s:b, s:o}",
         "key", key_json(x->key), "name", x->name, "self", x->self, "up", x->up, "on_roster",
-        x->on_roster, "waiting", x->waiting, "rests", x->rests, "relayed", x->relayed, "address",
+        x->on_roster, "waiting", x->waiting, "rests", x->rests, "muted", x->muted, "relayed",
+        x->relayed, "address",
         gsp_address_equal(&x->address, &nowhere) ? json_null()
                                                  : json_string(gsp_address_text(&x->address, at)),
         "version", (json_int_t)x->certified, "applied", (json_int_t)x->applied, "samples",

@@ -50,6 +50,7 @@ typedef struct gsp_pool_peer {
     double share;     /* of what everybody brought, in the same count: 0 to 1 */
     gsp_rates rates;
     bool rests;     /* it says that it computes nothing now */
+    bool muted;     /* what it brings counts for nothing, because it leads away from the others' */
     double heard_s; /* since its last message of the agreement; < 0: never */
 } gsp_pool_peer;
 

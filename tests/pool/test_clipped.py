@@ -1,11 +1,13 @@
-"""A pool of strangers that sums gradients, one of whom lies about its own (liar.c): the program itself, in processes on
-loopback. What is asserted is what certificates say: the liar soon weighs nothing and is asked for the least there is, the
-others bring the rest, and all end with the same weights, near those of one trainer.
+"""A pool of strangers, one of whom lies about its own (liar.c): the program itself, in processes on loopback. What is asserted
+where gradients are summed is what certificates say: the liar soon weighs nothing and is asked for the least there is, the
+others bring the rest, and all end with the same weights, near those of one trainer. Where weights are averaged: the liar counts
+for nothing, though its noise never leans backwards eight times in a row.
 """
 import json
 import os
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 import tool  # noqa: E402
@@ -34,13 +36,17 @@ class Clipped(tool.DataCase):
         # What is late is left out of a step. A long heartbeat lets a busy machine be late.
         return self.write("pool.yml", self.settings + POOL.format(peers=PEERS, more=more).replace("0.2", "1"))
 
-    def pool(self, trust, lie):
-        first = self.start(0, None, "create", "--config", self.describe(trust, BATCH), "--model", self.config)
+    def begin(self, lie, config):
+        first = self.start(0, None, "create", "--config", config, "--model", self.config)
         line = first.stdout.readline()
         self.assertTrue(line, first.stderr.read() if first.poll() is not None else "")
         ticket = json.loads(line)["ticket"]
         members = [first] + [self.start(i, lie if i == PEERS - 1 else None, "join", ticket) for i in range(1, PEERS)]
-        for process in members:
+        self.watch(lie, members)
+        return members
+
+    def pool(self, trust, lie):
+        for process in self.begin(lie, self.describe(trust, BATCH)):
             out, err = process.communicate(timeout=PATIENCE)
             self.assertEqual(process.returncode, 0, out + err)
         self.ok("train", self.write("run.yml", self.settings), "--model", self.config, "--data", self.data, "-o", "alone",
@@ -50,6 +56,18 @@ class Clipped(tool.DataCase):
         self.assertEqual(found[1], found[2])
         self.assertEqual(found[1], found[3])
         return distance(found[1], found[0])
+
+    def watch(self, lie, members):
+        """Everybody can see that the liar counts for nothing, and it hears it itself."""
+        until = time.monotonic() + PATIENCE
+        while lie and members[0].poll() is None and time.monotonic() < until:
+            seen = [self.run_atom("pool", "status", place, "--json") for place in ("p0", f"p{PEERS - 1}")]
+            his, mine = (json.loads(result.out) if result.code == 0 else {"members": [], "text": ""} for result in seen)
+            muted = [[m["self"] for m in status["members"] if m["muted"]] for status in (his, mine)]
+            if muted == [[False], [True]] and "counts for nothing" in mine["text"]:
+                return
+            time.sleep(0.2)
+        self.assertIsNone(lie, "nobody was muted")
 
     def brought(self):
         """What certificates counted, in order: {start of a key: samples}."""
@@ -67,6 +85,11 @@ class Clipped(tool.DataCase):
 
     def test_nobody_lies(self):
         self.assertLess(self.pool("strangers", None), 0.012)  # 0.003 was seen; 0.02 where one member counts for nothing
+
+    def test_one_brings_noise_instead_of_weights(self):
+        settings = RUN.replace("gradient_accumulation_steps: 6", "gradient_accumulation_steps: 1").format(steps=10**6)
+        section = POOL.format(peers=PEERS, more="  sync_steps: 5\n  fragments: 1\n  trust: strangers\n")
+        self.begin("random", self.write("pool.yml", settings + section.replace("sync: gradients", "sync: parameters")))
 
     def test_everybody_has_a_voice(self):
         run = self.describe("strangers", 31)

@@ -262,6 +262,8 @@ static void own_work_that_falls_behind_is_counted_too(void **state)
     gsp_proposal_weigh(&drifts, &before, brought, 7);
     for (int i = 0; i < 7; i++)
         assert_int_equal(brought[i].weight, i < 5 ? 10 : 0);
+    for (uint32_t i = 0; i < 7; i++)
+        assert_int_equal(gsp_proposal_mutes(&drifts, &before, i), i >= 5);
     before.against[0] = 63; /* of eight steps behind, not of eight rounds */
     gsp_proposal_weigh(&drifts, &before, brought, 7);
     assert_int_equal(brought[0].weight, 10);

@@ -66,7 +66,7 @@ static const char *state_of(const json_t *m, bool paused)
     if (flag_of(m, "self") && paused)
         return "paused";
     if (flag_of(m, "on_roster"))
-        return flag_of(m, "rests") ? "resting" : "member";
+        return flag_of(m, "rests") ? "resting" : flag_of(m, "muted") ? "muted" : "member";
     return flag_of(m, "waiting") ? "waiting" : "linked";
 }
 
