@@ -494,7 +494,7 @@ uint32_t gsp_agree_here(const gsp_agree *agree);
 bool gsp_agree_waits(const gsp_agree *agree, uint64_t least_ns, uint64_t *fork_in_ns);
 /* Writes why nothing is certified, or that all is well, in plain words; returns text. */
 const char *gsp_agree_explain(const gsp_agree *agree, char *text, size_t bytes);
-/* Whether what member i of the roster brings next weighs nothing (gsp_proposal_mutes). */
+/* Whether what member i of the roster brings next weighs nothing: gsp_proposal_mutes, of fewer than half. */
 bool gsp_agree_mutes(const gsp_agree *agree, uint32_t i);
 
 /*

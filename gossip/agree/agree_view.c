@@ -253,7 +253,11 @@ static bool rests(const gsp_agree *a, uint32_t i)
 
 bool gsp_agree_mutes(const gsp_agree *a, uint32_t i)
 {
-    return gsp_proposal_mutes(&a->rules, &a->certificate.proposal, i);
+    const gsp_proposal *p = &a->certificate.proposal;
+    uint32_t muted = 0;
+    for (uint32_t k = 0; k < p->next.n; k++)
+        muted += gsp_proposal_mutes(&a->rules, p, k);
+    return i < p->next.n && 2 * muted < p->next.n && gsp_proposal_mutes(&a->rules, p, i);
 }
 
 bool gsp_view_too_few_work(const gsp_agree *a, uint32_t *resting, uint32_t *missing)

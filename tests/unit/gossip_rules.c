@@ -152,7 +152,9 @@ static void who_leans_backwards_loses_weight(void **state)
     assert_null(gsp_proposal_wrong(a, &p, &nothing, 7, 0));
     assert_int_equal(p.against[2], 0);
     assert_int_equal(p.contributor[2].weight, 0);
+    assert_true(gsp_agree_mutes(a, 2) && !gsp_agree_mutes(a, 1) && !gsp_agree_mutes(a, GSP_NOBODY));
     against[1] = 2; /* most lean backwards: then nobody can say who is wrong */
+    assert_false(gsp_agree_mutes(a, 2));
     p = three_bring(a, -5);
     assert_null(gsp_proposal_wrong(a, &p, &nothing, 7, 0));
     assert_int_equal(p.contributor[2].weight, 10);
