@@ -399,6 +399,12 @@ atom_status train_config_check_warmup(const train_config *c)
                          "would never reach its peak; lower warmup_steps",
                          warmup, steps);
     long long decay = llround(c->decay_ratio * (double)steps);
+    bool falls = c->lr_scheduler == TRAIN_LINEAR || (c->lr_scheduler == TRAIN_WSD && decay > 0);
+    if (falls && steps == 1 && train_config_warmup(c) == 0 && !(train_config_min_lr_ratio(c) > 0))
+        return atom_fail(ATOM_E_USAGE,
+                         "with lr_scheduler %s the learning rate is 0 in the last step, which is "
+                         "the only one, so nothing would be learned; use lr_scheduler constant",
+                         train_config_scheduler(c));
     if (c->lr_scheduler != TRAIN_WSD || warmup <= steps - decay)
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,

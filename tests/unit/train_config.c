@@ -206,6 +206,8 @@ static void refused(void **state)
         {"--data d -o x --learing_rate 1", "did you mean '--learning-rate'?"},
         {"--data d -o x --warmup-steps 5 --max-steps 4",
          "warmup_steps (5) is more than max_steps (4)"},
+        {"--data d -o x --lr-scheduler linear --max-steps 1", "nothing would be learned"},
+        {"--data d -o x --lr-scheduler wsd --decay-ratio 1 --max-steps 1", "nothing would be"},
         {"--data d -o x --lr-scheduler wsd --decay-ratio 0.9 --warmup-steps 8 --max-steps 10",
          "still rise in some of them (warmup_steps 8)"},
         {"--data d -o x --dropout 1", "--dropout"},
