@@ -12,7 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-/* A clock that was lost at a boot is set within that time by whoever can reach a pool. */
+/* A clock that was lost at a boot shows a time before the first pool, or is set within so long by whoever
+ * can reach one. */
+enum { FIRST_MONTH = 202611 };
 static const double BELIEVED_S = 300;
 
 uint32_t gsp_quota_month(double wall_s)
@@ -85,7 +87,7 @@ static void clock_is_behind(gsp_quota *q, double wall_s, uint32_t month)
 {
     if (q->behind_s == 0 || wall_s < q->behind_s)
         q->behind_s = wall_s;
-    if (wall_s - q->behind_s < BELIEVED_S)
+    if (wall_s - q->behind_s < BELIEVED_S || month < FIRST_MONTH)
         return;
     q->month = month;
     q->behind_s = 0;

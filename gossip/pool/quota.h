@@ -31,7 +31,7 @@ double gsp_quota_ends(double wall_s);
 ATOM_MUST atom_status gsp_quota_load(const char *path, double wall_s, gsp_quota *quota);
 ATOM_MUST atom_status gsp_quota_save(const char *path, const gsp_quota *quota);
 /* Counts bytes at a time; a new month begins at zero. A clock that goes back to an earlier month gives
- * nothing back; after it has gone on there for five minutes the count is of that month, with all its
+ * nothing back; after it has gone on there for five minutes the count is of that month (if there were pools then), with all its
  * bytes, so a date far in the future that was corrected does not hold for years. */
 void gsp_quota_count(gsp_quota *quota, double wall_s, uint64_t up, uint64_t down);
 /* More than a quarter of every cap is left: enough to do others a favour (relays, probes). */
