@@ -81,6 +81,9 @@ typedef struct part_profile {
     part_node_cost *nodes; /* n_nodes; alike nodes carry equal numbers */
     char *graph_text;      /* what graph_print wrote: a profile can be planned by itself; owned;
                               NULL when a file has none */
+    double doubt; /* the median step of a run in terms of what was predicted from this profile, where
+                     the two were far apart; 0: no run disagreed */
+    uint32_t measured_again; /* how often a profile was doubted and measured again before this one */
 } part_profile;
 
 /*
@@ -137,6 +140,9 @@ const char *part_device_text(const char *name);
 /* JSON, versioned ("atom_profile": 1). Reading checks types, ranges and counts. */
 ATOM_MUST atom_status part_profile_write(const part_profile *profile, const char *path);
 ATOM_MUST atom_status part_profile_read(const char *path, part_profile **out);
+/* The rates of a device alone ("atom_rates": 1), for profiles of other graphs on it. */
+ATOM_MUST atom_status part_rates_write(const part_device *rates, const char *path);
+ATOM_MUST atom_status part_rates_read(const char *path, part_device *rates);
 /* For --json on stdout; free with atom_free. */
 ATOM_MUST atom_status part_profile_json(const part_profile *profile, char **text);
 /* Whether a profile may take this place (atom_file_check_place): what is asked for before measuring. */

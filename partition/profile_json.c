@@ -1,6 +1,6 @@
 /*
- * Owns the file form of a profile ("atom_profile": 1). One idea: what is written reads back to the
- * same bits. Refuses files that say more or less than a profile does.
+ * Owns the file forms of a profile ("atom_profile": 1) and of the rates in it ("atom_rates": 1). One idea:
+ * what is written reads back to the same bits. Refuses files that say more or less than a profile does.
  */
 #include "partition/json.h"
 
@@ -23,6 +23,8 @@ static const part_field top_fields[] = {
     TOP(dtype, DTYPE),
     TOP(micro_batch, INTEGER, .low = 1, .high = DIM_MAX),
     TOP(sequence, INTEGER, .low = 1, .high = DIM_MAX),
+    TOP(doubt, F64, .high = SECONDS_MAX, .optional = true),
+    TOP(measured_again, INTEGER, .high = DIM_MAX, .optional = true),
     {.key = "device", .kind = PART_FIELD_INSIDE},
     {.key = "nodes", .kind = PART_FIELD_INSIDE},
     {.key = "graph", .kind = PART_FIELD_INSIDE, .optional = true},
@@ -84,6 +86,57 @@ static void write_device(part_out *o, part_device d)
     part_out_begin(o, "device", '{', false);
     part_out_fields(o, device_fields, DEVICE_FIELDS, &d);
     part_out_end(o, '}');
+}
+
+static atom_status rates_json(const part_device *rates, char **text)
+{
+    part_out o;
+    ATOM_TRY(part_out_open(&o));
+    part_out_begin(&o, NULL, '{', false);
+    part_out_i64(&o, "atom_rates", 1);
+    write_device(&o, *rates);
+    part_out_end(&o, '}');
+    return part_out_take(&o, text);
+}
+
+atom_status part_rates_write(const part_device *rates, const char *path)
+{
+    char *text = NULL;
+    atom_status st = rates_json(rates, &text);
+    if (st == ATOM_OK)
+        st = atom_file_write(path, text, strlen(text));
+    atom_free(text);
+    return st;
+}
+
+static atom_status parse_rates(const char *file, const char *text, size_t bytes, part_device *rates)
+{
+    static const char *const keys[] = {"atom_rates", "device", NULL};
+    json_t *root = NULL;
+    part_in in = {.file = file}, device;
+    part_device read = {0};
+    atom_status st;
+    ATOM_TRY_CLEAN(atom_json_parse(file, text, bytes, 0, &root));
+    in.object = root;
+    ATOM_TRY_CLEAN(part_in_keys(&in, keys, NULL));
+    ATOM_TRY_CLEAN(part_in_version(&in, "atom_rates", 1));
+    ATOM_TRY_CLEAN(part_in_child(&in, "device", &device));
+    ATOM_TRY_CLEAN(part_in_fields(&device, device_fields, DEVICE_FIELDS, &read));
+    *rates = read;
+cleanup:
+    json_decref(root);
+    return st;
+}
+
+atom_status part_rates_read(const char *path, part_device *rates)
+{
+    char *text = NULL;
+    uint64_t bytes = 0;
+    atom_status st = atom_file_read(path, PART_FILE_BYTES_MAX, &text, &bytes);
+    if (st == ATOM_OK)
+        st = parse_rates(path, text, bytes, rates);
+    atom_free(text);
+    return st;
 }
 
 /* One string per line: readable, and JSON has no other way to hold lines. */

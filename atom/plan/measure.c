@@ -5,6 +5,7 @@
  */
 #include "atom/plan/measure.h"
 
+#include "atom/base/hash.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
@@ -32,11 +33,12 @@ static const double PROBE_SECONDS = 1.0;            /* a probe takes less */
 typedef struct stopwatch {
     plan_workbench *bench;
     gen_lowered *low;
-    plan_measure *card;     /* NULL: the CPU */
-    part_device device;     /* as far as it is measured */
-    plan_timer timer;       /* of calls on the CPU */
-    plan_meanwhile rest;    /* what else a step does between two of them */
-    const swap_call *probe; /* the one that took longest; NULL: none yet */
+    const part_device *rates; /* of the machine, known already; NULL: they are measured */
+    plan_measure *card;       /* NULL: the CPU */
+    part_device device;       /* as far as it is measured */
+    plan_timer timer;         /* of calls on the CPU */
+    plan_meanwhile rest;      /* what else a step does between two of them */
+    const swap_call *probe;   /* the one that took longest; NULL: none yet */
     double probe_seconds;
     plan_progress_fn progress;
     void *ctx;
@@ -352,18 +354,13 @@ static atom_status measure_muon(stopwatch *w, part_device *d)
     return ATOM_OK;
 }
 
-static atom_status measure_rates(stopwatch *w, part_device *d)
+static atom_status measure_host(stopwatch *w, part_device *d)
 {
     plan_workbench *bench = w->bench;
     krn_bench triad, adamw, beside;
     dev_copy_bench copies;
     const plan_bench_sizes sizes = bench_sizes(bench);
     memset(d, 0, sizeof *d);
-    plan_device_name(bench, d->name, sizeof d->name);
-    d->unified = true;
-    snprintf(d->isa, sizeof d->isa, "%s", bench->table->isa);
-    d->cores = atom_threads_count(bench->threads);
-    d->host_bytes = plan_host_bytes();
     say(w, "memory and copies");
     ATOM_TRY(dev_bench_triad(bench->threads, sizes.triad_bytes, BENCH_ROUNDS, &triad));
     ATOM_TRY(measure_copies(bench, &copies));
@@ -381,13 +378,36 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     d->d2h_both_bytes_per_second = copies.d2h_both.bytes_per_second;
     d->copy_latency_seconds = copies.latency_seconds;
     d->adamw_params_per_second = (double)sizes.adamw_params / adamw.seconds;
+    return ATOM_OK;
+}
+
+static atom_status measure_rates(stopwatch *w, part_device *d)
+{
+    plan_workbench *bench = w->bench;
+    if (w->rates)
+        *d = *w->rates;
+    else
+        ATOM_TRY(measure_host(w, d));
+    plan_device_name(bench, d->name, sizeof d->name);
+    d->unified = true;
+    snprintf(d->isa, sizeof d->isa, "%s", bench->table->isa);
+    d->cores = atom_threads_count(bench->threads);
+    d->host_bytes = plan_host_bytes();
     d->launch_seconds = 2e-6;
     d->cache_bytes = bench->card < 0 ? atom_last_cache_bytes(ATOM_CPUS) : 0;
-    if (bench->g->optimizer == GRAPH_MUON)
+    if (bench->g->optimizer == GRAPH_MUON && d->muon_flops_per_second == 0)
         ATOM_TRY(measure_muon(w, d));
     if (bench->card >= 0)
         ATOM_TRY(describe_card(w, d));
     return ATOM_OK;
+}
+
+uint64_t plan_measure_rates_key(const plan_workbench *bench)
+{
+    const plan_bench_sizes sizes = bench_sizes(bench);
+    const uint64_t facts[4] = {sizes.triad_bytes, sizes.adamw_params, bench->g->dtype,
+                               bench->g->moments};
+    return atom_hash(0, facts, sizeof facts);
 }
 
 /* Sustained matmul rate: what the largest linear node reached. */
@@ -480,7 +500,14 @@ static atom_status check_room(const stopwatch *w)
 atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progress, void *ctx,
                                  part_profile **out)
 {
+    return plan_measure_profile(bench, NULL, progress, ctx, out);
+}
+
+atom_status plan_measure_profile(plan_workbench *bench, const part_device *rates,
+                                 plan_progress_fn progress, void *ctx, part_profile **out)
+{
     stopwatch w = {.bench = bench,
+                   .rates = rates,
                    .progress = progress,
                    .ctx = ctx,
                    .timer = plan_timer_begin(&bench->machine, SECONDS_PER_NODE)};

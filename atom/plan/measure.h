@@ -1,5 +1,6 @@
 /*
- * Timing single calls on a device whose memory is not the host's. Inner header of atom/plan.
+ * Measuring: a whole profile, and single calls on a device whose memory is not the host's. Inner header of
+ * atom/plan.
  *
  * Thread: one caller. Errors: the device's. Ownership: whoever opened it closes it.
  */
@@ -8,6 +9,14 @@
 
 #include "atom/plan/device.h"
 #include "swap/calls.h"
+
+/* plan_profile_measure() where the machine's rates are known from a profile of another graph; NULL: they
+ * are measured. */
+ATOM_MUST atom_status plan_measure_profile(plan_workbench *bench, const part_device *rates,
+                                           plan_progress_fn progress, void *ctx,
+                                           part_profile **out);
+/* What the rates depend on besides the machine: over how much memory, and on which types. */
+uint64_t plan_measure_rates_key(const plan_workbench *bench);
 
 typedef struct plan_measure plan_measure;
 

@@ -1,5 +1,5 @@
 /*
- * Owns the key of cached profiles. One idea: everything that changes a time is in it, so that two
+ * Owns the key of cached profiles and rates. One idea: everything that changes a time is in it, so that two
  * cards of one generation, or one card before and after a new driver, do not share a profile. Refuses
  * to look anything up: facts are given.
  */
@@ -20,7 +20,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 uint64_t plan_profile_key(const plan_profile_facts *f)
 {
     const uint32_t numbers[3] = {PROFILE_VERSION, f->threads, f->products};
-    uint64_t hash = atom_hash(f->graph, numbers, sizeof numbers);
+    uint64_t hash = atom_hash(f->what, numbers, sizeof numbers);
     hash = hash_text(hash, f->cpu);
     hash = hash_text(hash, f->backend);
     hash = hash_text(hash, f->isa);

@@ -1,5 +1,5 @@
 /*
- * What a measured profile depends on, as one number: the name of its file in the cache. Inner header
+ * What a measurement depends on, as one number: the name of its file in the cache. Inner header
  * of atom/plan.
  *
  * Thread: any. Errors: none. Ownership: texts are borrowed, none is NULL.
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 typedef struct plan_profile_facts {
-    uint64_t graph;  /* graph_hash() */
+    uint64_t what;   /* was measured: graph_hash() of a profile, plan_measure_rates_key() of rates */
     const char *cpu; /* the processor's model */
     uint32_t threads;
     const char *backend, *isa;

@@ -137,14 +137,21 @@ typedef void (*plan_progress_fn)(void *ctx, const char *what, uint32_t done, uin
  * where that was disturbed. */
 ATOM_MUST atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progress,
                                            void *ctx, part_profile **out);
-/* The same from the user's cache when this machine, graph and build were profiled before. A profile
- * of a busy machine is used and not kept, with a warning. *cached is optional. path: a profile to read instead, or NULL. */
+/* The same from the user's cache when this machine, graph and build were profiled before and no run spoke
+ * against it; where one did, it is measured again and the log says what has changed. The machine's rates
+ * are not measured again for another graph. A profile of a busy machine is used and not kept, with a
+ * warning. *cached is optional. path: a profile to read instead, or NULL. */
 ATOM_MUST atom_status plan_profile_get(plan_workbench *bench, const char *path,
                                        plan_progress_fn progress, void *ctx, part_profile **out,
                                        bool *cached);
 
 /* Only what the cache has; false: nothing, or nothing that can be used. */
 bool plan_profile_cached(const plan_workbench *bench, part_profile **out);
+/* A run of so many steps took other times than were predicted from the cached profile: where they are a
+ * tenth or more apart, the next plan_profile_get() measures again, at most twice for one profile. false:
+ * it does not. */
+bool plan_profile_doubt(const plan_workbench *bench, double predicted_seconds,
+                        double median_seconds, uint64_t steps);
 
 typedef struct plan_request {
     uint32_t devices;       /* that share the micro-batches; 0: 1 */

@@ -287,6 +287,23 @@ static void fill_summary(trainer *t)
         add_stats(t, (dev_stream_kind)i, s);
 }
 
+/* The steps of a run with others wait for these, those on disk for the disk, and a profile or plan from a
+ * file may be of another machine: none of that is the cached profile's fault. */
+static void weigh_profile(trainer *t)
+{
+    const train_config *c = t->config;
+    const train_summary *s = &t->summary;
+    if (c->profile || c->plan || t->hooks.seam || t->engine->disk ||
+        !plan_profile_doubt(t->bench, s->predicted_step_seconds, s->median_step_seconds,
+                            t->steps_n))
+        return;
+    trainer_note(
+        t,
+        "note: the median step took %.3g s, and %.3g s were predicted; the next run measures "
+        "this machine again",
+        s->median_step_seconds, s->predicted_step_seconds);
+}
+
 atom_status trainer_run(trainer *t, train_summary *summary)
 {
     t->summary.first_loss = t->summary.final_loss = t->summary.validation_loss = (double)NAN;
@@ -294,6 +311,7 @@ atom_status trainer_run(trainer *t, train_summary *summary)
     if (st == ATOM_OK && t->engine->disk)
         trainer_disk_done(t);
     fill_summary(t);
+    weigh_profile(t);
     *summary = t->summary;
     return st;
 }

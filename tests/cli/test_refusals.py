@@ -97,8 +97,9 @@ class Refusals(tool.Case):
         """Profiled while memory was scarce: an hour later the plan is made for what is free then, as training does."""
         model = self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=48, n_layer=2, n_head=2, n_positions=32, vocab_size=257)))
         args = ["plan", "--model", model, "--sequence-len", 16, "--micro-batch-size", 1, "--dtype", "fp32", "--json"]
+        self.env["XDG_CACHE_HOME"] = self.path("cache")
         before, kept = self.ok(*args).json(), []
-        for at, _, names in os.walk(self.shared_cache()):
+        for at, _, names in os.walk(self.path("cache")):
             for name in (n for n in names if n.endswith(".json")):
                 with open(os.path.join(at, name), encoding="utf-8") as f:
                     profile = json.load(f)

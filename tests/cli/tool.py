@@ -54,7 +54,8 @@ class Case(unittest.TestCase):
         self.env.pop("NO_COLOR", None)
 
     def shared_cache(self):
-        return os.path.join(self.dir, "cache")
+        """That of all tests of a build, so that each need not measure the machine and compile anew; or its own."""
+        return os.environ.get("TESTS_CACHE") or os.path.join(self.dir, "cache")
 
     def path(self, *parts):
         return os.path.join(self.dir, *parts)
@@ -140,7 +141,7 @@ class DataCase(Case):
         case.ok("data", "prepare", "--input", book, "--output", out)
 
     def shared_cache(self):
-        return os.path.join(self.shared, "cache")
+        return os.environ.get("TESTS_CACHE") or os.path.join(self.shared, "cache")
 
 
 def main():

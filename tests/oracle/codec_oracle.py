@@ -180,7 +180,7 @@ def compare(program, work, source, w, stream, codec, straight):
                     "--micro-batch-size", str(B), "--gradient-accumulation-steps", "1", "--sequence-len", str(T), "--max-steps", "1",
                     "--max-grad-norm", "0", "--eval-steps", "0", "--threads", "1", "--execute", "interpreted", "--quiet",
                     *(["--compress-boundaries", codec, "--at", "1,2"] if codec else [])], check=True, cwd=work,
-                   env=dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache")))
+                   env=dict(os.environ, XDG_CACHE_HOME=os.environ.get("TESTS_CACHE") or os.path.join(work, "cache")))
     for p in w.values():
         p.grad = torch.zeros_like(p)
     loss = loss_of(w, stream, codec, straight)

@@ -138,7 +138,8 @@ def write_lines(path, rows):
 class Atom:
     def __init__(self, program, work):
         self.program, self.work = os.path.abspath(program), work
-        self.env = dict(os.environ, ATOM_PYTHON=sys.executable, XDG_CACHE_HOME=os.path.join(work, "cache"), LC_ALL="C.UTF-8")
+        self.env = dict(os.environ, ATOM_PYTHON=sys.executable, LC_ALL="C.UTF-8",
+                        XDG_CACHE_HOME=os.environ.get("TESTS_CACHE") or os.path.join(work, "cache"))
 
     def __call__(self, *args):
         done = subprocess.run([self.program, *map(str, args)], cwd=self.work, env=self.env, capture_output=True, text=True,

@@ -118,7 +118,7 @@ def write_shard(path, tokens):
 class Atom:
     def __init__(self, program, work, device="cpu"):
         self.program, self.work, self.device = os.path.abspath(program), work, device
-        self.env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
+        self.env = dict(os.environ, XDG_CACHE_HOME=os.environ.get("TESTS_CACHE") or os.path.join(work, "cache"))
 
     def __call__(self, *args, may_fail=False, codes=(0,)):
         done = subprocess.run([self.program, *map(str, args)], cwd=self.work, env=self.env, text=True,

@@ -51,9 +51,6 @@ class Owner(tool.DataCase):
         self.turns, self.owner = 0, None
         self.addCleanup(self.end)
 
-    def shared_cache(self):
-        return os.path.join(self.shared, "cache")
-
     def pool(self, **hostile):
         """A pool of a hostile owner, in the place of the one before; its ticket."""
         self.end()

@@ -35,7 +35,7 @@ def bits(out):
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as work:
-        env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
+        env = dict(os.environ, XDG_CACHE_HOME=os.environ.get("TESTS_CACHE") or os.path.join(work, "cache"))
 
         def atom(*args, fault=None, **more):
             more |= {} if fault is None else {"ATOM_FAKE_FAULT": str(fault)}

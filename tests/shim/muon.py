@@ -17,7 +17,7 @@ STEP = ("--gradient-accumulation-steps", "2")
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as work:
-        env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
+        env = dict(os.environ, XDG_CACHE_HOME=os.environ.get("TESTS_CACHE") or os.path.join(work, "cache"))
 
         def path(*parts):
             return os.path.join(work, *parts)

@@ -31,7 +31,7 @@ ON_DEVICE, ON_HOST = "muon: the device makes the matrix products", "muon: the ho
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as work:
-        env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
+        env = dict(os.environ, XDG_CACHE_HOME=os.environ.get("TESTS_CACHE") or os.path.join(work, "cache"))
 
         def atom(*args):
             done = subprocess.run([program, *args], cwd=work, env=env, text=True, timeout=200, stdout=subprocess.PIPE,

@@ -18,7 +18,7 @@ APART = [*COMMON, "--packing", "apart", "--sequence-len", "16", "--gradient-accu
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as work:
-        env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
+        env = dict(os.environ, XDG_CACHE_HOME=os.environ.get("TESTS_CACHE") or os.path.join(work, "cache"))
 
         def atom(*args, **more):
             done = subprocess.run([program, *args], cwd=work, env={**env, **more}, text=True, stdout=subprocess.PIPE,

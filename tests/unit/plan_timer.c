@@ -1,13 +1,11 @@
 /*
- * Profiles of busy machines: how they are noticed, with a clock that the test turns; that they are not
- * kept; what else a kept profile depends on; and over how much memory bandwidth is measured.
+ * Busy machines: how they are noticed, with a clock that the test turns; what runs between two timed calls;
+ * and over how much memory bandwidth is measured.
  */
 #include "atom/plan/timer.h"
 
 #include "atom/plan/bench_sizes.h"
 #include "atom/plan/meanwhile.h"
-#include "atom/plan/profile_key.h"
-#include "tests/scratch.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -184,89 +182,6 @@ static void writes_as_much_as_a_micro_batch_does(void **state)
     atom_threads_close(&threads);
 }
 
-/* A clock that moves when it is looked at: all calls take the same, or every second one longer. */
-typedef struct ticking {
-    double now, step, extra;
-    unsigned looks;
-} ticking;
-
-static double tick(void *ctx)
-{
-    ticking *t = ctx;
-    t->now += t->step + (t->looks++ / 3 % 2 ? t->extra : 0);
-    return t->now;
-}
-
-static double no_load(void *ctx)
-{
-    (void)ctx;
-    return 0;
-}
-
-static const char MODEL[] =
-    "{\"model_type\":\"gpt2\",\"vocab_size\":257,\"n_positions\":48,\"n_embd\":48,\"n_layer\":2,"
-    "\"n_head\":3,\"resid_pdrop\":0,\"embd_pdrop\":0,\"attn_pdrop\":0}";
-
-static void keeps_only_calm_profiles(void **state)
-{
-    (void)state;
-    scratch files;
-    scratch_open(&files);
-    const char *model = scratch_write(&files, "config.json", MODEL, sizeof MODEL - 1);
-    const plan_workbench_config config = {.model = model,
-                                          .micro_batch = 1,
-                                          .sequence = 32,
-                                          .dtype = PLAN_DTYPE_FP32,
-                                          .device = "cpu",
-                                          .dropout = -1,
-                                          .threads = 1};
-    assert_int_equal(setenv("XDG_CACHE_HOME", scratch_path(&files, "cache"), 1), 0);
-    for (int calm = 0; calm < 2; calm++) {
-        ticking clock = {.step = 0.01, .extra = calm ? 0 : 0.05};
-        plan_workbench *bench = NULL;
-        part_profile *profile = NULL;
-        bool cached = true;
-        assert_int_equal(plan_workbench_open(&config, &bench), ATOM_OK);
-        bench->machine = (plan_machine){tick, no_load, &clock};
-        assert_int_equal(plan_profile_get(bench, NULL, NULL, NULL, &profile, &cached), ATOM_OK);
-        assert_false(cached);
-        assert_int_equal(bench->busy[0] != 0, !calm);
-        part_profile_close(&profile);
-        assert_int_equal(plan_profile_cached(bench, &profile), calm);
-        part_profile_close(&profile);
-        plan_workbench_close(&bench);
-    }
-    scratch_close(&files);
-}
-
-static void keys_say_all_that_changes_a_time(void **state)
-{
-    (void)state;
-    const plan_profile_facts facts = {.graph = 1,
-                                      .cpu = "cpu",
-                                      .threads = 2,
-                                      .backend = "cuda",
-                                      .isa = "sm_89",
-                                      .products = 30501,
-                                      .card = "card A, driver 1, cuBLAS 1",
-                                      .link_bandwidth = 3};
-    plan_profile_facts other[9];
-    for (int i = 0; i < 9; i++)
-        other[i] = facts;
-    other[0].graph = 2;
-    other[1].cpu = "another";
-    other[2].threads = 4;
-    other[3].backend = "cpu";
-    other[4].isa = "sm_90";
-    other[5].card = "card B, driver 1, cuBLAS 1";
-    other[6].card = "card A, driver 2, cuBLAS 1";
-    other[7].link_bandwidth = 4;
-    other[8].products = 30502;
-    assert_true(plan_profile_key(&facts) == plan_profile_key(&facts));
-    for (int i = 0; i < 9; i++)
-        assert_true(plan_profile_key(&facts) != plan_profile_key(&other[i]));
-}
-
 static void passes_over_more_than_the_caches(void **state)
 {
     (void)state;
@@ -293,8 +208,6 @@ int main(void)
         cmocka_unit_test(does_not_time_what_runs_between),
         cmocka_unit_test(times_two_states_by_turns),
         cmocka_unit_test(writes_as_much_as_a_micro_batch_does),
-        cmocka_unit_test(keeps_only_calm_profiles),
-        cmocka_unit_test(keys_say_all_that_changes_a_time),
         cmocka_unit_test(passes_over_more_than_the_caches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
