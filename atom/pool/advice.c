@@ -226,6 +226,39 @@ static void warn_of_few(const reckoning *r, const pool_settings *s, pool_advice 
         r->members, each, each / (double)a->sync_steps, AVERAGES_LEAST, least);
 }
 
+/* With slices a pass over all weights takes H steps; whoever comes later needs steps to warm up. */
+static void warn_of_short(const reckoning *r, const pool_settings *s, pool_advice *a)
+{
+    const double all = (double)s->batch * (double)s->steps;
+    const double each = all > 0 && !r->sums ? floor((double)s->steps / r->members) : 0;
+    if (each >= 1 && r->slices && each < (double)a->sync_steps)
+        say(a,
+            "in this run each of %.0f members makes about %.0f steps, and with sync_steps: %lld "
+            "some "
+            "slices are never averaged; choose sync_steps of at most %.0f",
+            r->members, each, (long long)a->sync_steps, each);
+    if (each >= 1 && each < (double)s->rewarm_steps)
+        say(a,
+            "in this run each of %.0f members makes about %.0f steps, and with rewarm_steps: %lld "
+            "a "
+            "newcomer never reaches the pool's learning rate",
+            r->members, each, (long long)s->rewarm_steps);
+}
+
+/* Whoever misses a few reports is not gone. */
+static void warn_of_forks(const pool_settings *s, pool_advice *a)
+{
+    enum { REPORTS = 4 };
+    if (s->fork_seconds >= REPORTS * s->heartbeat_seconds)
+        return;
+    say(a,
+        "with fork_seconds: %g members that miss %d reports (heartbeat_seconds: %g) already go on "
+        "by "
+        "themselves, and what one side has trained until they meet again is lost",
+        s->fork_seconds, (int)fmax(1, ceil(s->fork_seconds / s->heartbeat_seconds)),
+        s->heartbeat_seconds);
+}
+
 static void explain_sums(const reckoning *r, pool_advice *a)
 {
     char size[POOL_FIGURE_BYTES], sync[POOL_FIGURE_BYTES], step[POOL_FIGURE_BYTES],
@@ -313,6 +346,8 @@ void pool_advise(const pool_settings *settings, const pool_said *said, const poo
         warn_of_few(&r, settings, out);
         offer_sums(&r, out);
     }
+    warn_of_short(&r, settings, out);
+    warn_of_forks(settings, out);
     out->chosen.chosen = true;
     choose_due(&r, settings, said, out);
     if (out->assumed)
@@ -430,8 +465,9 @@ void pool_advise_loss(const pool_settings *s, const pool_facts *f, const pool_le
     if (a->expects.known)
         say(a,
             "loss: about %.2g %% (%.2g to %.2g %%) higher than with one %s trainer and as many "
-            "tokens, estimated from measurements with 2 to 8 members",
-            100 * a->expects.behind, 100 * a->expects.low, 100 * a->expects.high, by);
+            "tokens, estimated from measurements with 2 to %u members",
+            100 * a->expects.behind, 100 * a->expects.low, 100 * a->expects.high, by,
+            a->expects.members);
     else
         say(a, "loss: it is not known how much higher it will be than with one %s trainer: %s", by,
             a->expects.why);

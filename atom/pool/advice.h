@@ -28,7 +28,7 @@
 #include "atom/pool/settings.h"
 #include "atom/pool/ways.h"
 
-enum { POOL_CASES_MAX = 16, POOL_WHY_BYTES = 320, POOL_WHYS = 9 };
+enum { POOL_CASES_MAX = 16, POOL_WHY_BYTES = 320, POOL_WHYS = 12 };
 
 typedef struct pool_facts {
     uint64_t floats;      /* that are averaged */

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <stddef.h>
 
-/* docs/measurements/2026-11-24-own-steps.md and 2026-11-27-own-steps.md have the points. */
+/* docs/measurements/2026-11-24-own-steps.md, 2026-11-27-own-steps.md and 2026-11-28-own-steps.md have the
+ * points. */
 typedef struct law {
     double floats_min, floats_max; /* of the points, and a third more on either side */
     double behind;                 /* of a million parameters, two members, H = 20 */
@@ -35,21 +36,34 @@ static const law MUON = {.floats_min = 0.3e6,
                          .dense = 0.63};
 
 enum { MEMBERS_MIN = 2, MEMBERS_MAX = 8, STEPS_MIN = 5, STEPS_MAX = 50 };
+enum { MUON_DENSE_MEMBERS_MAX = 16, MUON_DENSE_STEPS_MAX = 100 }; /* with Muon and dense steps */
 static const double MUON_SWEPT = 0.6e6; /* parameters; beyond, few things were varied */
 enum { MUON_STEPS_MAX = 20 };
 static const double DENSE_MIN = 0.05,
                     DENSE_MAX = 0.2; /* shares that one measurement may speak for */
 
+static bool is_wide(const pool_learns_facts *f)
+{
+    return f->muon && f->dense > 0;
+}
+
 static const char *unknown(const pool_learns_facts *f, const law *of)
 {
+    const bool wide = is_wide(f);
     if ((double)f->floats < of->floats_min || (double)f->floats > of->floats_max)
         return f->muon ? "averaged weights with Muon were measured only with 0.45M to 2.9M "
                          "parameters"
                        : "averaged weights were measured only with 0.45M to 2.4B parameters";
-    if (f->members < MEMBERS_MIN || f->members > MEMBERS_MAX)
-        return "averaged weights were measured only with 2 to 8 members";
-    if (f->sync_steps < STEPS_MIN || f->sync_steps > STEPS_MAX)
-        return "averaged weights were measured only with H from 5 to 50";
+    if (f->members < MEMBERS_MIN || f->members > (wide ? MUON_DENSE_MEMBERS_MAX : MEMBERS_MAX))
+        return wide ? "averaged weights were measured only with 2 to 16 members"
+                    : "averaged weights were measured only with 2 to 8 members, and with 16 only "
+                      "where "
+                      "they step by Muon behind dense steps";
+    if (f->sync_steps < STEPS_MIN || f->sync_steps > (wide ? MUON_DENSE_STEPS_MAX : STEPS_MAX))
+        return wide ? "averaged weights were measured only with H from 5 to 100"
+                    : "averaged weights were measured only with H from 5 to 50, and up to 100 only "
+                      "where "
+                      "members step by Muon behind dense steps";
     if (f->muon && (double)f->floats > MUON_SWEPT &&
         (f->members != MEMBERS_MAX || f->dense == 0 || f->sync_steps > MUON_STEPS_MAX))
         return "averaged weights with Muon and more than 0.6M parameters were measured only with 8 "
@@ -68,6 +82,9 @@ pool_learns pool_learns_expect(const pool_learns_facts *f)
     double behind = of->behind * pow((double)f->floats * 1e-6, of->floats) *
                     pow((double)f->members - 1, of->members) *
                     pow((double)f->sync_steps / 20, of->steps) * (f->dense > 0 ? of->dense : 1);
-    return (pool_learns){
-        .known = true, .behind = behind, .low = behind / of->spread, .high = behind * of->spread};
+    return (pool_learns){.known = true,
+                         .behind = behind,
+                         .low = behind / of->spread,
+                         .high = behind * of->spread,
+                         .members = is_wide(f) ? MUON_DENSE_MEMBERS_MAX : MEMBERS_MAX};
 }

@@ -94,7 +94,7 @@ class FullMeanwhile(Members):
 
     def test_the_checkpoint_is_left_out(self):
         """It says so once, trains on, leaves nothing half written, and writes the next one when there is room."""
-        slow = RUN.format(steps=10**6, codec="int8").replace("save_steps: 40", "save_steps: 100\nsave_rate: 1MiB")
+        slow = RUN.format(steps=10**6, codec="int8").replace("save_steps: 40", "save_steps: 25\nsave_rate: 1MiB")
         slow = slow.replace("accumulation_steps: 1", "accumulation_steps: 8")
         self.a = self.start("create", "--config", self.write("run.yml", slow), "--model", self.config, "--data", self.data, "-o", self.out,
                             "--listen", "127.0.0.1:0")
@@ -112,7 +112,7 @@ class FullMeanwhile(Members):
         _, err = self.end(self.a, 143)
         told = [line for line in err.splitlines() if "was not saved" in line]
         self.assertEqual(len(told), 1, err)
-        self.assertIn("warning: checkpoint of step 100 was not saved", told[0])
+        self.assertIn("warning: checkpoint of step 25 was not saved", told[0])
 
 
 if __name__ == "__main__":

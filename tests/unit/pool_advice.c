@@ -91,6 +91,51 @@ static bool says(const pool_advice *a, const char *text)
     return false;
 }
 
+/* Eight members make a hundred steps each. */
+static void warns_of_short_runs(void **state)
+{
+    (void)state;
+    pool_settings s = plain;
+    s.batch = 4;
+    s.steps = 800;
+    s.rewarm_steps = 100;
+    pool_advice a = advise(124000000, 100, 20000, nothing, s);
+    assert_false(says(&a, "newcomer"));
+    s.rewarm_steps = 101;
+    a = advise(124000000, 100, 20000, nothing, s);
+    assert_true(says(&a, "each of 8 members makes about 100 steps, and with rewarm_steps: 101"));
+    s.sync = POOL_SYNC_GRADIENTS; /* whoever comes makes the steps of all */
+    a = advise(124000000, 100, 20000, nothing, s);
+    assert_false(says(&a, "newcomer"));
+    s.sync = POOL_SYNC_SLICES;
+    s.rewarm_steps = 0;
+    s.sync_steps = 100;
+    pool_said said = {.sync_steps = true};
+    a = advise(124000000, 100, 20000, said, s);
+    assert_false(says(&a, "never averaged"));
+    s.sync_steps = 101;
+    a = advise(124000000, 100, 20000, said, s);
+    assert_true(says(&a, "with sync_steps: 101 some slices are never averaged"));
+    assert_true(says(&a, "choose sync_steps of at most 100"));
+    s.steps = 0; /* without an end */
+    a = advise(124000000, 100, 20000, said, s);
+    assert_false(says(&a, "never averaged"));
+}
+
+static void warns_of_forks(void **state)
+{
+    (void)state;
+    pool_settings s = plain;
+    s.heartbeat_seconds = 2;
+    s.fork_seconds = 8;
+    pool_advice a = advise(124000000, 100, 20000, nothing, s);
+    assert_false(says(&a, "fork_seconds"));
+    s.fork_seconds = 5;
+    a = advise(124000000, 100, 20000, nothing, s);
+    assert_true(
+        says(&a, "with fork_seconds: 5 members that miss 3 reports (heartbeat_seconds: 2)"));
+}
+
 /* Eight members: fifty averages of 20 steps each are 8000 steps of all. */
 static void warns_of_few_averages(void **state)
 {
@@ -435,6 +480,8 @@ int main(void)
         cmocka_unit_test(figures),
         cmocka_unit_test(the_lesser_direction),
         cmocka_unit_test(warns_of_few_averages),
+        cmocka_unit_test(warns_of_short_runs),
+        cmocka_unit_test(warns_of_forks),
         cmocka_unit_test(by_link),
         cmocka_unit_test(what_was_said_stays),
         cmocka_unit_test(alternatives),
