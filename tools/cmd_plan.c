@@ -135,6 +135,8 @@ static atom_status measure(const plan_values *v, graph **g, part_profile **profi
     ATOM_TRY(plan_workbench_open(&config, &bench));
     st = plan_profile_get(bench, NULL, cli_progress, NULL, profile, &cached);
     cli_progress_end();
+    if (bench->news[0])
+        atom_log(ATOM_LOG_INFO, "%s", bench->news);
     if (st == ATOM_OK)
         st = part_profile_graph(*profile, g);
     plan_workbench_close(&bench);

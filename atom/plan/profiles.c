@@ -150,7 +150,7 @@ static void add_change(char *text, size_t room, const char *what, double before,
     snprintf(text + n, room - n, "%s%s %.2f times as fast", n ? ", " : "", what, after / before);
 }
 
-static void say_changes(const part_profile *was, const part_profile *is)
+static void say_changes(plan_workbench *bench, const part_profile *was, const part_profile *is)
 {
     char text[256] = "";
     const part_device *a = &was->device, *b = &is->device;
@@ -162,7 +162,7 @@ static void say_changes(const part_profile *was, const part_profile *is)
                b->d2h_bytes_per_second);
     add_change(text, sizeof text, "AdamW", a->adamw_params_per_second, b->adamw_params_per_second);
     add_change(text, sizeof text, "Muon", a->muon_flops_per_second, b->muon_flops_per_second);
-    atom_log(ATOM_LOG_INFO,
+    snprintf(bench->news, sizeof bench->news,
              "profile: measured again, because a step took %.2f times as long as predicted from "
              "the one before; %s",
              was->doubt, text[0] ? text : "nothing has changed by more than 5 %");
@@ -206,7 +206,7 @@ static atom_status measure(plan_workbench *bench, const part_profile *doubted,
         goto cleanup;
     }
     if (doubted)
-        say_changes(doubted, *out);
+        say_changes(bench, doubted, *out);
     if (part_profile_write(*out, path) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "the profile was not cached: %s", atom_fail_message());
     keep_rates(bench, &(*out)->device);
@@ -219,6 +219,7 @@ atom_status plan_profile_get(plan_workbench *bench, const char *path, plan_progr
                              void *ctx, part_profile **out, bool *cached)
 {
     part_profile *found = NULL;
+    bench->news[0] = 0;
     if (cached)
         *cached = false;
     if (path)

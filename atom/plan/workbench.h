@@ -105,6 +105,7 @@ typedef struct plan_workbench {
     plan_workbench_config config; /* texts are borrowed from the caller's config */
     plan_machine machine;
     char busy[160]; /* how it was seen that the machine was busy at the last profile; "": calm */
+    char news[400]; /* why a kept profile was measured again, and what has changed; "": it was not */
 } plan_workbench;
 
 /* What the tokenizer of a data set says (DATA/tokenizer.json); without one tokens and padded are 0,
@@ -138,8 +139,8 @@ typedef void (*plan_progress_fn)(void *ctx, const char *what, uint32_t done, uin
 ATOM_MUST atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progress,
                                            void *ctx, part_profile **out);
 /* The same from the user's cache when this machine, graph and build were profiled before and no run spoke
- * against it; where one did, it is measured again and the log says what has changed. The machine's rates
- * are not measured again for another graph. A profile of a busy machine is used and not kept, with a
+ * against it; where one did, it is measured again and bench->news says what has changed. The machine's
+ * rates are not measured again for another graph. A profile of a busy machine is used and not kept, with a
  * warning. *cached is optional. path: a profile to read instead, or NULL. */
 ATOM_MUST atom_status plan_profile_get(plan_workbench *bench, const char *path,
                                        plan_progress_fn progress, void *ctx, part_profile **out,

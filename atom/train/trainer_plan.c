@@ -326,6 +326,14 @@ static atom_status search_beside_products(trainer *t, plan_request *request)
     return st;
 }
 
+static void note_profile(const trainer *t, bool cached)
+{
+    if (cached)
+        trainer_note(t, "profile: from the cache");
+    if (t->bench->news[0])
+        trainer_note(t, "%s", t->bench->news);
+}
+
 /* Finds the profile too. Others are asked before this host measures, which may take a minute in
  * which it answers nobody; what they have is judged afterwards. */
 static atom_status find_plan(trainer *t, plan_request *request)
@@ -342,8 +350,7 @@ static atom_status find_plan(trainer *t, plan_request *request)
         ATOM_TRY_CLEAN(plans->ask(plans->ctx, device_class, look, &found));
     ATOM_TRY_CLEAN(plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
                                     &t->profile, &cached));
-    if (cached)
-        trainer_note(t, "profile: from the cache");
+    note_profile(t, cached);
     if (c->profile)
         note_device(t, "profile", t->profile->device.name);
     request->device_memory = plan_device_limit(t->bench, request->devices, request->device_memory,
@@ -383,8 +390,7 @@ atom_status trainer_open_plan(trainer *t)
         return find_plan(t, &request);
     ATOM_TRY(plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx, &t->profile,
                               &cached));
-    if (cached)
-        trainer_note(t, "profile: from the cache");
+    note_profile(t, cached);
     ATOM_TRY(read_plan(t));
     if (products_bytes(t))
         trainer_note(t,

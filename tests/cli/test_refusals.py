@@ -93,26 +93,6 @@ class Refusals(tool.Case):
         self.assertIn("more than the 23.2 GiB of NVIDIA GeForce RTX 4090", self.ok(*args, "48GiB").err)
         self.assertEqual(self.ok(*args, "20GiB").err, "")
 
-    def test_a_kept_profile_does_not_keep_what_was_free(self):
-        """Profiled while memory was scarce: an hour later the plan is made for what is free then, as training does."""
-        model = self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=48, n_layer=2, n_head=2, n_positions=32, vocab_size=257)))
-        args = ["plan", "--model", model, "--sequence-len", 16, "--micro-batch-size", 1, "--dtype", "fp32", "--json"]
-        self.env["XDG_CACHE_HOME"] = self.path("cache")
-        before, kept = self.ok(*args).json(), []
-        for at, _, names in os.walk(self.path("cache")):
-            for name in (n for n in names if n.endswith(".json")):
-                with open(os.path.join(at, name), encoding="utf-8") as f:
-                    profile = json.load(f)
-                if profile.get("graph_hash") != before["graph_hash"]:
-                    continue
-                profile["device"]["host_bytes"] = before["host_peak_bytes"] * 3 // 4
-                kept.append(os.path.join(at, name))
-                with open(kept[-1], "w", encoding="utf-8") as f:
-                    json.dump(profile, f)
-        self.assertFalse(self.ok(*args).json()["disk"])
-        if kept:  # it may have been too busy to keep one
-            self.assertTrue(self.ok("plan", "--profile", kept[0], "--json").json()["disk"])
-
     def test_inspect_nothing(self):
         self.write("empty", "")
         self.write("noise", bytes(random.Random(1).randbytes(5000)))

@@ -72,7 +72,7 @@ static plan_workbench *bench_open(world *w, int64_t micro_batch, bool calm)
 
 /* What a profile says, and whether it came from the cache. */
 typedef struct got {
-    bool cached;
+    bool cached, news;
     double rate;
     uint32_t measured_again;
 } got;
@@ -85,6 +85,8 @@ static got get(world *w, int64_t micro_batch, bool calm)
     assert_int_equal(plan_profile_get(bench, NULL, NULL, NULL, &profile, &g.cached), ATOM_OK);
     g.rate = profile->device.host_bytes_per_second;
     g.measured_again = profile->measured_again;
+    g.news = strstr(bench->news, "profile: measured again, because a step took ") != NULL;
+    assert_true(g.news || !bench->news[0]);
     part_profile_close(&profile);
     plan_workbench_close(&bench);
     return g;
@@ -146,9 +148,11 @@ static void measures_again_what_a_run_denies(void **state)
     assert_true(get(&w, 1, true).cached);
     assert_true(doubt(&w, 1, 1.12, 10));
     got busy = get(&w, 1, false); /* used, but the doubt stays */
-    assert_false(busy.cached);
+    assert_false(busy.cached || busy.news);
     got again = get(&w, 1, true);
     assert_false(again.cached);
+    assert_true(again.news);
+    assert_false(first.news);
     assert_int_equal(again.measured_again, 1);
     assert_true(again.rate != first.rate); /* rates, too, and others have the new ones */
     assert_true(get(&w, 2, true).rate == again.rate);
