@@ -1,4 +1,7 @@
-/* A kernel that has no memory or no descriptors for a connection is asked again after a pause, not at once. */
+/*
+ * A kernel that has no memory or no descriptors for a connection is asked again after a pause, not at once; and
+ * of few descriptors strangers get few.
+ */
 #include "tests/lib/gossip_pool.h"
 
 #include <errno.h>
@@ -7,6 +10,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -84,12 +88,68 @@ static void forbidden(void **state)
     pauses(EPERM); /* by a firewall */
 }
 
+/* Has the other side hung up? */
+static bool is_over(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+static void strangers_get_an_eighth(void **state)
+{
+    enum { LIMIT = 96, COME = 20, STAY = LIMIT / 8 };
+    gsp_net *net = NULL;
+    gsp_gate_stats stats = {0};
+    struct sockaddr_storage to;
+    struct rlimit before, few;
+    gsp_net_gate_config c = {.gate.handshake = test_member(&pool, 0),
+                             .gate.n_listen = 1,
+                             .gate.pending_max = 4 * COME,
+                             .gate.pending_per_host = 4 * COME,
+                             .gate.handshake_ns = (uint64_t)60e9,
+                             .gate.accepts_per_second = 1000};
+    int fd[COME], over = 0;
+    (void)state;
+    c.gate.listen[0] = test_address("127.0.0.1:0");
+    test_must(
+        gsp_net_open_gate(&c, &net)); /* takes as many as it can get, so it is limited afterwards */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = LIMIT;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    gsp_address at = test_loopback(gsp_net_port(net));
+    socklen_t bytes = gsp_address_to_socket(&at, &to);
+    for (int i = 0; i < COME; i++) { /* they say nothing */
+        fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(fd[i] >= 0);
+        assert_int_equal(connect(fd[i], (struct sockaddr *)&to, bytes), 0);
+    }
+    for (int looks = 0; looks < 2000 && (stats.accepted < COME || over < COME - STAY); looks++) {
+        assert_true(gsp_net_read_gate_stats(net, &stats));
+        usleep(10000);
+        over = 0;
+        for (int i = 0; i < COME; i++)
+            over += is_over(fd[i]);
+    }
+    usleep(100000);
+    over = 0;
+    for (int i = 0; i < COME; i++) {
+        over += is_over(fd[i]);
+        close(fd[i]);
+    }
+    assert_int_equal(over, COME - STAY);
+    gsp_net_close(&net);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_descriptors),
         cmocka_unit_test(without_memory),
         cmocka_unit_test(forbidden),
+        cmocka_unit_test(strangers_get_an_eighth),
     };
     test_pool_make(&pool, 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
