@@ -88,7 +88,7 @@ static const opt_spec specs[] = {
      .min = 0, .max = 10, .flags = OPT_ABOVE_MIN,
      .help = "Learning rate of the outer Nesterov step, which applies the averaged change; with "
              "slices always 1."},
-    {.name = "outer_momentum", .type = OPT_NUMBER, AT(outer_momentum), .fallback = "0.9", .min = 0,
+    {.name = "outer_momentum", .type = OPT_NUMBER, AT(outer_momentum), .fallback = "0.8", .min = 0,
      .max = 1, .flags = OPT_BELOW_MAX, .help = "Momentum of the outer step; with slices always 0."},
     {.name = "mix", .type = OPT_NUMBER, AT(mix), .fallback = "0", .min = 0, .max = 1,
      .flags = OPT_BELOW_MAX, .help = "How much of its own weights a member keeps when an average "

@@ -89,7 +89,8 @@ static void beyond_the_points_it_knows_nothing(void **unused)
                 {0.1, 4, 20, true, 0},    {124, 4, 20, false, 0.5},  {124, 4, 20, false, 0.01},
                 {124, 9, 20, false, 0},   {124, 4, 51, false, 0},    {124, 4, 20, false, 0.21},
                 {124, 9, 20, false, 0.1}, {124, 4, 51, false, 0.1},  {0.45, 9, 20, true, 0},
-                {0.45, 4, 51, true, 0},   {0.45, 17, 20, true, 0.1}, {0.45, 4, 101, true, 0.1}};
+                {0.45, 4, 51, true, 0},   {0.45, 17, 20, true, 0.1}, {0.45, 7, 19, true, 0.1},
+                {0.45, 4, 101, true, 0.1}};
     (void)unused;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         pool_learns e =
