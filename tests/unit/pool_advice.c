@@ -122,6 +122,26 @@ static void warns_of_short_runs(void **state)
     assert_false(says(&a, "never averaged"));
 }
 
+static void warns_of_momentum(void **state)
+{
+    (void)state;
+    pool_settings s = plain;
+    const pool_said said = {.sync_steps = true};
+    s.outer_momentum = 0.8;
+    pool_advice a = advise(124000000, 100, 20000, said, s);
+    assert_false(says(&a, "outer momentum"));
+    s.sync_steps = 19;
+    a = advise(124000000, 100, 20000, said, s);
+    assert_true(says(&a, "with H = 19 an outer momentum costs more than it brings"));
+    s.outer_momentum = 0;
+    a = advise(124000000, 100, 20000, said, s);
+    assert_false(says(&a, "outer momentum"));
+    s.outer_momentum = 0.8;
+    s.sync = POOL_SYNC_GRADIENTS;
+    a = advise(124000000, 100, 20000, said, s);
+    assert_false(says(&a, "outer momentum"));
+}
+
 static void warns_of_forks(void **state)
 {
     (void)state;
@@ -481,6 +501,7 @@ int main(void)
         cmocka_unit_test(the_lesser_direction),
         cmocka_unit_test(warns_of_few_averages),
         cmocka_unit_test(warns_of_short_runs),
+        cmocka_unit_test(warns_of_momentum),
         cmocka_unit_test(warns_of_forks),
         cmocka_unit_test(by_link),
         cmocka_unit_test(what_was_said_stays),
