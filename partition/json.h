@@ -118,6 +118,8 @@ void part_out_fields(part_out *o, const part_field *fields, size_t n, const void
 /* The parsers themselves, for files and for fuzzing; `file` is for messages. */
 ATOM_MUST atom_status part_profile_parse(const char *file, const char *text, size_t bytes,
                                          part_profile **out);
+ATOM_MUST atom_status part_rates_parse(const char *file, const char *text, size_t bytes,
+                                       part_device *rates);
 ATOM_MUST atom_status part_plan_parse(const char *file, const char *text, size_t bytes,
                                       part_plan **out);
 ATOM_MUST atom_status part_device_parse(const char *file, const char *text, size_t bytes,

@@ -109,7 +109,7 @@ atom_status part_rates_write(const part_device *rates, const char *path)
     return st;
 }
 
-static atom_status parse_rates(const char *file, const char *text, size_t bytes, part_device *rates)
+atom_status part_rates_parse(const char *file, const char *text, size_t bytes, part_device *rates)
 {
     static const char *const keys[] = {"atom_rates", "device", NULL};
     json_t *root = NULL;
@@ -134,7 +134,7 @@ atom_status part_rates_read(const char *path, part_device *rates)
     uint64_t bytes = 0;
     atom_status st = atom_file_read(path, PART_FILE_BYTES_MAX, &text, &bytes);
     if (st == ATOM_OK)
-        st = parse_rates(path, text, bytes, rates);
+        st = part_rates_parse(path, text, bytes, rates);
     atom_free(text);
     return st;
 }

@@ -1,4 +1,4 @@
-/* part_profile_parse and part_device_parse on any bytes: refuse with words, or read what writes
+/* part_profile_parse, part_rates_parse and part_device_parse on any bytes: refuse with words, or read what writes
  * back. */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
@@ -30,6 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else
         ATOM_ASSERT(!profile && strncmp(atom_fail_message(), "fuzz", 4) == 0);
     part_profile_close(&profile);
+    if (part_rates_parse("fuzz", (const char *)data, size, &device) == ATOM_OK)
+        ATOM_ASSERT(part_device_check(&device) == ATOM_OK);
     if (part_device_parse("fuzz", (const char *)data, size, &device) == ATOM_OK)
         ATOM_ASSERT(part_device_check(&device) == ATOM_OK);
     ATOM_ASSERT(atom_mem_read().live_blocks == 0);
