@@ -83,7 +83,7 @@ typedef struct part_profile {
                               NULL when a file has none */
     double doubt; /* the median step of a run in terms of what was predicted from this profile, where
                      the two were far apart; 0: no run disagreed */
-    uint32_t measured_again; /* how often a profile was doubted and measured again before this one */
+    uint32_t measured_again; /* how often in a row a profile was doubted and measured again */
 } part_profile;
 
 /*

@@ -25,7 +25,7 @@ static const double DOUBT = 0.1;
 /* ... took at least so long for so many steps, ... */
 static const double DOUBT_SECONDS = 0.02;
 enum { DOUBT_STEPS = 10 };
-/* ... and it was not measured again so often: what still differs then is the model of the step. */
+/* ... and it was not measured again so often in a row: what still differs then is the model of the step. */
 enum { MEASURED_AGAIN_MAX = 2 };
 static const double CHANGED = 0.05; /* less is not worth a word */
 
@@ -168,23 +168,27 @@ static void say_changes(plan_workbench *bench, const part_profile *was, const pa
              was->doubt, text[0] ? text : "nothing has changed by more than 5 %");
 }
 
-bool plan_profile_doubt(const plan_workbench *bench, double predicted_seconds,
+bool plan_profile_weigh(const plan_workbench *bench, double predicted_seconds,
                         double median_seconds, uint64_t steps)
 {
     part_profile *profile = NULL;
     char *path = NULL;
-    bool noted = false;
-    if (steps < DOUBT_STEPS || median_seconds < DOUBT_SECONDS || predicted_seconds <= 0 ||
-        fabs(median_seconds / predicted_seconds - 1) < DOUBT)
+    bool again = false;
+    if (steps < DOUBT_STEPS || median_seconds < DOUBT_SECONDS || predicted_seconds <= 0)
         return false;
+    const double ratio = median_seconds / predicted_seconds;
+    const bool agrees = fabs(ratio - 1) < DOUBT;
     if (profile_path(bench, &path) == ATOM_OK && atom_path_exists(path) &&
         read_matching(bench, path, &profile) == ATOM_OK) {
-        profile->doubt = median_seconds / predicted_seconds;
-        noted = is_doubted(profile) && part_profile_write(profile, path) == ATOM_OK;
+        bool changes = agrees ? profile->measured_again > 0 && profile->doubt == 0
+                              : profile->measured_again < MEASURED_AGAIN_MAX;
+        profile->doubt = agrees ? profile->doubt : ratio;
+        profile->measured_again = agrees ? 0 : profile->measured_again;
+        again = changes && part_profile_write(profile, path) == ATOM_OK && !agrees;
     }
     part_profile_close(&profile);
     atom_free(path);
-    return noted;
+    return again;
 }
 
 /* --- all of it -------------------------------------------------------------------------------- */

@@ -148,10 +148,10 @@ ATOM_MUST atom_status plan_profile_get(plan_workbench *bench, const char *path,
 
 /* Only what the cache has; false: nothing, or nothing that can be used. */
 bool plan_profile_cached(const plan_workbench *bench, part_profile **out);
-/* A run of so many steps took other times than were predicted from the cached profile: where they are a
- * tenth or more apart, the next plan_profile_get() measures again, at most twice for one profile. false:
- * it does not. */
-bool plan_profile_doubt(const plan_workbench *bench, double predicted_seconds,
+/* A run of so many steps took median_seconds, and predicted_seconds were promised from the cached profile.
+ * true: they are a tenth or more apart, and the next plan_profile_get() measures again; at most twice
+ * in a row, until a run agrees. false: it does not, or steps were too few or too short to tell. */
+bool plan_profile_weigh(const plan_workbench *bench, double predicted_seconds,
                         double median_seconds, uint64_t steps);
 
 typedef struct plan_request {

@@ -57,22 +57,19 @@ static const char *unknown(const pool_learns_facts *f, const law *of)
                        : "averaged weights were measured only with 0.45M to 2.4B parameters";
     if (f->members < MEMBERS_MIN || f->members > (wide ? MUON_DENSE_MEMBERS_MAX : MEMBERS_MAX))
         return wide ? "averaged weights were measured only with 2 to 16 members"
-                    : "averaged weights were measured only with 2 to 8 members, and with 16 only "
-                      "where "
-                      "they step by Muon behind dense steps";
+                    : "averaged weights were measured only with 2 to 8 members, and with up to 16 "
+                      "only where they step by Muon behind dense steps";
     if (f->sync_steps < STEPS_MIN || f->sync_steps > (wide ? MUON_DENSE_STEPS_MAX : STEPS_MAX))
         return wide ? "averaged weights were measured only with H from 5 to 100"
                     : "averaged weights were measured only with H from 5 to 50, and up to 100 only "
-                      "where "
-                      "members step by Muon behind dense steps";
+                      "where members step by Muon behind dense steps";
     if (f->muon && (double)f->floats > MUON_SWEPT &&
         (f->members != MEMBERS_MAX || f->dense == 0 || f->sync_steps > MUON_STEPS_MAX))
         return "averaged weights with Muon and more than 0.6M parameters were measured only with 8 "
                "members, H from 5 to 20 and dense steps";
     if (wide && f->members < MEMBERS_MAX && f->sync_steps < MUON_DENSE_STEPS_MIN)
         return "with Muon behind dense steps, fewer than 8 members and H below 20 lost more than "
-               "can "
-               "be estimated (9 to 10 % with H = 5, 5 to 6 % with H = 20)";
+               "can be estimated (8.5 and 10 % with H = 5, 5.4 % with H = 20)";
     if (f->dense > 0 && (f->dense < DENSE_MIN || f->dense > DENSE_MAX))
         return "dense steps were measured only as a tenth of all steps";
     return NULL;

@@ -294,14 +294,13 @@ static void weigh_profile(trainer *t)
     const train_config *c = t->config;
     const train_summary *s = &t->summary;
     if (c->profile || c->plan || t->hooks.seam || t->engine->disk ||
-        !plan_profile_doubt(t->bench, s->predicted_step_seconds, s->median_step_seconds,
+        !plan_profile_weigh(t->bench, s->predicted_step_seconds, s->median_step_seconds,
                             t->steps_n))
         return;
-    trainer_note(
-        t,
-        "note: the median step took %.3g s, and %.3g s were predicted; the next run measures "
-        "this machine again",
-        s->median_step_seconds, s->predicted_step_seconds);
+    trainer_note(t,
+                 "note: the median step took %.3g s, and %.3g s were predicted; the next command "
+                 "that needs the profile measures this machine again",
+                 s->median_step_seconds, s->predicted_step_seconds);
 }
 
 atom_status trainer_run(trainer *t, train_summary *summary)

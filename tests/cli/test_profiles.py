@@ -45,7 +45,7 @@ class Profiles(TrainCase):
             node.update({key: 10 * node[key] for key in node if key.endswith("_seconds")})
         self.write(self.kept(), json.dumps(profile))
         self.assertNotIn("measures this machine again", self.ok(*self.args("short", *long, steps=2)).err)
-        self.assertIn("were predicted; the next run measures this machine again", self.ok(*self.args("long", *long, steps=11)).err)
+        self.assertIn("were predicted; the next command that needs the profile measures this machine again", self.ok(*self.args("long", *long, steps=11)).err)
         self.assertLess(self.profile()["doubt"], 0.5)
         again = self.ok("plan", "--model", self.config, *SHAPE, "--dtype", "fp32", "--gradient-accumulation-steps", 64).err
         if "the machine was busy" not in again:

@@ -95,7 +95,7 @@ static got get(world *w, int64_t micro_batch, bool calm)
 static bool doubt(world *w, double predicted, double median, uint64_t steps)
 {
     plan_workbench *bench = bench_open(w, 1, true);
-    bool noted = plan_profile_doubt(bench, predicted, median, steps);
+    bool noted = plan_profile_weigh(bench, predicted, median, steps);
     plan_workbench_close(&bench);
     return noted;
 }
@@ -159,8 +159,12 @@ static void measures_again_what_a_run_denies(void **state)
     assert_true(get(&w, 1, true).cached);
     assert_true(doubt(&w, 1, 0.5, 10));
     assert_int_equal(get(&w, 1, true).measured_again, 2);
-    assert_false(doubt(&w, 1, 0.5, 10)); /* twice is enough */
+    assert_false(doubt(&w, 1, 0.5, 10)); /* twice in a row is enough, */
     assert_true(get(&w, 1, true).cached);
+    assert_false(doubt(&w, 1, 1.05, 10)); /* until a run agrees */
+    assert_true(get(&w, 1, true).cached);
+    assert_true(doubt(&w, 1, 0.5, 10));
+    assert_int_equal(get(&w, 1, true).measured_again, 1);
     scratch_close(&w.files);
 }
 

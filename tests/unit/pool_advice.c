@@ -132,7 +132,7 @@ static void warns_of_momentum(void **state)
     assert_false(says(&a, "outer momentum"));
     s.sync_steps = 19;
     a = advise(124000000, 100, 20000, said, s);
-    assert_true(says(&a, "with H = 19 an outer momentum costs more than it brings"));
+    assert_true(says(&a, "H = 19 is small for an outer momentum"));
     s.outer_momentum = 0;
     a = advise(124000000, 100, 20000, said, s);
     assert_false(says(&a, "outer momentum"));
