@@ -74,6 +74,8 @@ void part_out_i64(part_out *o, const char *key, int64_t value);
 void part_out_text(part_out *o, const char *key, const char *text, size_t n);
 /* Ends the text with a newline and hands it over (free with atom_free), or fails. */
 ATOM_MUST atom_status part_out_take(part_out *o, char **text);
+/* Writes a text that was handed over to a file, and frees it. */
+ATOM_MUST atom_status part_out_file(char *text, const char *path);
 
 /* --- both ways ------------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 #include "partition/json.h"
 
 #include "atom/base/assert.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <math.h>
@@ -168,4 +169,11 @@ atom_status part_out_take(part_out *o, char **text)
         return atom_fail_memory("a JSON text", o->bytes);
     *text = copy;
     return ATOM_OK;
+}
+
+atom_status part_out_file(char *text, const char *path)
+{
+    atom_status st = atom_file_write(path, text, strlen(text));
+    atom_free(text);
+    return st;
 }

@@ -130,11 +130,8 @@ atom_status part_plan_check_place(const char *path)
 atom_status part_plan_write(const part_plan *plan, const char *path)
 {
     char *text = NULL;
-    atom_status st = part_plan_json(plan, &text);
-    if (st == ATOM_OK)
-        st = atom_file_write(path, text, strlen(text));
-    atom_free(text);
-    return st;
+    ATOM_TRY(part_plan_json(plan, &text));
+    return part_out_file(text, path);
 }
 
 static atom_status read_sub_model(const part_in *in, int32_t first, part_sub_model *s)

@@ -102,11 +102,8 @@ static atom_status rates_json(const part_device *rates, char **text)
 atom_status part_rates_write(const part_device *rates, const char *path)
 {
     char *text = NULL;
-    atom_status st = rates_json(rates, &text);
-    if (st == ATOM_OK)
-        st = atom_file_write(path, text, strlen(text));
-    atom_free(text);
-    return st;
+    ATOM_TRY(rates_json(rates, &text));
+    return part_out_file(text, path);
 }
 
 atom_status part_rates_parse(const char *file, const char *text, size_t bytes, part_device *rates)
@@ -180,11 +177,8 @@ atom_status part_profile_check_place(const char *path)
 atom_status part_profile_write(const part_profile *profile, const char *path)
 {
     char *text = NULL;
-    atom_status st = part_profile_json(profile, &text);
-    if (st == ATOM_OK)
-        st = atom_file_write(path, text, strlen(text));
-    atom_free(text);
-    return st;
+    ATOM_TRY(part_profile_json(profile, &text));
+    return part_out_file(text, path);
 }
 
 /* Profiles from before there were gains have none, and every micro-batch is cold. */
