@@ -21,6 +21,7 @@ typedef struct gguf_tokens {
     const char *merge;              /* the only one */
     int bos, add_bos, space;        /* -1: no such key */
     const char *jinja, *with_tools; /* or NULL */
+    uint32_t lacking;               /* so many tokens at the end have no type */
 } gguf_tokens;
 
 static const gguf_tokens GPT2 = {.kind = "gpt2",
@@ -43,7 +44,7 @@ static void put(file_gguf *w, const gguf_tokens *t)
     file_gguf_put_texts(w, "tokenizer.ggml.tokens", t->n);
     for (uint32_t i = 0; i < t->n; i++)
         file_gguf_add_text(w, t->texts[i], strlen(t->texts[i]));
-    file_gguf_put_i32s(w, "tokenizer.ggml.token_type", t->types, t->n);
+    file_gguf_put_i32s(w, "tokenizer.ggml.token_type", t->types, t->n - t->lacking);
     if (llama)
         file_gguf_put_f32s(w, "tokenizer.ggml.scores", t->scores, t->n);
     if (t->merge) {
@@ -161,6 +162,10 @@ static void unknown_kinds_are_refused(void **state)
     t.kind = NULL;
     assert_int_equal(imported(&t, &root), ATOM_OK);
     assert_null(root);
+    t = GPT2;
+    t.lacking = 1;
+    assert_int_equal(imported(&t, &root), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "token_type"));
     t = GPT2;
     t.texts[1] = "a";
     assert_int_equal(imported(&t, &root), ATOM_E_FORMAT);

@@ -2,6 +2,7 @@
 #include "atom/base/files.h"
 #include "atom/export/export.h"
 #include "atom/file/ggufread.h"
+#include "atom/file/peft.h"
 #include "tests/lib/metaspace.h"
 #include "tests/lib/model_dir.h"
 #include "tests/scratch.h"
@@ -10,6 +11,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <fcntl.h>
+#include <math.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -41,6 +46,31 @@ static atom_status export(const fixture *f, const char *format)
     if (strcmp(format, "hf") == 0)
         return export_hf(f->model, NULL, ATOM_BF16, 20000, f->output);
     return export_gguf(f->model, NULL, FILE_GGUF_F16, f->output, false);
+}
+
+static int kept_stderr = -1;
+
+static void listen_to_log(scratch *s)
+{
+    fflush(stderr);
+    kept_stderr = dup(2);
+    int fd = open(scratch_path(s, "said"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(kept_stderr >= 0 && fd >= 0 && dup2(fd, 2) == 2);
+    close(fd);
+}
+
+/* Of what was logged since. */
+static bool was_said(scratch *s, const char *words)
+{
+    char *text = NULL;
+    uint64_t bytes;
+    fflush(stderr);
+    assert_int_equal(dup2(kept_stderr, 2), 2);
+    close(kept_stderr);
+    assert_int_equal(atom_file_read(scratch_path(s, "said"), 1 << 20, &text, &bytes), ATOM_OK);
+    bool found = strstr(text, words);
+    atom_free(text);
+    return found;
 }
 
 static void nothing_is_left_behind(void **state)
@@ -188,6 +218,24 @@ static void scores_are_the_order_of_merges(void **state)
     fixture_close(&f);
 }
 
+static void same_texts(const file_gguf_in *from, const file_gguf_in *to, const file_gguf_value *a,
+                       const file_gguf_value *b)
+{
+    if (a->type == FILE_GGUF_VALUE_TEXT) {
+        char *x = file_gguf_text(from, a->key), *y = file_gguf_text(to, b->key);
+        assert_string_equal(x, y);
+        atom_free(x);
+        atom_free(y);
+        return;
+    }
+    const uint8_t *x = a->at, *y = b->at;
+    for (uint64_t i = 0, m, n; i < a->n; i++) {
+        const char *s = file_gguf_next_text(&x, &m), *t = file_gguf_next_text(&y, &n);
+        assert_int_equal(m, n);
+        assert_memory_equal(s, t, m);
+    }
+}
+
 /* Exported from one GGUF file to another, a tokenizer is the same, value by value. */
 static void a_tokenizer_is_copied(void **state)
 {
@@ -196,12 +244,18 @@ static void a_tokenizer_is_copied(void **state)
     file_gguf_in *from = NULL, *to = NULL;
     char again[680];
     uint32_t n = 0, copied = 0;
+    static const char generation[] = "{\"eos_token_id\": [2, 1], \"pad_token_id\": 0}";
+    static const char settings[] = "{\"chat_template\": \"{{ messages }}\"}";
     json_t *root = metaspace_json(METASPACE_REPLACE, "null");
     fixture_open(&f, "x.gguf");
     assert_int_equal(json_dump_file(root, scratch_path(&f.s, "model/tokenizer.json"), 0), 0);
+    scratch_write(&f.s, "model/generation_config.json", generation, sizeof generation - 1);
+    scratch_write(&f.s, "model/tokenizer_config.json", settings, sizeof settings - 1);
     assert_int_equal(export(&f, "gguf"), ATOM_OK);
     snprintf(again, sizeof again, "%s", scratch_path(&f.s, "again.gguf"));
+    listen_to_log(&f.s);
     assert_int_equal(export_gguf(f.output, NULL, FILE_GGUF_F32, again, false), ATOM_OK);
+    assert_false(was_said(&f.s, "no tokenizer"));
     assert_int_equal(file_gguf_open(f.output, &from), ATOM_OK);
     assert_int_equal(file_gguf_open(again, &to), ATOM_OK);
     for (uint32_t i = 0; i < to->n_values; i++)
@@ -213,18 +267,271 @@ static void a_tokenizer_is_copied(void **state)
         n++;
         if (!b || a->type != b->type || a->item != b->item || a->n != b->n)
             fail_msg("%s is not copied", a->key);
-        if (a->type != FILE_GGUF_VALUE_ARRAY)
-            assert_int_equal(*a->at, *b->at);
-        else if (a->item != FILE_GGUF_VALUE_TEXT)
+        if (a->type == FILE_GGUF_VALUE_TEXT || a->item == FILE_GGUF_VALUE_TEXT)
+            same_texts(from, to, a, b);
+        else if (a->type != FILE_GGUF_VALUE_ARRAY)
+            assert_int_equal(file_gguf_int(from, a->key, -1), file_gguf_int(to, b->key, -2));
+        else
             assert_memory_equal(a->at, b->at, 4 * a->n);
     }
     assert_true(n >= 6);
     assert_int_equal(copied, n);
     assert_non_null(file_gguf_find(from, "tokenizer.ggml.add_bos_token"));
+    assert_non_null(file_gguf_find(from, "tokenizer.chat_template"));
+    assert_int_equal(file_gguf_int(from, "tokenizer.ggml.padding_token_id", -1), 0);
     file_gguf_in_close(&from);
     file_gguf_in_close(&to);
     json_decref(root);
     fixture_close(&f);
+}
+
+/* llama.cpp would write on behind an end that has no key, and white space beside a token is not in its
+ * file, and values that are not finite are not sensible. */
+static void what_is_lost_is_said(void **state)
+{
+    static const char generation[] = "{\"eos_token_id\": [1, 2, 3]}";
+    (void)state;
+    fixture f;
+    fixture_open(&f, "x.gguf");
+    listen_to_log(&f.s);
+    assert_int_equal(export(&f, "gguf"), ATOM_OK);
+    assert_false(was_said(&f.s, "warning"));
+    scratch_write(&f.s, "model/generation_config.json", generation, sizeof generation - 1);
+    listen_to_log(&f.s);
+    assert_int_equal(export_gguf(f.model, NULL, FILE_GGUF_F32, f.output, true), ATOM_OK);
+    assert_true(was_said(&f.s, "will not stop at 2 of the 4 tokens"));
+    json_t *root = json_load_file(scratch_path(&f.s, "model/tokenizer.json"), 0, NULL);
+    json_t *token = json_array_get(json_object_get(root, "added_tokens"), 0);
+    json_object_set_new(token, "rstrip", json_true());
+    assert_int_equal(json_dump_file(root, scratch_path(&f.s, "model/tokenizer.json"), 0), 0);
+    json_decref(root);
+    listen_to_log(&f.s);
+    assert_int_equal(export_gguf(f.model, NULL, FILE_GGUF_F32, f.output, true), ATOM_OK);
+    assert_true(was_said(&f.s, "belongs to it (rstrip)"));
+    f.m.params[f.m.g->params[1].offset] = INFINITY;
+    assert_int_equal(file_weights_write(f.model, f.m.g, f.m.params), ATOM_OK);
+    char words[200];
+    snprintf(words, sizeof words, "'%s' has values that are not finite", f.m.g->params[1].name);
+    listen_to_log(&f.s);
+    assert_int_equal(export_gguf(f.model, NULL, FILE_GGUF_F32, f.output, true), ATOM_OK);
+    assert_true(was_said(&f.s, words));
+    fixture_close(&f);
+}
+
+static const char *type_of(const char *dir, graph *g)
+{
+    file_weights *w = NULL;
+    assert_int_equal(file_weights_open(dir, g, NULL, &w), ATOM_OK);
+    atom_dtype dtype = file_weights_dtype(w);
+    file_weights_close(&w);
+    return dtype == ATOM_F32 ? "float32" : dtype == ATOM_BF16 ? "bfloat16" : "another";
+}
+
+/* Types of weights, files' sizes, keys that atom does not know, and a template that a GGUF file had. */
+static void what_was_asked_is_written(void **state)
+{
+    static const atom_dtype asked[] = {ATOM_BF16, ATOM_F32, ATOM_DTYPE_N};
+    static const char settings[] = "{\"chat_template\": \"{{ messages }}\"}";
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        const char *want = asked[k] == ATOM_BF16 ? "bfloat16" : "float32";
+        fixture f;
+        fixture_open(&f, "hf");
+        json_t *config = json_load_file(scratch_path(&f.s, "model/config.json"), 0, NULL);
+        json_object_set_new(config, "mine", json_integer(7));
+        assert_int_equal(json_dump_file(config, scratch_path(&f.s, "model/config.json"), 0), 0);
+        json_decref(config);
+        uint64_t bytes = k == 0 ? 20000 : 1 << 30;
+        assert_int_equal(export_hf(f.model, NULL, asked[k], bytes, f.output), ATOM_OK);
+        assert_string_equal(type_of(f.output, f.m.g), want);
+        config = json_load_file(scratch_path(&f.s, "hf/config.json"), 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(config, "mine")), 7);
+        const char *said = json_string_value(json_object_get(config, "dtype"));
+        said = said ? said : json_string_value(json_object_get(config, "torch_dtype"));
+        assert_string_equal(said, want);
+        json_decref(config);
+        assert_int_equal(atom_path_exists(scratch_path(&f.s, "hf/model.safetensors")), k > 0);
+        fixture_close(&f);
+    }
+    fixture f;
+    file_gguf_in *in = NULL;
+    fixture_open(&f, "x.gguf");
+    scratch_write(&f.s, "model/tokenizer_config.json", settings, sizeof settings - 1);
+    assert_int_equal(export_gguf(f.model, NULL, FILE_GGUF_F32, f.output, false), ATOM_OK);
+    assert_int_equal(file_gguf_open(f.output, &in), ATOM_OK);
+    assert_int_equal(file_gguf_int(in, "general.file_type", -1), 0);
+    file_gguf_in_close(&in);
+    assert_int_equal(export_hf(f.output, NULL, ATOM_F32, 1 << 30, scratch_path(&f.s, "hf")),
+                     ATOM_OK);
+    char *text = NULL;
+    uint64_t bytes;
+    assert_int_equal(
+        atom_file_read(scratch_path(&f.s, "hf/chat_template.jinja"), 99, &text, &bytes), ATOM_OK);
+    assert_int_equal(bytes, strlen("{{ messages }}"));
+    assert_memory_equal(text, "{{ messages }}", bytes);
+    atom_free(text);
+    fixture_close(&f);
+}
+
+/* --- with LoRA adapters ---------------------------------------------------------------------- */
+
+typedef struct adapted {
+    scratch s;
+    char model[640], adapter[640];
+    model_dir m;
+} adapted;
+
+/* More tokens than the bytes have, so that the last id is `last`. */
+static void write_tokens(const char *from, const char *to, int last)
+{
+    char name[16];
+    json_t *root = json_load_file(from, 0, NULL);
+    assert_non_null(root);
+    for (int id = 257; id <= last; id++) {
+        snprintf(name, sizeof name, "<t%d>", id);
+        json_array_append_new(json_object_get(root, "added_tokens"),
+                              json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id, "content",
+                                        name, "single_word", 0, "lstrip", 0, "rstrip", 0,
+                                        "normalized", 0, "special", 1));
+    }
+    assert_int_equal(json_dump_file(root, to, 0), 0);
+    json_decref(root);
+}
+
+static void adapted_open(adapted *f)
+{
+    static const file_lora_keys keys = {.r = 2, .alpha = 4, .targets = "c_fc"};
+    graph *g = NULL;
+    file_lora lora = {0};
+    scratch_open(&f->s);
+    snprintf(f->model, sizeof f->model, "%s", scratch_path(&f->s, "model"));
+    snprintf(f->adapter, sizeof f->adapter, "%s", scratch_path(&f->s, "adapter"));
+    assert_int_equal(atom_dir_make(f->model), ATOM_OK);
+    assert_int_equal(atom_dir_make(f->adapter), ATOM_OK);
+    f->m = model_dir_make(f->model, 16, 3);
+    model_dir_save(&f->m);
+    assert_int_equal(file_lora_make(&keys, f->model, &lora), ATOM_OK);
+    assert_int_equal(file_lora_graph(f->m.g, &lora, &g), ATOM_OK);
+    float *trained = atom_alloc(g->param_extent, sizeof *trained);
+    for (uint64_t i = 0; i < g->param_extent; i++)
+        trained[i] = (float)(i % 7) / 8;
+    assert_int_equal(file_lora_write(f->adapter, &lora, f->m.g, g, file_vector_memory(trained)),
+                     ATOM_OK);
+    atom_free(trained);
+    file_lora_free(&lora);
+    graph_close(&g);
+}
+
+static void adapted_close(adapted *f)
+{
+    model_dir_close(&f->m);
+    scratch_close(&f->s);
+}
+
+/* Does a file or directory hold these weights? */
+static void holds(const adapted *f, const char *path, const float *want)
+{
+    const graph *g = f->m.g;
+    float *got = atom_alloc(g->param_extent, sizeof *got);
+    assert_int_equal(file_weights_read(path, g, got), ATOM_OK);
+    for (uint32_t p = 0; p < g->n_params; p++)
+        if (memcmp(got + g->params[p].offset, want + g->params[p].offset,
+                   g->params[p].elements * sizeof *got) != 0)
+            fail_msg("%s: %s is another", path, g->params[p].name);
+    atom_free(got);
+}
+
+static void adapters_are_merged(void **state)
+{
+    (void)state;
+    adapted f;
+    file_model both;
+    adapted_open(&f);
+    float *want = atom_alloc(f.m.g->param_extent, sizeof *want);
+    assert_int_equal(file_model_resolve(f.adapter, &both), ATOM_OK);
+    assert_int_equal(file_merged_read(&both, f.m.g, file_vector_memory(want)), ATOM_OK);
+    assert_true(memcmp(want, f.m.params, f.m.g->param_extent * sizeof *want) != 0);
+    /* the adapter of an adapter's directory, and one that is named beside its model */
+    assert_int_equal(export_hf(f.adapter, NULL, ATOM_F32, 1 << 30, scratch_path(&f.s, "hf")),
+                     ATOM_OK);
+    holds(&f, scratch_path(&f.s, "hf"), want);
+    assert_int_equal(
+        export_gguf(f.model, f.adapter, FILE_GGUF_F32, scratch_path(&f.s, "x.gguf"), false),
+        ATOM_OK);
+    holds(&f, scratch_path(&f.s, "x.gguf"), want);
+    assert_int_equal(
+        export_gguf(f.model, NULL, FILE_GGUF_F32, scratch_path(&f.s, "base.gguf"), false), ATOM_OK);
+    holds(&f, scratch_path(&f.s, "base.gguf"), f.m.params);
+    file_model_free(&both);
+    atom_free(want);
+    adapted_close(&f);
+}
+
+/* How many tokens are in use in a GGUF file? */
+static uint32_t tokens_of(const char *path)
+{
+    text_tokenizer *t = NULL;
+    assert_int_equal(import_tokenizer(path, &t), ATOM_OK);
+    assert_non_null(t);
+    uint32_t n = text_tokenizer_vocab(t);
+    text_tokenizer_close(&t);
+    return n;
+}
+
+static void an_adapters_tokenizer_goes_first(void **state)
+{
+    (void)state;
+    adapted f;
+    file_model both;
+    char base[640], out[640];
+    text_tokenizer *t = NULL;
+    adapted_open(&f);
+    snprintf(base, sizeof base, "%s", scratch_path(&f.s, "base.gguf"));
+    snprintf(out, sizeof out, "%s", scratch_path(&f.s, "x.gguf"));
+    assert_int_equal(export_gguf(f.model, f.adapter, FILE_GGUF_F32, base, false), ATOM_OK);
+    assert_int_equal(tokens_of(base), 257); /* the adapter has none: the model's */
+    assert_int_equal(export_hf(base, f.adapter, ATOM_F32, 1 << 30, scratch_path(&f.s, "plain")),
+                     ATOM_OK);
+    assert_int_equal(text_tokenizer_load(scratch_path(&f.s, "plain/tokenizer.json"), &t), ATOM_OK);
+    assert_int_equal(text_tokenizer_vocab(t), 257);
+    text_tokenizer_close(&t);
+    write_tokens(scratch_path(&f.s, "model/tokenizer.json"),
+                 scratch_path(&f.s, "adapter/tokenizer.json"), 260);
+    assert_int_equal(export_gguf(f.model, f.adapter, FILE_GGUF_F32, out, false), ATOM_OK);
+    assert_int_equal(tokens_of(out), 261);
+    assert_int_equal(export_gguf(base, f.adapter, FILE_GGUF_F32, out, true), ATOM_OK);
+    assert_int_equal(tokens_of(out), 261);
+    assert_int_equal(export_hf(f.model, f.adapter, ATOM_F32, 1 << 30, scratch_path(&f.s, "hf")),
+                     ATOM_OK);
+    assert_int_equal(text_tokenizer_load(scratch_path(&f.s, "hf/tokenizer.json"), &t), ATOM_OK);
+    assert_int_equal(text_tokenizer_vocab(t), 261);
+    text_tokenizer_close(&t);
+    assert_int_equal(file_model_resolve(f.adapter, &both), ATOM_OK);
+    assert_int_equal(import_model_tokenizer(&both, &t), ATOM_OK);
+    assert_int_equal(text_tokenizer_vocab(t), 261);
+    text_tokenizer_close(&t);
+    file_model_free(&both);
+    adapted_close(&f);
+}
+
+/* A model may have more rows than its tokenizer has tokens (padding), and no fewer. */
+static void a_tokenizer_fits_its_model(void **state)
+{
+    (void)state;
+    for (int last = 319; last <= 320; last++) {
+        adapted f;
+        file_model model;
+        text_tokenizer *t = NULL;
+        adapted_open(&f);
+        write_tokens(scratch_path(&f.s, "model/tokenizer.json"),
+                     scratch_path(&f.s, "model/tokenizer.json"), last);
+        assert_int_equal(file_model_resolve(f.model, &model), ATOM_OK);
+        assert_int_equal(import_model_tokenizer(&model, &t), last < 320 ? ATOM_OK : ATOM_E_FORMAT);
+        assert_true(!t == (last == 320));
+        text_tokenizer_close(&t);
+        file_model_free(&model);
+        adapted_close(&f);
+    }
 }
 
 int main(void)
@@ -236,6 +543,11 @@ int main(void)
         cmocka_unit_test(what_stands_beside),
         cmocka_unit_test(scores_are_the_order_of_merges),
         cmocka_unit_test(a_tokenizer_is_copied),
+        cmocka_unit_test(what_is_lost_is_said),
+        cmocka_unit_test(what_was_asked_is_written),
+        cmocka_unit_test(adapters_are_merged),
+        cmocka_unit_test(an_adapters_tokenizer_goes_first),
+        cmocka_unit_test(a_tokenizer_fits_its_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
