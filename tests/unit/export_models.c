@@ -318,6 +318,51 @@ static void what_is_lost_is_said(void **state)
     fixture_close(&f);
 }
 
+/* llama.cpp has no windows of all layers, and computes GPT-NeoX's GELU by its tanh form. */
+static void what_llama_cpp_does_otherwise_is_said(void **state)
+{
+#define SIZES                                                                                      \
+    "\"vocab_size\": 320, \"hidden_size\": 48, \"num_hidden_layers\": 1, "                         \
+    "\"num_attention_heads\": 3, \"intermediate_size\": 96, \"max_position_embeddings\": 16"
+    static const struct {
+        const char *config, *words;
+        bool said;
+    } cases[] = {
+        {"{\"model_type\": \"mistral\", \"num_key_value_heads\": 3, \"sliding_window\": 8, " SIZES
+         "}",
+         "does not use the window of 8 tokens", true},
+        {"{\"model_type\": \"mistral\", \"num_key_value_heads\": 3, \"sliding_window\": 16, " SIZES
+         "}",
+         "does not use the window", false},
+        {"{\"model_type\": \"gpt_neox\", \"hidden_act\": \"gelu\", " SIZES "}", "by its tanh form",
+         true},
+        {"{\"model_type\": \"gpt_neox\", \"hidden_act\": \"gelu_fast\", " SIZES "}",
+         "by its tanh form", false}};
+#undef SIZES
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scratch s;
+        file_model model;
+        scratch_open(&s);
+        const char *config =
+            scratch_write(&s, "tiny.json", cases[i].config, strlen(cases[i].config));
+        if (file_model_resolve(config, &model) != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        char dir[640];
+        snprintf(dir, sizeof dir, "%s", scratch_path(&s, "model"));
+        assert_int_equal(atom_dir_make(dir), ATOM_OK);
+        model_dir m = model_dir_of(dir, &model.config, 3);
+        model_dir_save(&m);
+        listen_to_log(&s);
+        atom_status st = export_gguf(dir, NULL, FILE_GGUF_F32, scratch_path(&s, "x.gguf"), false);
+        if (was_said(&s, cases[i].words) != cases[i].said || st != ATOM_OK)
+            fail_msg("case %zu: %s", i, st == ATOM_OK ? "another warning" : atom_fail_message());
+        model_dir_close(&m);
+        file_model_free(&model);
+        scratch_close(&s);
+    }
+}
+
 static const char *type_of(const char *dir, graph *g)
 {
     file_weights *w = NULL;
@@ -544,6 +589,7 @@ int main(void)
         cmocka_unit_test(scores_are_the_order_of_merges),
         cmocka_unit_test(a_tokenizer_is_copied),
         cmocka_unit_test(what_is_lost_is_said),
+        cmocka_unit_test(what_llama_cpp_does_otherwise_is_said),
         cmocka_unit_test(what_was_asked_is_written),
         cmocka_unit_test(adapters_are_merged),
         cmocka_unit_test(an_adapters_tokenizer_goes_first),
