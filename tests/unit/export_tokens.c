@@ -263,6 +263,29 @@ static void bytes_are_their_own_kind(void **state)
     json_decref(d.root);
 }
 
+/* Two merges may make the same token; it is made where the first of them stands. */
+static void the_first_merge_gives_the_score(void **state)
+{
+    (void)state;
+    file_gguf_in *in = NULL;
+    float score;
+    const said d = {.root = metaspace_json(METASPACE_REPLACE, "null"), .vocab = METASPACE_N + 1};
+    json_t *model = json_object_get(d.root, "model"), *merges = json_object_get(model, "merges");
+    json_object_set_new(json_object_get(model, "vocab"), "bc", json_integer(METASPACE_N));
+    json_array_append_new(merges, json_string("b c")); /* the fourth */
+    json_array_append_new(merges, json_string("a bc"));
+    assert_int_equal(written(&d, &in), ATOM_OK);
+    const file_gguf_value *scores = file_gguf_find(in, "tokenizer.ggml.scores");
+    assert_non_null(scores);
+    assert_int_equal(scores->n, METASPACE_N + 1);
+    memcpy(&score, scores->at + sizeof score * METASPACE_ABC, sizeof score);
+    assert_true(score == -1);
+    memcpy(&score, scores->at + sizeof score * METASPACE_N, sizeof score);
+    assert_true(score == -3);
+    file_gguf_in_close(&in);
+    json_decref(d.root);
+}
+
 /* A wrong name would split words in another way; what has no name is refused. */
 static void pre_tokenizers_have_names(void **state)
 {
@@ -408,6 +431,7 @@ int main(void)
         cmocka_unit_test(special_ids_have_their_keys),
         cmocka_unit_test(every_id_has_a_text_and_a_kind),
         cmocka_unit_test(bytes_are_their_own_kind),
+        cmocka_unit_test(the_first_merge_gives_the_score),
         cmocka_unit_test(pre_tokenizers_have_names),
         cmocka_unit_test(the_start_token_is_put_in_front),
         cmocka_unit_test(a_space_is_put_in_front),
