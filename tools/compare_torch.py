@@ -65,6 +65,17 @@ class GPT2(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
+def products_per_second(n=1024):
+    """Floating-point operations per second of a large fp32 product: a PyTorch without a proper BLAS shows here."""
+    a, b = torch.randn(n, n), torch.randn(n, n)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - start)
+    return 2 * n**3 / min(seconds)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--batch", type=int, default=4)
@@ -91,7 +102,8 @@ def main():
         seconds.append(time.perf_counter() - start)
     median = statistics.median(seconds[WARM_STEPS:])
     print(json.dumps({"version": torch.__version__, "seconds": median,
-                      "tokens_per_second": a.batch * a.sequence / median, "loss": loss.item()}))
+                      "tokens_per_second": a.batch * a.sequence / median, "loss": loss.item(),
+                      "products_per_second": products_per_second()}))
 
 
 if __name__ == "__main__":
