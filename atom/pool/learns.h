@@ -17,6 +17,7 @@ typedef struct pool_learns_facts {
     uint32_t members;   /* 2 and more */
     int64_t sync_steps; /* H */
     bool muon;          /* the members' steps; else AdamW */
+    bool momentum;      /* of the outer step */
     double dense;       /* share of the steps that comes first with summed gradients, 0 .. 1 */
 } pool_learns_facts;
 

@@ -86,10 +86,13 @@ static const opt_spec specs[] = {
              "the first one lied. 0: no checks."},
     {.name = "outer_learning_rate", .type = OPT_NUMBER, AT(outer_learning_rate), .fallback = "0.7",
      .min = 0, .max = 10, .flags = OPT_ABOVE_MIN,
-     .help = "Learning rate of the outer Nesterov step, which applies the averaged change; with "
-             "slices always 1."},
+     .help = "Learning rate of the outer Nesterov step, which applies the averaged change. "
+             "With slices always 1, and 1 where sync_steps is below 20 and neither this nor "
+             "outer_momentum is given."},
     {.name = "outer_momentum", .type = OPT_NUMBER, AT(outer_momentum), .fallback = "0.8", .min = 0,
-     .max = 1, .flags = OPT_BELOW_MAX, .help = "Momentum of the outer step; with slices always 0."},
+     .max = 1, .flags = OPT_BELOW_MAX,
+     .help = "Momentum of the outer step. With slices always 0, and 0 where sync_steps is below 20 "
+             "and neither this nor outer_learning_rate is given."},
     {.name = "mix", .type = OPT_NUMBER, AT(mix), .fallback = "0", .min = 0, .max = 1,
      .flags = OPT_BELOW_MAX, .help = "How much of its own weights a member keeps when an average "
                                      "is merged."},
@@ -132,6 +135,16 @@ static bool said(const opt_parsed *parsed, const char *name)
     return row >= 0 && parsed->origin[row] != OPT_FROM_DEFAULT;
 }
 
+/* Changes of few steps point the same way again and again, and a momentum goes too far with them. Where
+ * one of the two was said, the other stays what it is otherwise. */
+static void fill_frequent(pool_settings *s, const opt_parsed *parsed)
+{
+    if (said(parsed, "outer_learning_rate") || said(parsed, "outer_momentum"))
+        return;
+    s->outer_learning_rate = 1;
+    s->outer_momentum = 0;
+}
+
 static void fill_slices(pool_settings *s, const opt_parsed *parsed)
 {
     if (!said(parsed, "fragments"))
@@ -148,6 +161,8 @@ void pool_settings_fill(pool_settings *s, const opt_parsed *parsed)
 {
     if (s->sync == POOL_SYNC_SLICES)
         fill_slices(s, parsed);
+    if (s->sync == POOL_SYNC_PARAMETERS && s->sync_steps < POOL_MOMENTUM_STEPS)
+        fill_frequent(s, parsed);
     if (s->dense_steps && !said(parsed, "fragments"))
         s->fragments = 1;
     if (s->sync != POOL_SYNC_GRADIENTS)

@@ -20,6 +20,10 @@
  * creator's, but a member may take its own. */
 typedef enum pool_data_rule { POOL_DATA_SHARED, POOL_DATA_OWN, POOL_DATA_EITHER } pool_data_rule;
 
+/* Where members make fewer steps between averages, the outer step has no momentum unless it is asked for
+ * (docs/measurements/2026-11-28-own-steps.md). */
+enum { POOL_MOMENTUM_STEPS = 20 };
+
 typedef struct pool_settings {
     int32_t sync; /* pool_sync */
     int32_t data; /* pool_data_rule */

@@ -26,6 +26,7 @@ pool:
   dense_steps: {dense}
   min_peers: {peers}
   sync_steps: 4
+  outer_momentum: 0.8
   heartbeat_seconds: {beat}
 {more}"""
 ALONE = ["--no-lan", "--no-directory", "--json", "--quiet"]

@@ -30,7 +30,10 @@ static const point by_muon[] = {
     {2.89, 8, 5, 14.9, 0.1},    {0.446, 2, 20, 5.5, 0.1},    {0.446, 4, 20, 5.3, 0.1},
     {0.446, 8, 20, 8.7, 0.1},   {0.446, 16, 20, 11.2, 0.1},  {0.446, 4, 100, 9.6, 0.1},
     {0.446, 8, 100, 15.3, 0.1}, {0.446, 2, 100, 6.1, 0.1},   {0.446, 8, 5, 8.8, 0.1},
-    {0.446, 16, 5, 9.0, 0.1},   {0.446, 16, 100, 17.2, 0.1}, {0.446, 8, 20, 6.1, 0.1}};
+    {0.446, 16, 5, 9.0, 0.1},   {0.446, 16, 100, 17.2, 0.1}, {0.446, 8, 20, 6.1, 0.1},
+    {0.446, 8, 20, 8.2, 0.1},   {0.446, 4, 20, 5.8, 0.1},    {0.446, 8, 20, 11.3, 0.1},
+    {0.446, 4, 5, 2.9, 0.1},    {0.446, 4, 10, 4.0, 0.1},    {0.446, 8, 5, 7.5, 0.1},
+    {0.446, 8, 5, 4.3, 0.1}};
 
 static pool_learns expect(double millions, uint32_t members, int64_t steps, bool muon, double dense)
 {
@@ -89,7 +92,7 @@ static void beyond_the_points_it_knows_nothing(void **unused)
                 {0.1, 4, 20, true, 0},    {124, 4, 20, false, 0.5},  {124, 4, 20, false, 0.01},
                 {124, 9, 20, false, 0},   {124, 4, 51, false, 0},    {124, 4, 20, false, 0.21},
                 {124, 9, 20, false, 0.1}, {124, 4, 51, false, 0.1},  {0.45, 9, 20, true, 0},
-                {0.45, 4, 51, true, 0},   {0.45, 17, 20, true, 0.1}, {0.45, 7, 19, true, 0.1},
+                {0.45, 4, 51, true, 0},   {0.45, 17, 20, true, 0.1}, {0.45, 3, 19, true, 0.1},
                 {0.45, 4, 101, true, 0.1}};
     (void)unused;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
@@ -100,12 +103,38 @@ static void beyond_the_points_it_knows_nothing(void **unused)
     }
 }
 
+static pool_learns with_momentum(uint32_t members, int64_t steps, bool muon, double dense)
+{
+    const pool_learns_facts f = {.floats = 450000,
+                                 .members = members,
+                                 .sync_steps = steps,
+                                 .muon = muon,
+                                 .momentum = true,
+                                 .dense = dense};
+    return pool_learns_expect(&f);
+}
+
+/* Many members lose as much with it, few lose far more. */
+static void of_a_momentum_with_a_small_h_it_knows_little(void **unused)
+{
+    (void)unused;
+    assert_true(with_momentum(8, 19, true, 0.1).known);
+    assert_true(with_momentum(7, 20, true, 0.1).known);
+    assert_false(with_momentum(7, 19, true, 0.1).known);
+    assert_non_null(with_momentum(7, 19, true, 0.1).why);
+    assert_true(with_momentum(8, 20, false, 0).known);
+    assert_false(with_momentum(8, 19, false, 0).known);
+    assert_false(with_momentum(8, 19, true, 0).known);
+    assert_true(expect(0.45, 8, 19, false, 0).known);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_point_is_between),
         cmocka_unit_test(it_grows_as_it_should),
         cmocka_unit_test(beyond_the_points_it_knows_nothing),
+        cmocka_unit_test(of_a_momentum_with_a_small_h_it_knows_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -512,6 +512,16 @@ static void settings_say_what_makes_no_sense(void **unused)
     assert_int_equal(s.fragments, 16);
     assert_int_equal(s.sync_steps, 16);
     assert_true(s.outer_learning_rate == 1 && s.outer_momentum == 0);
+    must(settings_of("sync_steps: 20\n", &s));
+    assert_true(s.outer_learning_rate == 0.7 && s.outer_momentum == 0.8);
+    must(settings_of("sync_steps: 19\n", &s)); /* few steps: the plain mean */
+    assert_true(s.outer_learning_rate == 1 && s.outer_momentum == 0);
+    must(settings_of("sync_steps: 19\nouter_momentum: 0.5\n", &s));
+    assert_true(s.outer_learning_rate == 0.7 && s.outer_momentum == 0.5);
+    must(settings_of("sync_steps: 19\nouter_learning_rate: 0.9\n", &s));
+    assert_true(s.outer_learning_rate == 0.9 && s.outer_momentum == 0.8);
+    must(settings_of("sync: gradients\n", &s));
+    assert_true(s.outer_learning_rate == 0.7 && s.outer_momentum == 0.8);
     must(settings_of("sync: slices\nfragments: 24\nmix: 0.5\n", &s));
     assert_int_equal(s.sync_steps, 24);
     static const char *const bad[][2] = {
