@@ -33,6 +33,7 @@ pool:          # how members average
   trust: friends
   outer_momentum: 0.8
 """
+SLICES = RUN.replace("  outer_momentum: 0.8\n", "")  # which have no outer step
 ALONE = ["--no-lan", "--no-directory", "--json", "--quiet"]
 PATIENCE = 60  # seconds; nothing here takes a tenth of it
 
@@ -67,7 +68,7 @@ class Members(tool.DataCase):
         return out, err
 
     def create(self, out, steps=10**6, codec="int8", more=()):
-        run = self.write("run.yml", RUN.format(steps=steps, codec=codec))
+        run = self.write("run.yml", (SLICES if "slices" in more else RUN).format(steps=steps, codec=codec))
         process = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", out,
                              "--listen", "127.0.0.1:0", *more)
         line = process.stdout.readline()
@@ -335,8 +336,8 @@ class PoolTrain(Members):
 
     def test_several_devices(self):
         """A member on two devices, killed, and back on four: its own steps are averaged as everybody's."""
-        run = self.write("four.yml", RUN.format(steps=10**6, codec="int8").replace("steps: 1\n", "steps: 4\n"))
-        for sync in ("parameters", "slices"):
+        for sync, text in (("parameters", RUN), ("slices", SLICES)):
+            run = self.write("four.yml", text.format(steps=10**6, codec="int8").replace("steps: 1\n", "steps: 4\n"))
             a = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", f"a-{sync}",
                            "--listen", "127.0.0.1:0", "--sync", sync)
             b, devices = f"b-{sync}", 2
@@ -575,8 +576,8 @@ class PoolTrain(Members):
         create = ["pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o", "a", "--listen",
                   "127.0.0.1:0", "--no-lan", "--no-directory"]
         self.fails(2, *create, "--sync", "gradients", says="gradients")
-        odd = self.write("odd.yml", RUN.format(steps=100, codec="int8") + "  mode: slices\n")
-        self.fails(2, "pool", "create", "--config", odd, "-o", "a", says=("odd.yml:21: outer_momentum", "slices"))
+        odd = self.write("odd.yml", SLICES.format(steps=100, codec="int8") + "  mode: slices\n  outer_momentum: 0.9\n")
+        self.fails(2, "pool", "create", "--config", odd, "-o", "a", says=("odd.yml:22: outer_momentum", "slices"))
         self.fails(2, *create, "--sync-steps", "0", says=("sync_steps", "0"))
         self.fails(2, "pool", "create", "--config", self.path("no.yml"), "-o", "a", says="no.yml")
         self.fails(2, "pool", "join", "-o", "a", says=("a", "TICKET"))
