@@ -232,6 +232,7 @@ class PoolPlans(tool.DataCase):
     def test_defaults(self):
         quick = self.dry("--json", "--max-upload", 1000, "--max-download", 1000).json()
         self.assertEqual((quick["sync_steps"], quick["codec"], quick["fragments"]), (20, "int8", 8))
+        self.assertEqual((quick["outer_learning_rate"], quick["outer_momentum"]), (0.7, 0.8))
         self.assertTrue(quick["hidden"] and not quick["rate_assumed"])
         self.assertEqual(len([c for c in quick["alternatives"] if c["chosen"]]), 1)
         self.assertIn("the sync is hidden", quick["why"][0])
@@ -244,6 +245,9 @@ class PoolPlans(tool.DataCase):
         # What is said stays; for people.
         said = self.dry("--max-upload", 0.0001, pool=STEPS + "  codec: bf16\n").out
         self.assertIn("H = 12 (as you said)", said)
+        self.assertIn("an average is the plain mean of the members\n", said)
+        outer = self.dry("--max-upload", 0.0001, pool=STEPS + "  outer_momentum: 0.5\n").out
+        self.assertIn("an average makes an outer step with rate 0.7 and momentum 0.5\n", outer)
         self.assertRegex(said, r"\* bf16 +12 ")
         self.assertIn("assumed", self.dry().out)
         self.assertEqual(quick["devices"], 1)

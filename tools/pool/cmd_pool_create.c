@@ -153,6 +153,18 @@ static json_t *expects_json(const pool_learns *e)
                      "high", cli_real(e->high));
 }
 
+/* What becomes of an average. */
+static void print_outer(const pool_settings *s)
+{
+    if (s->sync != POOL_SYNC_PARAMETERS)
+        return;
+    if (s->outer_learning_rate == 1 && s->outer_momentum == 0)
+        cli_print("an average is the plain mean of the members\n");
+    else
+        cli_print("an average makes an outer step with rate %g and momentum %g\n",
+                  s->outer_learning_rate, s->outer_momentum);
+}
+
 static atom_status show_advice(const pool_show *show)
 {
     const pool_settings *s = pool_run_settings(show->run);
@@ -165,23 +177,25 @@ static atom_status show_advice(const pool_show *show)
         for (uint32_t i = 0; i < a->n_cases; i++)
             json_array_append_new(cases, case_json(&a->cases[i]));
         return cli_print_json(json_pack(
-            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:o}", "sync_steps",
-            (json_int_t)s->sync_steps, "codec", gsp_codec_name((gsp_codec)s->codec), "fragments",
-            (json_int_t)s->fragments, "due_seconds", cli_real(s->due_seconds), "hidden",
-            (int)a->hidden, "rate_assumed", (int)a->assumed, "why", why, "alternatives", cases,
-            "parameters", (json_int_t)trainer_floats(t), "devices", (int)trainer_plan(t)->devices,
-            "step_seconds", cli_real(trainer_plan(t)->predicted_step_seconds), "ways",
-            ways_json(&a->ways), "expected_loss", expects_json(&a->expects), "room",
-            room_json(show->run)));
+            "{s:I, s:s, s:I, s:o, s:o, s:o, s:b, s:b, s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:o}",
+            "sync_steps", (json_int_t)s->sync_steps, "codec", gsp_codec_name((gsp_codec)s->codec),
+            "fragments", (json_int_t)s->fragments, "outer_learning_rate",
+            cli_real(s->outer_learning_rate), "outer_momentum", cli_real(s->outer_momentum),
+            "due_seconds", cli_real(s->due_seconds), "hidden", (int)a->hidden, "rate_assumed",
+            (int)a->assumed, "why", why, "alternatives", cases, "parameters",
+            (json_int_t)trainer_floats(t), "devices", (int)trainer_plan(t)->devices, "step_seconds",
+            cli_real(trainer_plan(t)->predicted_step_seconds), "ways", ways_json(&a->ways),
+            "expected_loss", expects_json(&a->expects), "room", room_json(show->run)));
     }
     for (uint32_t i = 0; i < a->n_why; i++)
         cli_print("%s\n", a->why[i]);
     if (trainer_plan(t)->devices > 1)
         cli_print("this host's times are those of %u devices, which share each step\n",
                   trainer_plan(t)->devices);
-    cli_print("F = %lld pieces, averaged in turn; T = %s\n"
-              "\n",
-              (long long)s->fragments, cli_seconds(s->due_seconds));
+    cli_print("F = %lld pieces, averaged in turn; T = %s\n", (long long)s->fragments,
+              cli_seconds(s->due_seconds));
+    print_outer(s);
+    cli_print("\n");
     cli_print("  codec      H      sync   H steps   waits\n");
     for (uint32_t i = 0; i < a->n_cases; i++) {
         const pool_case *c = &a->cases[i];
