@@ -31,25 +31,33 @@ static const point by_muon[] = {
     {0.446, 8, 20, 8.7, 0.1},   {0.446, 16, 20, 11.2, 0.1},  {0.446, 4, 100, 9.6, 0.1},
     {0.446, 8, 100, 15.3, 0.1}, {0.446, 2, 100, 6.1, 0.1},   {0.446, 8, 5, 8.8, 0.1},
     {0.446, 16, 5, 9.0, 0.1},   {0.446, 16, 100, 17.2, 0.1}, {0.446, 8, 20, 6.1, 0.1},
-    {0.446, 8, 20, 8.2, 0.1},   {0.446, 4, 20, 5.8, 0.1},    {0.446, 8, 20, 11.3, 0.1},
-    {0.446, 4, 5, 2.9, 0.1},    {0.446, 4, 10, 4.0, 0.1},    {0.446, 8, 5, 7.5, 0.1},
-    {0.446, 8, 5, 4.3, 0.1}};
+    {0.446, 8, 20, 8.2, 0.1}};
+static const point by_muon_plain[] = {{0.446, 4, 20, 5.8, 0.1}, {0.446, 8, 20, 11.3, 0.1},
+                                      {0.446, 4, 5, 2.9, 0.1},  {0.446, 4, 10, 4.0, 0.1},
+                                      {0.446, 8, 5, 7.5, 0.1},  {0.446, 8, 5, 4.3, 0.1},
+                                      {0.446, 8, 5, 3.9, 0.1}};
 
-static pool_learns expect(double millions, uint32_t members, int64_t steps, bool muon, double dense)
+static pool_learns expect_of(const point *p, bool muon, bool momentum)
 {
-    const pool_learns_facts f = {.floats = (uint64_t)(millions * 1e6),
-                                 .members = members,
-                                 .sync_steps = steps,
+    const pool_learns_facts f = {.floats = (uint64_t)(p->millions * 1e6),
+                                 .members = p->members,
+                                 .sync_steps = p->steps,
                                  .muon = muon,
-                                 .dense = dense};
+                                 .momentum = momentum,
+                                 .dense = p->dense};
     return pool_learns_expect(&f);
 }
 
-static void each_point(const point *points, size_t n, bool muon)
+static pool_learns expect(double millions, uint32_t members, int64_t steps, bool muon, double dense)
+{
+    return expect_of(&(point){millions, members, steps, 0, dense}, muon, false);
+}
+
+static void each_point(const point *points, size_t n, bool muon, bool momentum)
 {
     for (size_t i = 0; i < n; i++) {
         const point *p = &points[i];
-        pool_learns e = expect(p->millions, p->members, p->steps, muon, p->dense);
+        pool_learns e = expect_of(p, muon, momentum && p->dense > 0);
         assert_true(e.known);
         print_message(
             "%s %g M, %u members, H %lld, %g dense: %.2f %%, expected %.2f (%.2f to %.2f)\n",
@@ -62,8 +70,9 @@ static void each_point(const point *points, size_t n, bool muon)
 static void every_point_is_between(void **unused)
 {
     (void)unused;
-    each_point(by_adamw, sizeof by_adamw / sizeof *by_adamw, false);
-    each_point(by_muon, sizeof by_muon / sizeof *by_muon, true);
+    each_point(by_adamw, sizeof by_adamw / sizeof *by_adamw, false, false);
+    each_point(by_muon, sizeof by_muon / sizeof *by_muon, true, true);
+    each_point(by_muon_plain, sizeof by_muon_plain / sizeof *by_muon_plain, true, false);
 }
 
 static void it_grows_as_it_should(void **unused)
@@ -85,15 +94,16 @@ static void beyond_the_points_it_knows_nothing(void **unused)
         int64_t steps;
         bool muon;
         double dense;
-    } none[] = {{0.1, 4, 20, false, 0},   {7000, 4, 20, false, 0},   {124, 1, 20, false, 0},
-                {124, 16, 20, false, 0},  {124, 4, 1, false, 0},     {124, 4, 500, false, 0},
-                {124, 4, 20, true, 0},    {0.45, 16, 20, true, 0},   {2.9, 2, 20, true, 0.1},
-                {2.9, 8, 50, true, 0.1},  {2.9, 8, 20, true, 0},     {0.45, 4, 3, true, 0},
-                {0.1, 4, 20, true, 0},    {124, 4, 20, false, 0.5},  {124, 4, 20, false, 0.01},
-                {124, 9, 20, false, 0},   {124, 4, 51, false, 0},    {124, 4, 20, false, 0.21},
-                {124, 9, 20, false, 0.1}, {124, 4, 51, false, 0.1},  {0.45, 9, 20, true, 0},
-                {0.45, 4, 51, true, 0},   {0.45, 17, 20, true, 0.1}, {0.45, 3, 19, true, 0.1},
-                {0.45, 4, 101, true, 0.1}};
+    } none[] = {{0.1, 4, 20, false, 0},    {7000, 4, 20, false, 0},   {124, 1, 20, false, 0},
+                {124, 16, 20, false, 0},   {124, 4, 1, false, 0},     {124, 4, 500, false, 0},
+                {124, 4, 20, true, 0},     {0.45, 16, 20, true, 0},   {2.9, 2, 20, true, 0.1},
+                {2.9, 8, 50, true, 0.1},   {2.9, 8, 20, true, 0},     {0.45, 4, 3, true, 0},
+                {0.1, 4, 20, true, 0},     {124, 4, 20, false, 0.5},  {124, 4, 20, false, 0.01},
+                {124, 9, 20, false, 0},    {124, 4, 51, false, 0},    {124, 4, 20, false, 0.21},
+                {124, 9, 20, false, 0.1},  {124, 4, 51, false, 0.1},  {0.45, 9, 20, true, 0},
+                {0.45, 4, 51, true, 0},    {0.45, 17, 20, true, 0.1}, {0.45, 3, 19, true, 0.1},
+                {0.45, 4, 101, true, 0.1}, {0.45, 9, 5, true, 0.1},   {0.45, 3, 20, true, 0.1},
+                {0.45, 4, 21, true, 0.1},  {2.9, 8, 5, true, 0.1}};
     (void)unused;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         pool_learns e =
@@ -105,13 +115,7 @@ static void beyond_the_points_it_knows_nothing(void **unused)
 
 static pool_learns with_momentum(uint32_t members, int64_t steps, bool muon, double dense)
 {
-    const pool_learns_facts f = {.floats = 450000,
-                                 .members = members,
-                                 .sync_steps = steps,
-                                 .muon = muon,
-                                 .momentum = true,
-                                 .dense = dense};
-    return pool_learns_expect(&f);
+    return expect_of(&(point){0.45, members, steps, 0, dense}, muon, true);
 }
 
 /* Many members lose as much with it, few lose far more. */
