@@ -339,6 +339,11 @@ static atom_status check_lora(const trainer *t, const char *path)
                        path);
     if (st == ATOM_OK) {
         note_number(t, "lora_dropout", saved.dropout, ours->dropout);
+        if (t->config->dropout >= 0)
+            trainer_note(t,
+                         "resume: dropout of the model under the adapters is %g from here; a "
+                         "checkpoint of adapters does not say what it was",
+                         t->config->dropout);
         note_base(t, saved.base, ours->base);
     }
     file_lora_free(&saved);

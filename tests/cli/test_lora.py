@@ -54,10 +54,10 @@ class Lora(tool.Case):
             self.same("whole/checkpoint-40", "again/checkpoint-40", name)
         # what is under the adapters changed, and how they drop out: it is said
         shutil.copytree(self.base, self.path("copy"))
-        told = self.train(self.path("copy"), "moved", *[a if a != 0.1 else 0.2 for a in lora], "--max-steps", 21,
+        told = self.train(self.path("copy"), "moved", *[a if a != 0.1 else 0.2 for a in lora], "--max-steps", 21, "--dropout", 0.3,
                           "--resume-from-checkpoint", self.path("whole", "checkpoint-20")).err
         for words in (f"under the adapters is {self.path('copy')} from here; it was {self.base}",
-                      "lora_dropout is 0.2 from here; it was 0.1"):
+                      "lora_dropout is 0.2 from here; it was 0.1", "dropout of the model under the adapters is 0.3 from here"):
             self.assertIn(words, told)
         # an adapter's directory stands for the model with it: so does the merged one
         self.ok("export", "--model", whole, "--to", "hf", "-o", self.path("merged"))
