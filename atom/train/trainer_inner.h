@@ -125,7 +125,7 @@ ATOM_MUST atom_status trainer_lora_check(const trainer *t);
 ATOM_MUST atom_status trainer_lora_base(trainer *t, bool fresh);
 /* The adapter that it starts from, or what a new one takes from the model's weights. */
 ATOM_MUST atom_status trainer_lora_start(trainer *t);
-/* Refuses a LoRA checkpoint in a run without. */
+/* Refuses a LoRA checkpoint in a run without, or whose adapters are for other modules. */
 ATOM_MUST atom_status trainer_lora_resume(const trainer *t, const char *checkpoint);
 void trainer_lora_note(const trainer *t);
 

@@ -135,7 +135,8 @@ class Lora(tool.Case):
                    self.path("chosen", "checkpoint-10"))
         self.same(made, self.path("again", "checkpoint-20"), "adapter_model.safetensors")
         self.same(made, self.path("again", "checkpoint-20"), "optimizer.safetensors")
-        for swap, says in (("up_proj=3.5", "lora_alpha_pattern"), ("q_proj=2", "rank"), ("norm", "modules_to_save")):
+        for swap, says in (("up_proj=3.5", "lora_alpha_pattern"), ("q_proj=2", "rank"), ("norm", "modules_to_save"),
+                           ("1", "same lora_target_modules and lora_layers"), ("q_proj,up_proj", "same lora_target_modules")):
             at = keys.index(swap)
             done = self.train(self.base, "other", *keys[:at - 1], *keys[at + 1:], "--max-steps", 20,
                               "--resume-from-checkpoint", made, run=self.run_atom)
