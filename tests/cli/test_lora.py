@@ -330,6 +330,7 @@ class Lora(tool.Case):
         refused(2, ["--lora-r", "at least 1"], "--lora-r", 0)
         refused(2, ["lora_alpha", "without lora_r"], "--lora-alpha", 8)
         refused(2, ["lora_target_modules", "without lora_r"], "--lora-target-modules", "q_proj")
+        refused(2, ["save_dtype", "always saved in fp32"], "--lora-r", 2, "--save-dtype", "bf16")
         refused(2, ["lora_r", "q_proj", "48"], "--lora-r", 4000, "--lora-target-modules", "q_proj")
         refused(2, ["weights"], "--lora-r", 2, model=self.path("tiny.json"))
         self.train(self.base, "small", "--lora-r", 2, "--lora-target-modules", "o_proj", "--max-steps", 1)
