@@ -453,7 +453,8 @@ class Lora(tool.Case):
         said = self.ok("inspect", made).out
         self.assertIn("LoRA adapter, rank 2", said)
         self.assertIn(self.base, said)
-        self.assertEqual(self.ok("inspect", made, "--json").json()["kind"], "adapter")
+        told = self.ok("inspect", made, "--json").json()
+        self.assertEqual((told["kind"], told["step"]), ("adapter", int(made.rsplit("-", 1)[1])))
 
 
 if __name__ == "__main__":
