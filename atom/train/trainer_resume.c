@@ -240,6 +240,7 @@ static atom_status compare(const char *path, const json_t *theirs, const json_t 
     const char *key;
     json_t *value;
     atom_status st = ATOM_OK;
+    const bool weights = file_weights_exist(path); /* else it only describes a state on disk */
     json_object_foreach((json_t *)(uintptr_t)ours, key, value)
     {
         const json_t *other = json_object_get(theirs, key);
@@ -248,10 +249,12 @@ static atom_status compare(const char *path, const json_t *theirs, const json_t 
         char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         char *was = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         st = atom_fail(ATOM_E_USAGE,
-                       "%s is a checkpoint of another model: its %s is %s, but this run's is %s; "
-                       "name the model that it was made with, or start a new run from it with "
-                       "--model %s",
-                       path, key, was ? was : "not there", is ? is : "another", path);
+                       "%s is %s of another model: its %s is %s, but this run's is %s; name the "
+                       "model that it was made with, or start a new run %s %s",
+                       path, weights ? "a checkpoint" : "the state on disk", key,
+                       was ? was : "not there", is ? is : "another",
+                       weights ? "from it with --model" : "in another",
+                       weights ? path : "output_dir");
         free(is);
         free(was);
     }
