@@ -318,6 +318,18 @@ class Lora(tool.Case):
     def refused(self, *args):
         self.assertNotEqual(self.run_atom(*args).code, 0)
 
+    def test_over_a_gguf_file(self):
+        """The adapter's directory has the tokenizer, the file beneath it the weights."""
+        self.ok("export", "--model", self.base, "--type", "f32", "-o", "base.gguf")
+        self.train(self.path("base.gguf"), "over", "--lora-r", 2, "--max-steps", 4)
+        made = self.path("over", "checkpoint-4")
+        self.ok("export", "--model", made, "--to", "hf", "-o", self.path("merged"))
+        self.assertAlmostEqual(self.evaluate(made), self.evaluate(self.path("merged")), 6)
+        for more in ["--prompt", "The "], ["--prompt", "The ", "--chat", "--template", "plain"]:
+            said = [self.ok("generate", *model, *more, "--max-tokens", 12, "--temperature", 0, "--dtype", "fp32").out
+                    for model in (["--model", made], ["--model", self.path("merged")], ["--model", "base.gguf", "--adapter", made])]
+            self.assertTrue(said[0] == said[1] == said[2], said)
+
     def test_refusals(self):
         def refused(code, words, *more, model=self.base):
             done = self.train(model, "none", "--max-steps", 1, *more, run=self.run_atom)
