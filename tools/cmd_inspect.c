@@ -236,11 +236,12 @@ static atom_status inspect_adapter(const char *path, bool json)
     bool here = file_model_resolve(path, &model) == ATOM_OK;
     if (json) {
         st = cli_print_json(json_pack(
-            "{s:s, s:s, s:I, s:f, s:f, s:b, s:b, s:s, s:s?, s:o, s:b}", "kind", "adapter", "path",
-            path, "lora_r", (json_int_t)lora.rank, "lora_alpha", lora.alpha, "lora_dropout",
+            "{s:s, s:s, s:I, s:f, s:f, s:b, s:b, s:s, s:s?, s:o, s:b, s:o}", "kind", "adapter",
+            "path", path, "lora_r", (json_int_t)lora.rank, "lora_alpha", lora.alpha, "lora_dropout",
             lora.dropout, "use_rslora", (int)lora.rslora, "use_dora", (int)lora.dora,
             "target_modules", lora.targets, "base_model", lora.base, "config",
-            here ? config_json(&model.config) : json_null(), "can_resume", (int)state.can));
+            here ? config_json(&model.config) : json_null(), "can_resume", (int)state.can, "step",
+            state.ours ? json_integer(state.step) : json_null()));
     } else {
         cli_print("%s: %s adapter, rank %lld, alpha %g%s, on %s\n", path,
                   lora.dora ? "DoRA" : "LoRA", (long long)lora.rank, lora.alpha,

@@ -399,7 +399,7 @@ atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out
     atom_status st = ATOM_OK;
     if (!path)
         return atom_fail_memory("a path", 256);
-    if (model->kind == FILE_MODEL_GGUF)
+    if (model->kind == FILE_MODEL_GGUF && dir == model->dir)
         st = import_tokenizer(dir, &t);
     else if (!atom_path_exists(path))
         st = atom_fail(ATOM_E_FORMAT,

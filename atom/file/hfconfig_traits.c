@@ -232,7 +232,7 @@ static atom_status take_biases(const char *path, const json_t *root, graph_confi
 }
 
 /* no_rope_layers lists what no_rope_layer_interval would say shorter: a 0 for each layer that turns
- * nothing. */
+ * nothing. An interval that the model has too few layers for leaves no 0 in it. */
 static atom_status take_nope(const char *path, const json_t *root, graph_config *c)
 {
     const json_t *list = atom_json_present(root, "no_rope_layers");
@@ -258,7 +258,8 @@ static atom_status take_nope(const char *path, const json_t *root, graph_config 
                                       "only every n-th layer without a rotary embedding is "
                                       "supported");
     }
-    c->nope_every = every;
+    const int64_t interval = json_integer_value(json_object_get(root, "no_rope_layer_interval"));
+    c->nope_every = every == 0 && interval > c->layers ? interval : every;
     return ATOM_OK;
 }
 

@@ -82,6 +82,9 @@ ATOM_MUST atom_status file_lora_targets(const graph *base, const file_lora *lora
 /* The model with adapters; fused. */
 ATOM_MUST atom_status file_lora_graph(const graph *base, const file_lora *lora, graph **out);
 
+/* adapter_config.json alone. */
+ATOM_MUST atom_status file_lora_write_config(const char *dir, const file_lora *lora,
+                                             const graph *base);
 /*
  * Both files of an adapter into dir, in F32. g: made by file_lora_graph from base; from: the
  * trained parameters of g, those of modules_to_save among them.

@@ -59,7 +59,7 @@ static atom_status copy_choice(const file_lora *lora, const graph *base, json_t 
     return ATOM_OK;
 }
 
-static atom_status write_config(const char *dir, const file_lora *lora, const graph *base)
+atom_status file_lora_write_config(const char *dir, const file_lora *lora, const graph *base)
 {
     char *path = atom_path_join(dir, CONFIG);
     char *whole = whole_path(lora->base);
@@ -179,7 +179,7 @@ atom_status file_lora_write(const char *dir, const file_lora *lora, const graph 
     char *path = atom_path_join(dir, WEIGHTS);
     if (!path || !band)
         ATOM_TRY_CLEAN(atom_fail_memory("an adapter", FILE_BAND_ELEMENTS * sizeof *band));
-    ATOM_TRY_CLEAN(write_config(dir, lora, base));
+    ATOM_TRY_CLEAN(file_lora_write_config(dir, lora, base));
     ATOM_TRY_CLEAN(list_tensors(base, g, &tensors, &n));
     ATOM_TRY_CLEAN(file_st_create(path, &w));
     for (i = 0; i < n; i++)

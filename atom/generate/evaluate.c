@@ -195,6 +195,12 @@ static atom_status run(evaluation *v, double *loss, int64_t *tokens)
             v->request->progress(v->request->ctx, "micro-batch", (uint32_t)first, (uint32_t)all);
         ATOM_TRY(run_pass(v, first, (uint32_t)n, &sum, &count));
     }
+    const uint32_t T = (uint32_t)v->e.bench->g->sequence;
+    if (count == 0 && v->windows < text_shards_windows(v->shards, T))
+        return atom_fail(ATOM_E_USAGE,
+                         "batches: the first %llu micro-batches of %s have no token to "
+                         "measure, because the data's masks leave them out; use a larger --batches",
+                         (unsigned long long)all, v->request->data);
     if (count == 0)
         return atom_fail(
             ATOM_E_FORMAT,

@@ -164,7 +164,7 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
     text_marked made = {0};
     atom_status st;
     bool ends;
-    if (w->bench->model.kind == FILE_MODEL_GGUF) {
+    if (w->bench->model.kind == FILE_MODEL_GGUF && dir == w->bench->model.dir) {
         ATOM_TRY_CLEAN(import_template(dir, &jinja));
         by_model.jinja = jinja;
         dir = NULL;

@@ -245,7 +245,7 @@ static const opt_spec specs[] = {
     {.name = "save_dtype", .type = OPT_CHOICE, AT(save_dtype), .fallback = "fp32",
      .choices = plan_stored_dtypes, .aliases = save_dtype_names,
      .help = "Type of the weights in checkpoints. bf16: half the size; the exact weights are "
-             "saved with the moments, so resuming loses nothing."},
+             "saved with the moments, so resuming loses nothing. Adapters are always fp32."},
 
     {.name = "plan", .type = OPT_TEXT, AT(plan), .value = "FILE", .group = "Plan and execution",
      .help = "Plan made by 'atom plan'. Default: find one and cache it."},
@@ -380,6 +380,8 @@ static atom_status check_effects(const train_config *c, const opt_parsed *parsed
         {!(c->max_grad_norm > 0), c->update_ahead != TRAIN_AHEAD_AUTO, "update_ahead",
          "max_grad_norm is 0, so no update waits for the norm; leave it out"},
         {c->dry_run, c->trace != NULL, "trace", "a dry run makes no steps to write; leave it out"},
+        {(c->lora.r > 0 || c->adapter) && c->save_dtype != ATOM_F32, true, "save_dtype",
+         "adapters are always saved in fp32; leave it out"},
         {!muon, fabs(c->muon_momentum - 0.95) > 1e-12, "muon_momentum",
          "only optimizer: muon uses it; leave it out"},
         {c->plan, c->host_memory, "host_memory", settled},

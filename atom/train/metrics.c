@@ -6,6 +6,7 @@
 #include "atom/train/metrics.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/train/append.h"
 
@@ -72,6 +73,15 @@ static atom_status kept_bytes(train_metrics *m, const char *path, int64_t keep_s
         fclose(f);
     *out = kept;
     return ATOM_OK;
+}
+
+int64_t train_metrics_first(const char *path)
+{
+    char line[1024];
+    json_t *root = atom_file_line(path, line, sizeof line) ? json_loads(line, 0, NULL) : NULL;
+    int64_t step = json_integer_value(json_object_get(root, "step"));
+    json_decref(root);
+    return step;
 }
 
 atom_status train_metrics_open(const char *path, int64_t keep_step, train_metrics **out)

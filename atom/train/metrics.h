@@ -35,6 +35,8 @@ typedef struct train_eval_metrics {
 
 typedef struct train_metrics train_metrics;
 
+/* The step in its first line; 0: there is none. */
+int64_t train_metrics_first(const char *path);
 /*
  * Opens path for appending. keep_step: the step that the run resumes after; lines beyond it, and a
  * last line that a crash cut short, are removed. 0: starts empty.

@@ -158,6 +158,50 @@ bool trainer_disk_resume(trainer *t, const char *checkpoint)
     return true;
 }
 
+/* Beside the store, until there is a checkpoint that says it: its layout alone does not tell the norms'
+ * epsilon, windows, or what adapters are scaled by. */
+static char *model_path(const trainer *t)
+{
+    return atom_path_join(trainer_store_dir(t), "optimizer.model");
+}
+
+static void remove_model(const trainer *t)
+{
+    char *dir = model_path(t);
+    if (dir && atom_path_is_dir(dir) && atom_dir_remove(dir) != ATOM_OK)
+        trainer_note(t, "%s", atom_fail_message());
+    atom_free(dir);
+}
+
+char *trainer_disk_model(const trainer *t)
+{
+    char *dir = model_path(t);
+    if (dir && atom_path_is_dir(dir))
+        return dir;
+    atom_free(dir);
+    return NULL;
+}
+
+atom_status trainer_disk_describe(const trainer *t)
+{
+    const plan_workbench *b = t->bench;
+    char *dir = NULL;
+    atom_status st;
+    if (!t->engine->disk || t->hooks.seam || b->model.config.family == GRAPH_OWN)
+        return ATOM_OK;
+    if (!t->from_disk)
+        remove_model(t); /* of a run that was replaced */
+    dir = model_path(t);
+    if (!dir)
+        return atom_fail_memory("a path", 256);
+    ATOM_TRY_CLEAN(atom_dir_make(dir));
+    ATOM_TRY_CLEAN(b->base ? file_lora_write_config(dir, &b->lora, b->base)
+                           : trainer_describe(t, dir));
+cleanup:
+    atom_free(dir);
+    return st;
+}
+
 atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t targets)
 {
     trainer *t = ctx;
@@ -191,6 +235,7 @@ static void remove_store(const trainer *t)
     if (owner)
         (void)unlink(owner);
     atom_free(owner);
+    remove_model(t);
     trainer_store_remove(t);
 }
 
@@ -209,6 +254,7 @@ void trainer_disk_done(const trainer *t)
             (void)unlink(path);
         atom_free(path);
     }
+    remove_model(t);
     if (swap_disk_about(t->engine->disk).store.lost)
         return; /* what has the name now is not ours */
     remove_store(t);

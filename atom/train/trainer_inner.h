@@ -125,7 +125,7 @@ ATOM_MUST atom_status trainer_lora_check(const trainer *t);
 ATOM_MUST atom_status trainer_lora_base(trainer *t, bool fresh);
 /* The adapter that it starts from, or what a new one takes from the model's weights. */
 ATOM_MUST atom_status trainer_lora_start(trainer *t);
-/* Refuses a LoRA checkpoint in a run without. */
+/* Refuses a LoRA checkpoint in a run without, or whose adapters are for other modules. */
 ATOM_MUST atom_status trainer_lora_resume(const trainer *t, const char *checkpoint);
 void trainer_lora_note(const trainer *t);
 
@@ -142,6 +142,11 @@ bool trainer_disk_left(const trainer *t);
 /* With --resume-from-checkpoint auto: is the store newer than the newest checkpoint (or NULL)? Then
  * the run's state is the store's. */
 bool trainer_disk_resume(trainer *t, const char *checkpoint);
+/* A directory with the config.json or adapter_config.json of the run whose state is on disk, which are as
+ * good as a checkpoint's for trainer_resume_check; NULL: an older atom wrote none. Free with atom_free. */
+char *trainer_disk_model(const trainer *t);
+/* Writes that directory. */
+ATOM_MUST atom_status trainer_disk_describe(const trainer *t);
 /* train_engine_config.before_commit; ctx is the trainer. */
 ATOM_MUST atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t targets);
 /* True once, with a note, when somebody took the state's file away under the run: what is open goes

@@ -7,6 +7,8 @@
  */
 #include "atom/train/trainer_inner.h"
 
+#include "atom/base/mem.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,10 +122,45 @@ cleanup:
     return st;
 }
 
+/* The same modules have adapters? */
+static bool same_modules(const graph_target *a, uint32_t n_a, const graph_target *b, uint32_t n_b)
+{
+    bool same = n_a == n_b;
+    for (uint32_t i = 0; same && i < n_a; i++)
+        same = strcmp(a[i].name, b[i].name) == 0;
+    return same;
+}
+
+/* Where adapters are; what else the checkpoint has is compared when the model is known to be its own. */
+static atom_status check_modules(const trainer *t, const char *checkpoint)
+{
+    file_lora saved = {0};
+    graph_target *was = NULL, *is = NULL;
+    uint32_t n_was, n_is;
+    atom_status st;
+    ATOM_TRY_CLEAN(file_lora_read(checkpoint, &saved));
+    ATOM_TRY_CLEAN(file_lora_targets(t->bench->base, &saved, &was, &n_was));
+    ATOM_TRY_CLEAN(file_lora_targets(t->bench->base, &t->bench->lora, &is, &n_is));
+    if (!same_modules(was, n_was, is, n_is))
+        ATOM_TRY_CLEAN(atom_fail(
+            ATOM_E_USAGE,
+            "%s was trained with adapters on other modules than this run has: %u (%s), not %u "
+            "(%s); give the same lora_target_modules and lora_layers, or start a new run in "
+            "another output_dir",
+            checkpoint, n_was, saved.targets, n_is, t->bench->lora.targets));
+cleanup:
+    atom_free(was);
+    atom_free(is);
+    file_lora_free(&saved);
+    return st;
+}
+
 atom_status trainer_lora_resume(const trainer *t, const char *checkpoint)
 {
-    if (!checkpoint || t->bench->base || !file_lora_is_dir(checkpoint))
+    if (!checkpoint || !file_lora_is_dir(checkpoint))
         return ATOM_OK;
+    if (t->bench->base)
+        return check_modules(t, checkpoint);
     return atom_fail(
         ATOM_E_USAGE,
         "%s is the checkpoint of a LoRA run; give the same lora_r and lora_target_modules to "

@@ -369,7 +369,7 @@ static atom_status check_checkpoint(trainer *t, const char *path)
 
 static atom_status load_weights(trainer *t)
 {
-    char *resume = NULL;
+    char *resume = NULL, *described = NULL;
     atom_status st;
     if (t->plan->disk && t->config->dry_run)
         return ATOM_OK; /* nothing steps, and there is no place for weights */
@@ -378,6 +378,11 @@ static atom_status load_weights(trainer *t)
     ATOM_TRY_CLEAN(trainer_resume_check(t, resume));
     bool on_disk = trainer_disk_resume(t, resume), fresh = !on_disk && !resume;
     t->from_disk = on_disk;
+    if (on_disk && !resume) {
+        described = trainer_disk_model(t);
+        ATOM_TRY_CLEAN(trainer_lora_resume(t, described));
+        ATOM_TRY_CLEAN(trainer_resume_check(t, described));
+    }
     ATOM_TRY_CLEAN(on_disk ? check_steps(t, trainer_store_dir(t), true)
                            : check_checkpoint(t, resume));
     if (on_disk) {
@@ -394,7 +399,9 @@ static atom_status load_weights(trainer *t)
     }
     ATOM_TRY_CLEAN(trainer_lora_base(t, fresh));
     ATOM_TRY_CLEAN(train_engine_sync(t->engine));
+    ATOM_TRY_CLEAN(trainer_disk_describe(t));
 cleanup:
+    atom_free(described);
     atom_free(resume);
     return st;
 }

@@ -82,17 +82,40 @@ static atom_status check_foreign(const train_config *c, bool run)
     return st;
 }
 
-static atom_status check_unused(const train_config *c)
+/* What began with step `first` from a checkpoint elsewhere, and was killed before it had one of its own,
+ * begins there again; auto would begin at step 1. */
+static atom_status check_branch(const train_config *c, int64_t first, bool *again)
 {
+    char *path = atom_path_join(c->resume_from_checkpoint, "atom_state.json");
+    train_state from = {0};
+    *again = path && atom_path_exists(path) && train_state_read(path, &from) == ATOM_OK &&
+             from.step + 1 == first;
+    atom_free(path);
+    if (!is_auto(c->resume_from_checkpoint))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "output_dir %s has no checkpoint yet, and its run began with step %" PRId64
+                     " from one elsewhere; name that one again with --resume-from-checkpoint",
+                     c->output_dir, first);
+}
+
+static atom_status check_unused(const trainer *t)
+{
+    const train_config *c = t->config;
     atom_status st;
-    char *newest = NULL, *metrics = atom_path_join(c->output_dir, "metrics.jsonl");
+    char *newest = NULL, *disk = NULL, *metrics = atom_path_join(c->output_dir, "metrics.jsonl");
+    ATOM_TRY_CLEAN(trainer_store_path(t, &disk));
     ATOM_TRY_CLEAN(train_checkpoint_newest(c->output_dir, &newest));
-    const bool run = metrics && atom_path_exists(metrics);
-    if (!newest && (!run || is_auto(c->resume_from_checkpoint))) {
+    bool again = false, run = metrics && atom_path_exists(metrics);
+    const int64_t first = run ? train_metrics_first(metrics) : 0;
+    if (!newest && first > 1 && !is_none(c->resume_from_checkpoint) && !t->hooks.seam &&
+        !atom_path_exists(disk))
+        ATOM_TRY_CLEAN(check_branch(c, first, &again));
+    if (!newest && !again && (!run || is_auto(c->resume_from_checkpoint))) {
         st = check_foreign(c, run);
         goto cleanup;
     }
-    if (is_auto(c->resume_from_checkpoint))
+    if (again || is_auto(c->resume_from_checkpoint))
         goto cleanup; /* it goes on */
     if (is_none(c->resume_from_checkpoint))
         st = atom_fail(ATOM_E_USAGE,
@@ -108,6 +131,7 @@ static atom_status check_unused(const train_config *c)
 cleanup:
     atom_free(newest);
     atom_free(metrics);
+    atom_free(disk);
     return st;
 }
 
@@ -200,11 +224,11 @@ static atom_status find_start(const trainer *t, char **path)
     if (!t->hooks.seam && !c->dry_run)
         ATOM_TRY(check_no_pool(c));
     if (is_auto(resume)) {
-        ATOM_TRY(check_unused(c));
+        ATOM_TRY(check_unused(t));
         return train_checkpoint_newest(c->output_dir, path);
     }
     if (is_none(resume))
-        return c->overwrite ? check_replaced(c) : check_unused(c);
+        return c->overwrite ? check_replaced(c) : check_unused(t);
     if (c->init == TRAIN_INIT_RANDOM)
         return atom_fail(ATOM_E_USAGE,
                          "init: random would have no effect, because the run continues with the "
@@ -216,7 +240,7 @@ static atom_status find_start(const trainer *t, char **path)
                          "auto for the newest in output_dir",
                          resume);
     if (!c->dry_run)
-        ATOM_TRY(lies_in(resume, c->output_dir) ? check_newest(c, resume) : check_unused(c));
+        ATOM_TRY(lies_in(resume, c->output_dir) ? check_newest(c, resume) : check_unused(t));
     *path = atom_strdup(resume);
     return *path ? ATOM_OK : atom_fail_memory("a path", 256);
 }
@@ -240,6 +264,7 @@ static atom_status compare(const char *path, const json_t *theirs, const json_t 
     const char *key;
     json_t *value;
     atom_status st = ATOM_OK;
+    const bool weights = file_weights_exist(path); /* else it only describes a state on disk */
     json_object_foreach((json_t *)(uintptr_t)ours, key, value)
     {
         const json_t *other = json_object_get(theirs, key);
@@ -248,10 +273,12 @@ static atom_status compare(const char *path, const json_t *theirs, const json_t 
         char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         char *was = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         st = atom_fail(ATOM_E_USAGE,
-                       "%s is a checkpoint of another model: its %s is %s, but this run's is %s; "
-                       "name the model that it was made with, or start a new run from it with "
-                       "--model %s",
-                       path, key, was ? was : "not there", is ? is : "another", path);
+                       "%s is %s of another model: its %s is %s, but this run's is %s; name the "
+                       "model that it was made with, or start a new run %s %s",
+                       path, weights ? "a checkpoint" : "the state on disk", key,
+                       was ? was : "not there", is ? is : "another",
+                       weights ? "from it with --model" : "in another",
+                       weights ? path : "output_dir");
         free(is);
         free(was);
     }
@@ -339,6 +366,11 @@ static atom_status check_lora(const trainer *t, const char *path)
                        path);
     if (st == ATOM_OK) {
         note_number(t, "lora_dropout", saved.dropout, ours->dropout);
+        if (t->config->dropout >= 0)
+            trainer_note(t,
+                         "resume: dropout of the model under the adapters is %g from here; a "
+                         "checkpoint of adapters does not say what it was",
+                         t->config->dropout);
         note_base(t, saved.base, ours->base);
     }
     file_lora_free(&saved);

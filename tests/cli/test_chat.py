@@ -137,6 +137,8 @@ class Chat(tool.Case):
         model = self.path("long", "checkpoint-60")
         told = self.ok("eval", "--model", model, "--data", "answers", "--json").json()
         self.assertLess(told["loss"], 0.2)
+        self.fails(2, "eval", "--model", model, "--data", "answers", "--sequence-len", 4, "--micro-batch-size", 1, "--batches", 1,
+                   says="use a larger --batches")
         told = self.ok("eval", "--model", model, "--data", "everything", "--json").json()
         self.assertGreater(told["loss"], 1.5)
 

@@ -308,6 +308,23 @@ class Disk(TrainCase):
         shutil.rmtree(self.path("b"))
         self.train("c", *store, *DISK)
 
+    def test_what_the_state_is_of(self):
+        """Before there is a checkpoint, too, a run does not go on with another model or with adapters on another scale."""
+        self.train("base", steps=1)
+        pick, lora = random.Random(8), ["--model", self.path("base", "checkpoint-1"), "--lora-r", 2, "--save-steps", 0]
+        other = self.write("other.json", json.dumps(dict(CONFIG, layer_norm_epsilon=0.1)))
+        for out, more, key, value, says in (("whole", ["--save-steps", 0], "--model", other, "its layer_norm_epsilon is"),
+                                            ("adapters", lora, "--lora-alpha", 16, "lora_alpha 4, but this run has 16")):
+            self.kill_soon(out, pick, *more)
+            while self.last_step(out) < 3:  # so that a step of it is kept
+                self.kill_soon(out, pick, *more)
+            again = self.args(out, *DISK, *CONSTANT, "--resume-from-checkpoint", "auto", *more, steps=self.last_step(out) + 3)
+            before = self.settled(out, "optimizer.store")
+            self.fails(2, *again, key, value, says=says)
+            self.assertEqual(self.read(out, "optimizer.store"), before)
+            self.assertIn("is 0.25 from here", self.ok(*again, "--lora-dropout" if out == "adapters" else "--dropout", 0.25).err)
+            self.assertEqual([name for name in os.listdir(self.path(out)) if name.startswith("optimizer")], [])
+
     def test_a_small_container_chooses_the_disk(self):
         """In a control group that could not hold the state, nothing is killed and nothing need be said."""
         group = f"/sys/fs/cgroup/memory/atom-test-{os.getpid()}"

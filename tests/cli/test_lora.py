@@ -54,10 +54,10 @@ class Lora(tool.Case):
             self.same("whole/checkpoint-40", "again/checkpoint-40", name)
         # what is under the adapters changed, and how they drop out: it is said
         shutil.copytree(self.base, self.path("copy"))
-        told = self.train(self.path("copy"), "moved", *[a if a != 0.1 else 0.2 for a in lora], "--max-steps", 21,
+        told = self.train(self.path("copy"), "moved", *[a if a != 0.1 else 0.2 for a in lora], "--max-steps", 21, "--dropout", 0.3,
                           "--resume-from-checkpoint", self.path("whole", "checkpoint-20")).err
         for words in (f"under the adapters is {self.path('copy')} from here; it was {self.base}",
-                      "lora_dropout is 0.2 from here; it was 0.1"):
+                      "lora_dropout is 0.2 from here; it was 0.1", "dropout of the model under the adapters is 0.3 from here"):
             self.assertIn(words, told)
         # an adapter's directory stands for the model with it: so does the merged one
         self.ok("export", "--model", whole, "--to", "hf", "-o", self.path("merged"))
@@ -135,7 +135,8 @@ class Lora(tool.Case):
                    self.path("chosen", "checkpoint-10"))
         self.same(made, self.path("again", "checkpoint-20"), "adapter_model.safetensors")
         self.same(made, self.path("again", "checkpoint-20"), "optimizer.safetensors")
-        for swap, says in (("up_proj=3.5", "lora_alpha_pattern"), ("q_proj=2", "rank"), ("norm", "modules_to_save")):
+        for swap, says in (("up_proj=3.5", "lora_alpha_pattern"), ("q_proj=2", "rank"), ("norm", "modules_to_save"),
+                           ("1", "same lora_target_modules and lora_layers"), ("q_proj,up_proj", "same lora_target_modules")):
             at = keys.index(swap)
             done = self.train(self.base, "other", *keys[:at - 1], *keys[at + 1:], "--max-steps", 20,
                               "--resume-from-checkpoint", made, run=self.run_atom)
@@ -317,6 +318,18 @@ class Lora(tool.Case):
     def refused(self, *args):
         self.assertNotEqual(self.run_atom(*args).code, 0)
 
+    def test_over_a_gguf_file(self):
+        """The adapter's directory has the tokenizer, the file beneath it the weights."""
+        self.ok("export", "--model", self.base, "--type", "f32", "-o", "base.gguf")
+        self.train(self.path("base.gguf"), "over", "--lora-r", 2, "--max-steps", 4)
+        made = self.path("over", "checkpoint-4")
+        self.ok("export", "--model", made, "--to", "hf", "-o", self.path("merged"))
+        self.assertAlmostEqual(self.evaluate(made), self.evaluate(self.path("merged")), 6)
+        for more in ["--prompt", "The "], ["--prompt", "The ", "--chat", "--template", "plain"]:
+            said = [self.ok("generate", *model, *more, "--max-tokens", 12, "--temperature", 0, "--dtype", "fp32").out
+                    for model in (["--model", made], ["--model", self.path("merged")], ["--model", "base.gguf", "--adapter", made])]
+            self.assertTrue(said[0] == said[1] == said[2], said)
+
     def test_refusals(self):
         def refused(code, words, *more, model=self.base):
             done = self.train(model, "none", "--max-steps", 1, *more, run=self.run_atom)
@@ -329,6 +342,7 @@ class Lora(tool.Case):
         refused(2, ["--lora-r", "at least 1"], "--lora-r", 0)
         refused(2, ["lora_alpha", "without lora_r"], "--lora-alpha", 8)
         refused(2, ["lora_target_modules", "without lora_r"], "--lora-target-modules", "q_proj")
+        refused(2, ["save_dtype", "always saved in fp32"], "--lora-r", 2, "--save-dtype", "bf16")
         refused(2, ["lora_r", "q_proj", "48"], "--lora-r", 4000, "--lora-target-modules", "q_proj")
         refused(2, ["weights"], "--lora-r", 2, model=self.path("tiny.json"))
         self.train(self.base, "small", "--lora-r", 2, "--lora-target-modules", "o_proj", "--max-steps", 1)
@@ -451,7 +465,8 @@ class Lora(tool.Case):
         said = self.ok("inspect", made).out
         self.assertIn("LoRA adapter, rank 2", said)
         self.assertIn(self.base, said)
-        self.assertEqual(self.ok("inspect", made, "--json").json()["kind"], "adapter")
+        told = self.ok("inspect", made, "--json").json()
+        self.assertEqual((told["kind"], told["step"]), ("adapter", int(made.rsplit("-", 1)[1])))
 
 
 if __name__ == "__main__":

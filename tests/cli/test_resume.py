@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import time
 
 import tool
 from test_train import BATCH, CONFIG, SHAPE, TrainCase
@@ -251,6 +252,25 @@ class OneRunOneDirectory(TrainCase):
         self.fails(3, *again, says=["run/checkpoint-4 has no atom_state.json", "--overwrite"])
         shutil.rmtree(self.path("run", "checkpoint-4"))
         self.ok(*again)  # killed before its first checkpoint
+
+    def test_a_branch_that_was_killed_early(self):
+        """Before its first checkpoint: the same command begins it again, and auto does not begin at step 1 with other weights."""
+        self.train("run", steps=3)
+        from_there = ["--resume-from-checkpoint", self.path("run", "checkpoint-3"), "--lr-scheduler", "constant"]
+        self.train("whole", *from_there, steps=8)
+        process = self.start_atom(*self.args("branch", *from_there, "--save-steps", 0, steps=1000000))
+        while process.poll() is None and self.last_step("branch") < 5:
+            time.sleep(0.002)
+        process.kill()
+        process.communicate()
+        before = self.read("branch", "metrics.jsonl")
+        auto = ["--resume-from-checkpoint", "auto"]
+        self.refused(*self.args("branch", *auto, steps=8), says=["began with step 4", "name that one again"])
+        self.refused(*self.args("branch", "--resume-from-checkpoint", self.path("whole", "checkpoint-8"), steps=9), says="another run")
+        self.assertEqual(self.read("branch", "metrics.jsonl"), before)
+        self.train("branch", *from_there, steps=8)
+        self.assertEqual(self.weights("branch", 8), self.weights("whole", 8))
+        self.assertEqual(self.losses("branch"), self.losses("whole"))
 
     def test_a_file_where_a_checkpoint_belongs(self):
         """It is found at the start, not when the checkpoint is to be saved."""
