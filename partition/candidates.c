@@ -255,11 +255,16 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
                : ATOM_OK;
 }
 
-atom_status part_candidates_make(part_search_state *s)
+static void begin(part_search_state *s)
 {
     part_candidates_clear(s);
     s->device_need_bytes = s->host_need_bytes = s->host_alone_bytes = 0;
     s->quick = true;
+}
+
+atom_status part_candidates_make(part_search_state *s)
+{
+    begin(s);
     ATOM_TRY(add_single(s));
     ATOM_TRY(add_updating(s));
     for (int i = 0; i < PART_WAYS && !s->in_place; i++) {
@@ -328,8 +333,7 @@ atom_status part_quick_seconds(part_search_state *s, bool exact, double *seconds
 {
     static const uint32_t parts[] = {20, 12};
     atom_status st = ATOM_OK;
-    part_candidates_clear(s);
-    s->quick = true;
+    begin(s);
     ATOM_TRY_CLEAN(add_single(s));
     ATOM_TRY_CLEAN(add_updating(s));
     for (int way = 0; way < PART_WAYS; way++) {
@@ -351,7 +355,8 @@ atom_status part_quick_seconds(part_search_state *s, bool exact, double *seconds
     if (best && !part_dear(s, best->plan)) {
         part_verdict v;
         ATOM_TRY_CLEAN(part_judge(s, best->plan, &v));
-        *seconds = v.step_seconds;
+        part_plan_note(s, best->plan, &v);
+        *seconds = part_plan_seconds(best->plan);
     }
 cleanup:
     part_candidates_clear(s);

@@ -12,6 +12,7 @@
 #include "atom/base/mem.h"
 #include "partition/candidates.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { TRIES_MAX = 4, FINALISTS_MAX = 3 };
@@ -291,6 +292,20 @@ ATOM_MUST static atom_status try_what_is_forced(part_search_state *s, bool last,
     return try_forced(s, 1, plan);
 }
 
+/* What the plan itself reaches is known better than what was promised of that many micro-batches. */
+static void note_advice(part_plan *plan, part_advice advice)
+{
+    const double rate = part_plan_tokens_per_second(plan);
+    if (advice.most_tokens_per_second > 0) {
+        if (plan->micro_batches == advice.micro_batches)
+            advice.tokens_per_second = rate;
+        advice.most_tokens_per_second = fmax(advice.most_tokens_per_second, rate);
+    }
+    plan->recommended_micro_batches = advice.micro_batches;
+    plan->recommended_tokens_per_second = advice.tokens_per_second;
+    plan->most_tokens_per_second = advice.most_tokens_per_second;
+}
+
 ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
 {
     atom_status st = ATOM_OK;
@@ -308,9 +323,7 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
         ATOM_TRY_CLEAN(hold_blocks(s, plan));
     }
     ATOM_TRY_CLEAN(try_what_is_forced(s, last, &plan));
-    plan->recommended_micro_batches = advice.micro_batches;
-    plan->recommended_tokens_per_second = advice.tokens_per_second;
-    plan->most_tokens_per_second = advice.most_tokens_per_second;
+    note_advice(plan, advice);
     plan->least_step_seconds = part_least_seconds(s, plan);
     plan->device_budget_bytes = s->request->device_budget_bytes;
     plan->host_budget_bytes = s->request->host_budget_bytes;

@@ -217,6 +217,41 @@ static void recommends_what_it_plans(void **state)
     }
 }
 
+/* Where hardly anything fits, too: the number was 1 or 4, as if more did not fit, and beside a state on disk it was
+ * that of steps in which gradients are clipped, compared with the rate of steps in which none is. */
+static void recommends_where_memory_is_short(void **state)
+{
+    (void)state;
+    static const asked cases[] = {
+        {"gpt2-350m", "rtx-4090", ATOM_BF16, 720, 4096, 1, 0},
+        {"gpt2-124m", "rtx-4090", ATOM_BF16, 606, 4096, 1, 0},
+        {"gpt2-774m", "rtx-4090", ATOM_BF16, 863, 4096, 1, 0},
+        {"gpt2-1558m", "rtx-4090", ATOM_BF16, 6144, 8, 4, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        part_plan *plan = NULL;
+        asked many = cases[i];
+        if (plan_one(&cases[i], false, &plan, NULL) != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        const uint32_t C = plan->recommended_micro_batches;
+        const double rate = part_plan_tokens_per_second(plan);
+        const double said = plan->recommended_tokens_per_second,
+                     most = plan->most_tokens_per_second;
+        assert_int_equal(plan->micro_batches, C);
+        part_plan_close(&plan);
+        many.micro_batches = 2 * C;
+        atom_status st = plan_one(&many, false, &plan, NULL);
+        assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
+        const double twice = st == ATOM_OK ? part_plan_tokens_per_second(plan) : 0;
+        if (C < 2 || said != rate || said > most || rate < 0.94 * twice)
+            fail_msg("%s in %llu MiB: %.0f of %.0f tokens/s are promised with %u micro-batches and "
+                     "%.0f planned; twice as many bring %.0f",
+                     cases[i].model, (unsigned long long)cases[i].device_mib, said, most, C, rate,
+                     twice);
+        part_plan_close(&plan);
+    }
+}
+
 /* What its plan takes is enough for one sub-model, and a byte less is not. */
 static void takes_one_that_just_fits(void **state)
 {
@@ -390,6 +425,7 @@ int main(void)
         cmocka_unit_test(says_how_far_from_the_best),
         cmocka_unit_test(promises_what_it_plans),
         cmocka_unit_test(recommends_what_it_plans),
+        cmocka_unit_test(recommends_where_memory_is_short),
         cmocka_unit_test(takes_one_that_just_fits),
         cmocka_unit_test(is_hardly_slower_with_more_memory),
         cmocka_unit_test(holds_blocks_where_that_pays),
