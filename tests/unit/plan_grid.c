@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef struct asked {
     const char *model, *device;
@@ -283,6 +284,69 @@ static void takes_one_that_just_fits(void **state)
     graph_close(&g);
 }
 
+/* C micro-batches of one sequence in bf16, in so many bytes. */
+static atom_status fits_within(const char *model, int64_t sequence, uint32_t C, uint64_t device,
+                               uint64_t host)
+{
+    graph *g = fused_preset(model, ATOM_BF16, 1, sequence);
+    part_profile *profile = modelled(g, "rtx-4090");
+    gen_judge judge = {.g = g, .profile = profile};
+    part_plan *plan = NULL;
+    const part_request request = {.device_budget_bytes = device,
+                                  .host_budget_bytes = host,
+                                  .micro_batches = C,
+                                  .no_advice = true,
+                                  .clip = true,
+                                  .recompute = -1,
+                                  .evaluate = gen_judge_plan,
+                                  .weigh = gen_weigh_plan,
+                                  .evaluate_ctx = &judge};
+    atom_status st = part_search(g, profile, &request, &plan, NULL);
+    assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+    return st;
+}
+
+/* The bytes that a refusal says are needed: "needs at least 12 MiB (12345678 bytes)". */
+static uint64_t needed(const char *of)
+{
+    const char *at = strstr(atom_fail_message(), of);
+    at = at ? strstr(at, "needs at least") : NULL;
+    at = at ? strchr(at, '(') : NULL;
+    if (!at)
+        fail_msg("no bytes in: %s", atom_fail_message());
+    return strtoull(at + 1, NULL, 10);
+}
+
+/* With as much as a refusal asks for there is a plan, and with a byte less there is none. It asked for more of the
+ * device than a plan takes, and for so little of the host that the next refusal asked for several times as much. */
+static void asks_for_what_is_enough(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        int64_t sequence;
+        uint32_t C;
+        uint64_t device_mib;
+    } cases[] = {{"gpt2-350m", 1024, 32, 800}, {"gpt2-124m", 128, 32, 500}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *model = cases[i].model;
+        const int64_t T = cases[i].sequence;
+        const uint32_t C = cases[i].C;
+        const uint64_t plenty = (uint64_t)1 << 44, device = cases[i].device_mib << 20;
+        assert_int_equal(fits_within(model, T, C, 1 << 20, plenty), ATOM_E_RESOURCE);
+        uint64_t need = needed("device memory");
+        assert_int_equal(fits_within(model, T, C, need, plenty), ATOM_OK);
+        assert_int_equal(fits_within(model, T, C, need - 1, plenty), ATOM_E_RESOURCE);
+        assert_int_equal(fits_within(model, T, C, device, 1 << 20), ATOM_E_RESOURCE);
+        need = needed("host memory");
+        assert_int_equal(fits_within(model, T, C, device, need), ATOM_OK);
+        assert_int_equal(fits_within(model, T, C, device, need - 1), ATOM_E_RESOURCE);
+    }
+}
+
 /* A small model under memory that grows by a MiB at a time. */
 typedef struct growing {
     int64_t width, layers, micro_batch, sequence;
@@ -427,6 +491,7 @@ int main(void)
         cmocka_unit_test(recommends_what_it_plans),
         cmocka_unit_test(recommends_where_memory_is_short),
         cmocka_unit_test(takes_one_that_just_fits),
+        cmocka_unit_test(asks_for_what_is_enough),
         cmocka_unit_test(is_hardly_slower_with_more_memory),
         cmocka_unit_test(holds_blocks_where_that_pays),
         cmocka_unit_test(judges_large_states_in_large_blocks),
