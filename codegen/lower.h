@@ -51,6 +51,10 @@ ATOM_MUST atom_status gen_lower_memory(const graph *g, const part_plan *plan,
                                        gen_lowered **out);
 void gen_lowered_close(gen_lowered **lowered);
 
+/* What a step of a plan with its state on disk reads of it: all blocks but those that are held in host memory
+ * (tape_disk.c). All of them are written. */
+uint64_t gen_disk_read_bytes(const gen_lowered *lowered, const part_plan *plan);
+
 /* A config for swap_exec_open over this lowering (borrows from it); fill in device, threads,
  * tables. */
 swap_exec_config gen_exec_config(const gen_lowered *lowered);

@@ -26,10 +26,23 @@ static void params_between(const gen_lowered *low, uint64_t first, uint64_t last
  */
 enum { RING_WORKS = 4 }; /* one comes, one is at work, one goes, one is where they are uneven */
 
+static uint64_t held_of(uint64_t ring, uint64_t n)
+{
+    return ring >= n ? n : ring > RING_WORKS ? ring - RING_WORKS : 0;
+}
+
 static uint64_t held_blocks(const gen_layout *layout)
 {
-    uint64_t ring = layout->plan->ring_blocks, n = swap_blocks_n(layout->out->layout.blocks);
-    return ring >= n ? n : ring > RING_WORKS ? ring - RING_WORKS : 0;
+    return held_of(layout->plan->ring_blocks, swap_blocks_n(layout->out->layout.blocks));
+}
+
+uint64_t gen_disk_read_bytes(const gen_lowered *low, const part_plan *plan)
+{
+    const uint64_t n = swap_blocks_n(low->layout.blocks);
+    uint64_t bytes = 0;
+    for (uint64_t i = held_of(plan->ring_blocks, n); i < n; i++)
+        bytes += swap_block_bytes(low->layout.blocks, i);
+    return bytes;
 }
 
 /* Where block i is when it is held, or else the turn-th that passes through the ring. */

@@ -255,11 +255,16 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
                : ATOM_OK;
 }
 
-atom_status part_candidates_make(part_search_state *s)
+static void begin(part_search_state *s)
 {
     part_candidates_clear(s);
     s->device_need_bytes = s->host_need_bytes = s->host_alone_bytes = 0;
     s->quick = true;
+}
+
+atom_status part_candidates_make(part_search_state *s)
+{
+    begin(s);
     ATOM_TRY(add_single(s));
     ATOM_TRY(add_updating(s));
     for (int i = 0; i < PART_WAYS && !s->in_place; i++) {
@@ -296,14 +301,14 @@ atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64
     if (c->capacity_bytes == 0 || bias >= part_device_limit(s))
         return ATOM_OK;
     uint64_t limit = part_device_limit(s) - bias;
-    s->quick = s->stats.states > STATES_ENOUGH;
+    s->quick = s->hasty || s->stats.states > STATES_ENOUGH;
     return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->beside, &c->plan);
 }
 
 atom_status part_candidate_refine(part_search_state *s, part_candidate *c)
 {
     part_plan *quick = c->plan;
-    if (s->stats.states > STATES_ENOUGH)
+    if (s->hasty || s->stats.states > STATES_ENOUGH)
         return ATOM_OK;
     c->plan = NULL;
     atom_status st = c->capacity_bytes ? part_candidate_again(s, c, 0) : ATOM_OK;
@@ -328,8 +333,7 @@ atom_status part_quick_seconds(part_search_state *s, bool exact, double *seconds
 {
     static const uint32_t parts[] = {20, 12};
     atom_status st = ATOM_OK;
-    part_candidates_clear(s);
-    s->quick = true;
+    begin(s);
     ATOM_TRY_CLEAN(add_single(s));
     ATOM_TRY_CLEAN(add_updating(s));
     for (int way = 0; way < PART_WAYS; way++) {
@@ -351,7 +355,8 @@ atom_status part_quick_seconds(part_search_state *s, bool exact, double *seconds
     if (best && !part_dear(s, best->plan)) {
         part_verdict v;
         ATOM_TRY_CLEAN(part_judge(s, best->plan, &v));
-        *seconds = v.step_seconds;
+        part_plan_note(s, best->plan, &v);
+        *seconds = part_plan_seconds(best->plan);
     }
 cleanup:
     part_candidates_clear(s);

@@ -38,6 +38,8 @@ typedef struct part_search_state {
     uint32_t micro_batches;
     bool in_place;
     bool quick; /* cuts are those that part_dp() finds quickly: for comparing, not for the plan */
+    bool last;  /* nothing else is tried: where nothing fits, what would is worth finding out */
+    bool hasty; /* they have to do for the plan, too */
     uint64_t cuts_bytes; /* with any capacity from this to the one it had, the last part_make_cuts()
                             would have done the same */
     bool squeezed;       /* and it had to take less than the capacity that it was given */
@@ -138,7 +140,7 @@ typedef struct part_advice {
 ATOM_MUST atom_status part_recommend(part_search_state *s, part_advice *out);
 
 /* refuse.c: ATOM_E_RESOURCE with the bytes missing and what would fit. */
-ATOM_MUST atom_status part_refuse_host(const part_search_state *s); /* OK if the host has enough */
+ATOM_MUST atom_status part_refuse_host(const part_search_state *s, uint64_t need);
 /* The plan that needs the least device memory, judged exactly;
  * NULL if no partition fits the host. */
 ATOM_MUST atom_status part_smallest_plan(part_search_state *s, part_plan **out,

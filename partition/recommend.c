@@ -13,12 +13,43 @@ enum { MICRO_BATCHES_MAX = 4096 };
 /* Where four times as many bring less than this, it is the end of the rise. */
 static const double NOTHING = 1.005;
 
+/* Where the device's memory is short, only the plan that needs the least of it may be left. */
+ATOM_MUST static atom_status last_seconds(part_search_state *s, bool exact, double *seconds)
+{
+    part_plan *plan = NULL;
+    part_verdict v;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_smallest_plan(s, &plan, &v));
+    if (plan && v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v)) {
+        if (exact && !part_dear(s, plan))
+            st = part_judge(s, plan, &v);
+        part_plan_note(s, plan, &v);
+        *seconds = st == ATOM_OK ? part_plan_seconds(plan) : 0;
+    }
+    part_plan_close(&plan);
+    return st;
+}
+
+/* Seconds of a step at the state's C; 0: it does not fit. */
+ATOM_MUST static atom_status seconds_at(part_search_state *s, bool exact, double *seconds)
+{
+    *seconds = 0;
+    ATOM_TRY(part_quick_seconds(s, exact, seconds));
+    return *seconds > 0 || s->host_alone_bytes ? ATOM_OK : last_seconds(s, exact, seconds);
+}
+
 /* Tokens per second with C micro-batches in a step; 0: they do not fit. */
 ATOM_MUST static atom_status rate_at(part_search_state *s, uint32_t C, bool exact, double *rate)
 {
+    const bool over = s->model->over;
     double seconds = 0;
     s->micro_batches = C;
-    atom_status st = part_quick_seconds(s, exact, &seconds);
+    atom_status st = seconds_at(s, exact, &seconds);
+    if (st == ATOM_OK && seconds == 0 && s->model->disk && !over) {
+        s->model->over = true; /* as the search does where that does not fit */
+        st = seconds_at(s, exact, &seconds);
+        s->model->over = over;
+    }
     double tokens = (double)C * (double)(s->g->micro_batch * s->g->sequence);
     *rate = seconds > 0 ? tokens / seconds : 0;
     return st;
@@ -56,7 +87,9 @@ ATOM_MUST static atom_status confirm(part_search_state *s, part_advice *out)
         const uint32_t C = next.micro_batches;
         ATOM_TRY(rate_at(s, C, true, &next.tokens_per_second));
         if (i == 0 || next.tokens_per_second > out->tokens_per_second)
-            *out = next; /* more may not fit, or not pay */
+            *out = next;                                          /* more may not fit, or not pay */
+        if (out->tokens_per_second > out->most_tokens_per_second) /* the model saw too little */
+            out->most_tokens_per_second = out->tokens_per_second;
         if (i == TRIES || next.tokens_per_second <= 0 ||
             next.tokens_per_second >= PART_NEARLY_ALL * most)
             return ATOM_OK;
@@ -68,17 +101,25 @@ ATOM_MUST static atom_status confirm(part_search_state *s, part_advice *out)
 
 atom_status part_recommend(part_search_state *s, part_advice *out)
 {
-    enum { STEPS = 7 }; /* 1, 4, 16 .. MICRO_BATCHES_MAX */
+    enum {
+        STEPS = 7
+    }; /* 1, 4, 16 .. MICRO_BATCHES_MAX; the last may be half of one that did not fit */
     const uint32_t asked = s->micro_batches;
+    uint32_t at[STEPS] = {0}, n = 0;
     double rates[STEPS] = {0};
-    uint32_t n = 0;
     bool rises = true;
     atom_status st = ATOM_OK;
     *out = (part_advice){.micro_batches = 1};
     if (s->in_place)
         return ATOM_OK;
     for (uint32_t C = 1; rises && C <= MICRO_BATCHES_MAX; C *= 4, n++) {
-        ATOM_TRY_CLEAN(rate_at(s, C, false, &rates[n]));
+        at[n] = C;
+        ATOM_TRY_CLEAN(rate_at(s, at[n], false, &rates[n]));
+        if (rates[n] <= 0 && n > 0) {
+            at[n] = C / 2;
+            ATOM_TRY_CLEAN(rate_at(s, at[n], false, &rates[n]));
+            C = MICRO_BATCHES_MAX;
+        }
         rises = rates[n] > NOTHING * out->most_tokens_per_second;
         if (rates[n] > out->most_tokens_per_second)
             out->most_tokens_per_second = rates[n];
@@ -86,10 +127,10 @@ atom_status part_recommend(part_search_state *s, part_advice *out)
     uint32_t first = 0;
     while (first + 1 < n && rates[first] < PART_NEARLY_ALL * out->most_tokens_per_second)
         first++;
-    out->micro_batches = out->most_tokens_per_second > 0 ? 1u << 2 * first : 0;
+    out->micro_batches = out->most_tokens_per_second > 0 ? at[first] : 0;
     out->tokens_per_second = rates[first];
     if (first > 0)
-        ATOM_TRY_CLEAN(narrow(s, 1u << 2 * (first - 1), out));
+        ATOM_TRY_CLEAN(narrow(s, at[first - 1], out));
     if (out->micro_batches)
         ATOM_TRY_CLEAN(confirm(s, out));
 cleanup:

@@ -79,9 +79,9 @@ static void advise_less(const part_search_state *s, bool fewer, advice *a)
     advise(a, a->words[0] != a->limit, "a device with more memory");
 }
 
-atom_status part_refuse_host(const part_search_state *s)
+atom_status part_refuse_host(const part_search_state *s, uint64_t need)
 {
-    uint64_t need = part_host_base_bytes(s->model, s->micro_batches ? s->micro_batches : 1);
+    const uint64_t base = part_host_base_bytes(s->model, s->micro_batches);
     bool narrow =
         !s->model->disk && s->g->moments == ATOM_F32 && /* would that do? */
         need - 2 * (2 * s->model->trained_elements - s->model->muon_elements) <= s->host_bytes;
@@ -91,13 +91,14 @@ atom_status part_refuse_host(const part_search_state *s)
     const bool disk = s->request->disk == 0 && need + ring <= s->host_bytes + state;
     const bool trains = graph_trains(s->g);
     const uint32_t state_each = trains && !s->model->disk ? atom_state_bytes(s->g->moments) : 0;
-    char what[256], instead[256], larger[64];
-    if (!s->host_bytes || need <= s->host_bytes)
-        return ATOM_OK;
-    snprintf(what, sizeof what, "%s in %s (%u bytes for each of %llu parameters%s)", s->g->name,
+    char what[320], instead[256], larger[64], beside[96] = "";
+    if (need > base)
+        snprintf(beside, sizeof beside, ", and activations of %u micro-batch%s", s->micro_batches,
+                 s->micro_batches == 1 ? "" : "es");
+    snprintf(what, sizeof what, "%s in %s (%u bytes for each of %llu parameters%s%s)", s->g->name,
              atom_dtype_name(s->g->dtype), state_each + atom_dtype_bytes(s->g->dtype),
              (unsigned long long)s->g->param_elements,
-             s->model->disk ? ", the optimizer's state on disk" : "");
+             s->model->disk ? ", the optimizer's state on disk" : "", beside);
     snprintf(larger, sizeof larger, "--host-memory %lluMiB on a larger host",
              (unsigned long long)in_mib(need));
     snprintf(instead, sizeof instead, "%s%s%s%s or a smaller model",

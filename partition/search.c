@@ -12,6 +12,7 @@
 #include "atom/base/mem.h"
 #include "partition/candidates.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { TRIES_MAX = 4, FINALISTS_MAX = 3 };
@@ -183,6 +184,7 @@ static const double WORSE = 1.05;
 typedef struct part_where {
     bool disk;  /* keeps its state there */
     bool over;  /* and has no room for gradients of boundaries beside these */
+    bool last;  /* elsewhere has been tried, or may not be */
     bool ortho; /* may make Muon's products on the device; it does where that pays */
 } part_where;
 
@@ -205,10 +207,98 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
     if (where.disk)
         part_model_use_disk(s->model);
     s->model->over = where.over;
+    s->last = where.last;
     if (where.ortho && part_ortho_pays(s->model, s->micro_batches))
         part_model_use_ortho(s->model);
     s->model->ahead = where.disk && !s->model->ortho && request->ahead && request->clip;
     return ATOM_OK;
+}
+
+/* --- where nothing fits --- */
+
+enum { PROBES_MAX = 16, PROBES_STATES = 3000000 };
+
+/* A plan within these limits, by its memory alone; *out is NULL if there is none. */
+ATOM_MUST static atom_status any_within(part_search_state *s, uint64_t device, uint64_t host,
+                                        part_plan **out)
+{
+    part_search_state t = *s; /* what nothing fitted for stays as it was */
+    part_request memory = *s->request;
+    part_verdict v;
+    memory.evaluate = memory.weigh ? memory.weigh : memory.evaluate;
+    if (t.table && t.table->capacity_bytes < device)
+        part_table_close(&t.table);
+    t.request = &memory;
+    t.hasty = true;
+    t.device_bytes = device;
+    t.host_bytes = host;
+    *out = NULL;
+    atom_status st = choose(&t, out);
+    if (st == ATOM_OK && !*out && !t.in_place) {
+        st = part_smallest_plan(&t, out, &v);
+        if (st == ATOM_OK && *out)
+            part_plan_note(&t, *out, &v);
+        if (st == ATOM_OK && *out && !fits(&t, &v))
+            part_plan_close(out);
+    }
+    s->table = t.table;
+    s->stats = t.stats;
+    s->n_solved = t.n_solved;
+    memcpy(s->solved, t.solved, sizeof s->solved);
+    s->host_alone_bytes = t.host_alone_bytes;
+    return st;
+}
+
+/* The plan that was found may not be the one that needs the least: as long as there is one that needs less of
+ * the device, that is taken. */
+ATOM_MUST static atom_status lower_device(part_search_state *s, part_plan **plan)
+{
+    const uint64_t alone = s->host_alone_bytes;
+    atom_status st = ATOM_OK;
+    for (int i = 0; i < PROBES_MAX && s->stats.states < PROBES_STATES; i++) {
+        part_plan *less = NULL;
+        if ((*plan)->device_peak_bytes <= s->device_bytes)
+            break;
+        st = any_within(s, (*plan)->device_peak_bytes - 1, s->host_bytes, &less);
+        if (st != ATOM_OK || !less)
+            break;
+        part_plan_close(plan);
+        *plan = less;
+    }
+    s->host_alone_bytes = alone;
+    return st;
+}
+
+/* What the host needs, where that much is not enough or not even needed. */
+ATOM_MUST static atom_status settle_host(part_search_state *s, uint64_t *need)
+{
+    const uint64_t alone = s->host_alone_bytes;
+    bool enough = false;
+    atom_status st = ATOM_OK;
+    for (int i = 0; i < PROBES_MAX && s->stats.states < PROBES_STATES; i++) {
+        part_plan *plan = NULL;
+        st = any_within(s, s->device_bytes, *need - enough, &plan);
+        if (st != ATOM_OK || (!plan && (enough || s->host_alone_bytes <= *need)))
+            break;
+        enough = plan != NULL;
+        *need = plan ? plan->host_peak_bytes : s->host_alone_bytes;
+        part_plan_close(&plan);
+    }
+    s->host_alone_bytes = alone;
+    return st;
+}
+
+/* The host has less than any plan takes. */
+ATOM_MUST static atom_status refuse_host(part_search_state *s)
+{
+    uint64_t need = part_host_base_bytes(s->model, s->micro_batches ? s->micro_batches : 1);
+    if (!s->host_bytes || need <= s->host_bytes)
+        return ATOM_OK;
+    if (!s->micro_batches)
+        s->micro_batches = 1;
+    if (s->last)
+        ATOM_TRY(settle_host(s, &need));
+    return part_refuse_host(s, need);
 }
 
 /* No candidate fits: the partition that needs the least does, or the news is bad. */
@@ -218,14 +308,21 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
     part_verdict v;
     atom_status st = ATOM_OK;
     ATOM_TRY(s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v));
-    if (plan && fits(s, &v)) {
+    if (plan) {
+        part_plan_note(s, plan, &v);
+        if (s->last && !fits(s, &v))
+            ATOM_TRY_CLEAN(lower_device(s, &plan));
+    }
+    if (plan && plan->device_peak_bytes <= part_device_limit(s)) {
         ATOM_TRY_CLEAN(part_judge(s, plan, &v));
         part_plan_note(s, plan, &v);
         *out = plan;
         return ATOM_OK;
     }
-    if (plan)
-        part_plan_note(s, plan, &v);
+    uint64_t host = s->host_alone_bytes;
+    if (s->last && host)
+        ATOM_TRY_CLEAN(settle_host(s, &host));
+    s->host_alone_bytes = host;
     st = part_refuse_device(s, plan);
 cleanup:
     part_plan_close(&plan);
@@ -291,12 +388,30 @@ ATOM_MUST static atom_status try_what_is_forced(part_search_state *s, bool last,
     return try_forced(s, 1, plan);
 }
 
+/* What the plan itself reaches is known better than what was promised of that many micro-batches; and no
+ * number may be said to reach nearly all that is far from what the plan reaches. */
+static void note_advice(part_plan *plan, part_advice advice)
+{
+    static const double FAR = 0.9;
+    const double rate = part_plan_tokens_per_second(plan);
+    if (advice.most_tokens_per_second > 0) {
+        if (plan->micro_batches == advice.micro_batches || advice.tokens_per_second < FAR * rate) {
+            advice.micro_batches = plan->micro_batches;
+            advice.tokens_per_second = rate;
+        }
+        advice.most_tokens_per_second = fmax(advice.most_tokens_per_second, rate);
+    }
+    plan->recommended_micro_batches = advice.micro_batches;
+    plan->recommended_tokens_per_second = advice.tokens_per_second;
+    plan->most_tokens_per_second = advice.most_tokens_per_second;
+}
+
 ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
 {
     atom_status st = ATOM_OK;
     part_advice advice = {0};
     part_plan *plan = NULL;
-    ATOM_TRY_CLEAN(part_refuse_host(s));
+    ATOM_TRY_CLEAN(refuse_host(s));
     if (!s->micro_batches || !s->request->no_advice)
         ATOM_TRY_CLEAN(part_recommend(s, &advice));
     if (!s->micro_batches)
@@ -308,9 +423,7 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
         ATOM_TRY_CLEAN(hold_blocks(s, plan));
     }
     ATOM_TRY_CLEAN(try_what_is_forced(s, last, &plan));
-    plan->recommended_micro_batches = advice.micro_batches;
-    plan->recommended_tokens_per_second = advice.tokens_per_second;
-    plan->most_tokens_per_second = advice.most_tokens_per_second;
+    note_advice(plan, advice);
     plan->least_step_seconds = part_least_seconds(s, plan);
     plan->device_budget_bytes = s->request->device_budget_bytes;
     plan->host_budget_bytes = s->request->host_budget_bytes;
@@ -415,13 +528,16 @@ ATOM_MUST static atom_status search_on(const graph *g, const part_profile *profi
                                        const part_request *request, part_where where,
                                        part_plan **out, part_search_stats *stats)
 {
+    const bool last = where.last;
     where.ortho = may_use_ortho(profile, request, g->optimizer);
+    where.last = last && !where.ortho;
     atom_status st = search_once(g, profile, request, where, out, stats);
     if (st == ATOM_OK && (*out)->ortho_on_device && where.disk && request->ahead)
         return try_ahead(g, profile, request, where, out, stats);
     if (st != ATOM_E_RESOURCE || !where.ortho)
         return st;
     where.ortho = false;
+    where.last = last;
     return search_once(g, profile, request, where, out, stats);
 }
 
@@ -433,9 +549,10 @@ atom_status part_search(const graph *g, const part_profile *profile, const part_
     double begin = atom_clock_seconds();
     atom_status st = ATOM_E_RESOURCE;
     if (request->disk <= 0)
-        st = search_on(g, profile, request, (part_where){0}, out, &done);
+        st = search_on(g, profile, request, (part_where){.last = request->disk == 0}, out, &done);
     for (int over = 0; over < 2 && st == ATOM_E_RESOURCE && request->disk != 0; over++)
-        st = search_on(g, profile, request, (part_where){.disk = true, .over = over}, out, &done);
+        st = search_on(g, profile, request, (part_where){.disk = true, .over = over, .last = over},
+                       out, &done);
     if (st == ATOM_OK && (*out)->disk && (*out)->in_place)
         st = try_several(g, profile, request, out, &done);
     done.seconds = atom_clock_seconds() - begin;

@@ -8,6 +8,7 @@
 #include "tools/show.h"
 #include "tools/what_if.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -318,25 +319,30 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
                              const plan_request *asked)
 {
     part_plan *roomy = NULL;
+    gen_lowered *low = NULL;
     plan_request request = *asked;
     part_disk disk = part_device_disk(&profile->device);
-    double bytes = (double)graph_state_bytes(g);
-    double step = plan->predicted_step_seconds;
+    ATOM_TRY(gen_lower_memory(g, plan, profile, NULL, &low));
+    double written = (double)graph_state_bytes(g), step = part_plan_seconds(plan);
+    double read =
+        fmin((double)gen_disk_read_bytes(low, plan), written); /* blocks are whole sectors */
+    gen_lowered_close(&low);
     request.disk = 0;
     request.host_memory = (uint64_t)1 << 60;
     request.host_hold = 0;
     request.micro_batches = plan->micro_batches;
     request.no_advice = true;
     atom_status st = plan_search(g, profile, NULL, &request, &roomy, NULL);
-    cli_print(
-        "disk              %s read and %s written per step, %s a day; %s while both run%s\n",
-        cli_size((uint64_t)bytes), cli_size((uint64_t)bytes),
-        cli_size((uint64_t)(step > 0 ? bytes * 86400 / step : 0)),
-        cli_seconds(bytes / disk.read_both > bytes / disk.write_both ? bytes / disk.read_both
-                                                                     : bytes / disk.write_both),
-        disk.assumed ? " (assumed: 2 GB/s in, 1.5 GB/s out; --store-dir measures your disk)" : "");
+    char in[32], out[32];
+    cli_print("disk              %s read and %s written per step, %s written a day; %s while both "
+              "run%s\n",
+              atom_size_text((uint64_t)read, in), atom_size_text((uint64_t)written, out),
+              cli_size((uint64_t)(step > 0 ? written * 86400 / step : 0)),
+              cli_seconds(fmax(read / disk.read_both, written / disk.write_both)),
+              disk.assumed ? " (assumed: 2 GB/s in, 1.5 GB/s out; --store-dir measures your disk)"
+                           : "");
     if (st == ATOM_OK)
-        cli_print("                  with %s of host memory a step takes %s\n",
+        cli_print("                  without it, in %s of host memory, a step takes %s\n",
                   cli_size(roomy->host_peak_bytes), cli_seconds(roomy->predicted_step_seconds));
     if (st == ATOM_OK && g->moments == ATOM_F32 &&
         roomy->host_peak_bytes > plan->host_budget_bytes &&

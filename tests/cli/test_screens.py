@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import re
 import struct
 
 import tool
@@ -191,6 +192,21 @@ class Screens(tool.Case):
                 "--sequence-len", 512, "--micro-batch-size", 1, "--gradient-accumulation-steps", 4]
         self.assertTrue(self.check_what_if(*card, "--host-memory", "64GiB"))
         self.assertTrue(self.check_what_if(*card, "--host-memory", "1GiB"))
+
+    def test_disk(self):
+        """Blocks of the state that are held in host memory are not read, and the step that wears the disk is the usual one."""
+        card = ["plan", "--model", "gpt2-350m", "--device-spec", "rtx-4090", "--device-memory", "2GiB", "--sequence-len", 512,
+                "--optimizer-state", "disk", "--gradient-accumulation-steps", 16, "--host-memory"]
+        row = re.compile(r"disk ([\d.]+) (\w+) read and 4.0 GiB written per step, ([\d.]+) (\w+) written a day")
+        units, GiB, all_bytes = {"B": 1, "GiB": 1 << 30, "TiB": 1 << 40}, 1 << 30, 12 * 354823168
+        for host in "2GiB", "64GiB":
+            told = self.ok(*card, host, "--json").json()
+            read, unit, day, day_unit = next(filter(None, map(row.match, self.lines(*card, host)))).groups()
+            ring = 12 * told["ring_blocks"] * told["block_elements"]
+            held = ring - 4 * 12 * told["block_elements"] if ring < all_bytes else all_bytes
+            self.assertAlmostEqual(float(read) * units[unit] / GiB, (all_bytes - held) / GiB, delta=0.06)
+            step = told.get("predicted_ahead_seconds", told["predicted_step_seconds"])
+            self.assertAlmostEqual(float(day) * units[day_unit] * step / 86400 / GiB, all_bytes / GiB, delta=0.1)
 
     def test_pool(self):
         self.write("pool.yml", """

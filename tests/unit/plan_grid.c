@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef struct asked {
     const char *model, *device;
@@ -217,6 +218,41 @@ static void recommends_what_it_plans(void **state)
     }
 }
 
+/* Where hardly anything fits, too: the number was 1 or 4, as if more did not fit, and beside a state on disk it was
+ * that of steps in which gradients are clipped, compared with the rate of steps in which none is. */
+static void recommends_where_memory_is_short(void **state)
+{
+    (void)state;
+    static const asked cases[] = {
+        {"gpt2-350m", "rtx-4090", ATOM_BF16, 720, 4096, 1, 0},
+        {"gpt2-124m", "rtx-4090", ATOM_BF16, 606, 4096, 1, 0},
+        {"gpt2-774m", "rtx-4090", ATOM_BF16, 863, 4096, 1, 0},
+        {"gpt2-1558m", "rtx-4090", ATOM_BF16, 6144, 8, 4, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        part_plan *plan = NULL;
+        asked many = cases[i];
+        if (plan_one(&cases[i], false, &plan, NULL) != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        const uint32_t C = plan->recommended_micro_batches;
+        const double rate = part_plan_tokens_per_second(plan);
+        const double said = plan->recommended_tokens_per_second,
+                     most = plan->most_tokens_per_second;
+        assert_int_equal(plan->micro_batches, C);
+        part_plan_close(&plan);
+        many.micro_batches = 2 * C;
+        atom_status st = plan_one(&many, false, &plan, NULL);
+        assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
+        const double twice = st == ATOM_OK ? part_plan_tokens_per_second(plan) : 0;
+        if (C < 2 || said != rate || said > most || rate < 0.94 * twice)
+            fail_msg("%s in %llu MiB: %.0f of %.0f tokens/s are promised with %u micro-batches and "
+                     "%.0f planned; twice as many bring %.0f",
+                     cases[i].model, (unsigned long long)cases[i].device_mib, said, most, C, rate,
+                     twice);
+        part_plan_close(&plan);
+    }
+}
+
 /* What its plan takes is enough for one sub-model, and a byte less is not. */
 static void takes_one_that_just_fits(void **state)
 {
@@ -246,6 +282,69 @@ static void takes_one_that_just_fits(void **state)
     }
     part_profile_close(&profile);
     graph_close(&g);
+}
+
+/* C micro-batches of one sequence in bf16, in so many bytes. */
+static atom_status fits_within(const char *model, int64_t sequence, uint32_t C, uint64_t device,
+                               uint64_t host)
+{
+    graph *g = fused_preset(model, ATOM_BF16, 1, sequence);
+    part_profile *profile = modelled(g, "rtx-4090");
+    gen_judge judge = {.g = g, .profile = profile};
+    part_plan *plan = NULL;
+    const part_request request = {.device_budget_bytes = device,
+                                  .host_budget_bytes = host,
+                                  .micro_batches = C,
+                                  .no_advice = true,
+                                  .clip = true,
+                                  .recompute = -1,
+                                  .evaluate = gen_judge_plan,
+                                  .weigh = gen_weigh_plan,
+                                  .evaluate_ctx = &judge};
+    atom_status st = part_search(g, profile, &request, &plan, NULL);
+    assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+    return st;
+}
+
+/* The bytes that a refusal says are needed: "needs at least 12 MiB (12345678 bytes)". */
+static uint64_t needed(const char *of)
+{
+    const char *at = strstr(atom_fail_message(), of);
+    at = at ? strstr(at, "needs at least") : NULL;
+    at = at ? strchr(at, '(') : NULL;
+    if (!at)
+        fail_msg("no bytes in: %s", atom_fail_message());
+    return strtoull(at + 1, NULL, 10);
+}
+
+/* With as much as a refusal asks for there is a plan, and with a byte less there is none. It asked for more of the
+ * device than a plan takes, and for so little of the host that the next refusal asked for several times as much. */
+static void asks_for_what_is_enough(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        int64_t sequence;
+        uint32_t C;
+        uint64_t device_mib;
+    } cases[] = {{"gpt2-350m", 1024, 32, 800}, {"gpt2-124m", 128, 32, 500}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *model = cases[i].model;
+        const int64_t T = cases[i].sequence;
+        const uint32_t C = cases[i].C;
+        const uint64_t plenty = (uint64_t)1 << 44, device = cases[i].device_mib << 20;
+        assert_int_equal(fits_within(model, T, C, 1 << 20, plenty), ATOM_E_RESOURCE);
+        uint64_t need = needed("device memory");
+        assert_int_equal(fits_within(model, T, C, need, plenty), ATOM_OK);
+        assert_int_equal(fits_within(model, T, C, need - 1, plenty), ATOM_E_RESOURCE);
+        assert_int_equal(fits_within(model, T, C, device, 1 << 20), ATOM_E_RESOURCE);
+        need = needed("host memory");
+        assert_int_equal(fits_within(model, T, C, device, need), ATOM_OK);
+        assert_int_equal(fits_within(model, T, C, device, need - 1), ATOM_E_RESOURCE);
+    }
 }
 
 /* A small model under memory that grows by a MiB at a time. */
@@ -390,7 +489,9 @@ int main(void)
         cmocka_unit_test(says_how_far_from_the_best),
         cmocka_unit_test(promises_what_it_plans),
         cmocka_unit_test(recommends_what_it_plans),
+        cmocka_unit_test(recommends_where_memory_is_short),
         cmocka_unit_test(takes_one_that_just_fits),
+        cmocka_unit_test(asks_for_what_is_enough),
         cmocka_unit_test(is_hardly_slower_with_more_memory),
         cmocka_unit_test(holds_blocks_where_that_pays),
         cmocka_unit_test(judges_large_states_in_large_blocks),
