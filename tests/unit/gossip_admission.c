@@ -1,6 +1,7 @@
 /* What a credential is not good for: another pool of the same owner, another issuer, another moment, another form. */
 #include "atom/base/mem.h"
 #include "tests/lib/gossip_pool.h"
+#include "tests/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,6 +206,71 @@ static void says_what_time_it_is(void **state)
     assert_non_null(strstr(gsp_refusal_text(GSP_REFUSAL_N), "unknown"));
 }
 
+static gsp_invite invite_of(uint8_t id, uint32_t count)
+{
+    gsp_invite i = {.id = {id}, .count = count, .issued_s = NOW, .expires_s = NOW + LIFE};
+    memcpy(i.pool, pool.pool, sizeof i.pool);
+    gsp_invite_sign(&i, &pool.owner);
+    return i;
+}
+
+static atom_status admit(gsp_ledger *book, const gsp_invite *invite, unsigned member,
+                         gsp_admission *out)
+{
+    return gsp_ledger_admit(book, &pool.owner, invite, pool.member[member].public_key, 7, NOW,
+                            NOW + LIFE, out);
+}
+
+/* Who came with two invites is known by the last; an admission has what it was given for. */
+static void the_book_knows_the_last_invite(void **state)
+{
+    scratch files;
+    gsp_ledger *book = NULL;
+    gsp_admission a;
+    uint8_t id[GSP_INVITE_ID_BYTES], keys[2][GSP_PUBLIC_BYTES];
+    const gsp_invite first = invite_of(1, 2), second = invite_of(2, 2);
+    (void)state;
+    scratch_open(&files);
+    test_must(gsp_ledger_open(scratch_path(&files, "invites"), &book));
+    test_must(admit(book, &first, 1, &a));
+    assert_int_equal(a.manifest, 7);
+    assert_true(a.issued_s == NOW && a.expires_s == NOW + LIFE);
+    assert_memory_equal(a.member, pool.member[1].public_key, sizeof a.member);
+    assert_memory_equal(a.issuer, pool.owner.public_key, sizeof a.issuer);
+    test_must(admit(book, &second, 1, &a));
+    assert_true(gsp_ledger_invite_of(book, pool.member[1].public_key, id));
+    assert_memory_equal(id, second.id, sizeof id);
+    test_must(admit(book, &first, 2, &a));
+    memset(keys, 0, sizeof keys);
+    assert_int_equal(gsp_ledger_members(book, first.id, keys, 1), 2);
+    assert_memory_equal(keys[0], pool.member[1].public_key, sizeof keys[0]);
+    assert_int_equal(keys[1][0] | keys[1][1] | keys[1][2], 0); /* one was asked for */
+    gsp_ledger_close(&book);
+    scratch_close(&files);
+}
+
+/* Nobody is admitted before that is on disk: not either when he asks again. */
+static void nobody_is_admitted_by_memory_alone(void **state)
+{
+    scratch files;
+    gsp_ledger *book = NULL;
+    gsp_admission a;
+    const gsp_invite invite = invite_of(1, 1);
+    (void)state;
+    scratch_open(&files);
+    const char *place = scratch_path(&files, "place");
+    test_must(gsp_ledger_open(scratch_path(&files, "place/invites"), &book));
+    for (int i = 0; i < 3; i++) {
+        assert_int_not_equal(admit(book, &invite, 1, &a), ATOM_OK);
+        assert_int_not_equal(gsp_ledger_end_invite(book, invite.id), ATOM_OK);
+    }
+    assert_int_equal(gsp_ledger_members(book, invite.id, NULL, 0), 0);
+    test_must(atom_dir_make(place));
+    test_must(admit(book, &invite, 1, &a));
+    gsp_ledger_close(&book);
+    scratch_close(&files);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -223,6 +289,8 @@ int main(void)
         cmocka_unit_test(an_invite_is_for_somebody_and_not_for_everybody),
         cmocka_unit_test(a_refusal_is_of_the_last_minutes),
         cmocka_unit_test(says_what_time_it_is),
+        cmocka_unit_test(the_book_knows_the_last_invite),
+        cmocka_unit_test(nobody_is_admitted_by_memory_alone),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }
