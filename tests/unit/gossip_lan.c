@@ -177,6 +177,7 @@ static void answers_who_is_new(void **state)
     gsp_lan_step(a, now, now_s);
     now += SECOND_NS / 10;
     send_contact(enemy, &group, &p, 1, 1);
+    send_contact(enemy, &group, &p, 2, 1);
     gsp_lan_step(a, now, now_s);
     assert_true(gsp_lan_wait_ns(a, now) == SECOND_NS / 10 * 9); /* it spoke a tenth ago */
     for (unsigned i = 0; i < 8; i++) {
@@ -186,6 +187,7 @@ static void answers_who_is_new(void **state)
         const uint64_t before = gsp_lan_wait_ns(a, now);
         assert_in_range(before, 50 * SECOND_NS, 58 * SECOND_NS);
         send_contact(enemy, &group, &p, 1, 2 + i);
+        send_contact(enemy, &group, &p, 2, 2 + i);
         gsp_lan_step(a, now, now_s);
         assert_true(gsp_lan_wait_ns(a, now) == before);
     }
@@ -200,6 +202,14 @@ static void answers_who_is_new(void **state)
     send_contact(enemy, &group, &p, 1, 20);
     gsp_lan_step(a, now, now_s);
     assert_true(gsp_lan_wait_ns(a, now) <= SECOND_NS / 2);
+    now += gsp_lan_wait_ns(a, now);
+    gsp_lan_step(a, now, now_s);
+    now += gsp_lan_wait_ns(a, now) - 1000; /* what is due at once is not put off for new ones */
+    for (unsigned i = 3; i < 9; i++) {
+        send_contact(enemy, &group, &p, i, 1);
+        gsp_lan_step(a, now, now_s);
+        assert_true(gsp_lan_wait_ns(a, now) <= 1000);
+    }
     close(enemy);
     gsp_lan_close(&a);
 }

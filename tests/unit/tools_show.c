@@ -311,6 +311,37 @@ static void a_large_plan(void **state)
     free(text);
 }
 
+/* With the model nodes have names, and what is held of them is counted by kind; all of a small plan is shown. */
+static void a_plan_with_its_model(void **state)
+{
+    enum { N = 24 };
+    part_sub_model sub_models[N];
+    static graph_node nodes[2 * N];
+    uint8_t holds[2 * N] = {[0] = PART_HOLD_HOST,
+                            [2] = PART_HOLD_HOST,
+                            [1] = PART_HOLD_DEVICE,
+                            [5] = PART_HOLD_DEVICE,
+                            [4] = PART_HOLD_DEVICE};
+    part_plan p = small_plan(sub_models, N);
+    graph g = {.nodes = nodes, .n_nodes = 2 * N};
+    (void)state;
+    for (uint32_t i = 0; i < 2 * N; i++)
+        snprintf(nodes[i].name, sizeof nodes[i].name, i % 2 ? "h.%u.mlp2" : "h.%u.attn", i / 2);
+    p.holds = holds;
+    p.update_on_device = true;
+    begin();
+    show_plan(&p, &g);
+    fclose(stdout);
+    stdout = out;
+    squeeze(text);
+    assert_non_null(strstr(text, "\n0 h.0.attn .. h.0.mlp2 1.0 KiB stays recomputed\n"));
+    assert_non_null(strstr(text, "\n23 h.23.attn .. h.23.mlp2 24.0 KiB stays one micro-batch"));
+    assert_null(strstr(text, "more"));
+    assert_non_null(
+        strstr(text, "\nkept on device 2 h.*.mlp2, 1 h.*.attn\nkept on host 2 h.*.attn\n"));
+    free(text);
+}
+
 static void a_plan_in_place(void **state)
 {
     part_sub_model sub_models[1];
@@ -379,6 +410,7 @@ int main(void)
         cmocka_unit_test(a_profile),
         cmocka_unit_test(a_swapped_plan),
         cmocka_unit_test(a_large_plan),
+        cmocka_unit_test(a_plan_with_its_model),
         cmocka_unit_test(a_plan_in_place),
         cmocka_unit_test(a_memory_map),
     };
