@@ -69,7 +69,9 @@ static void counts(void **state)
                                    {2.5e12, "2.50 T"},
                                    {2.5e15, "2.50 P"},
                                    {2.5e18, "2500 P"},
-                                   {-25000, "-25.00 k"}};
+                                   {-25000, "-25.00 k"},
+                                   {999499, "999 k"},
+                                   {999500, "1.00 M"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(cli_count(cases[i].value), cases[i].text);
@@ -80,7 +82,8 @@ static void times(void **state)
     static const number seconds[] = {{INFINITY, "?"},    {0, "0 us"},        {12e-6, "12 us"},
                                      {999e-6, "999 us"}, {1e-3, "1 ms"},     {0.34, "340 ms"},
                                      {1, "1.00 s"},      {99.99, "99.99 s"}, {100, "100 s"},
-                                     {12345, "12345 s"}},
+                                     {12345, "12345 s"}, {0.9996, "1.00 s"}, {0.9996e-3, "1 ms"},
+                                     {0.999, "999 ms"}},
                         lasts[] = {
                             {NAN, "?"},           {-1, "?"},           {0, "0 s"},
                             {99.4, "99 s"},       {99.5, "2 min"},     {5969, "99 min"},
