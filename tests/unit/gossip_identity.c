@@ -76,6 +76,9 @@ static void damaged_or_open_files_are_refused(void **state)
     fwrite(data, 1, bytes, f);
     fclose(f);
     test_must(gsp_identity_load(in_dir("d"), &b));
+    assert_int_equal(symlink("d", in_dir("link")), 0);
+    assert_int_equal(gsp_identity_load(in_dir("link"), &b), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "may not be a link"));
     assert_int_equal(chmod(in_dir("d"), 0640), 0);
     assert_int_equal(gsp_identity_load(in_dir("d"), &b), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "chmod 600"));
