@@ -76,11 +76,9 @@ ATOM_MUST static atom_status weigh_single(part_search_state *s, part_plan *plan,
     const bool near = bytes / 20 * 19 <= limit && bytes / 20 * 21 >= limit;
     if (!s->device_bytes || (!near && graph_trains(s->g)))
         return ATOM_OK;
-    const part_verdict modelled = *v;
     ATOM_TRY(part_weigh(s, plan, v));
     plan->device_peak_bytes = v->device_peak_bytes;
     plan->host_peak_bytes = v->host_peak_bytes;
-    v->step_seconds = modelled.step_seconds;
     return ATOM_OK;
 }
 

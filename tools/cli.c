@@ -104,9 +104,9 @@ const char *cli_seconds(double seconds)
         snprintf(text, BUFFER_BYTES, "?");
     else if (seconds >= 100)
         snprintf(text, BUFFER_BYTES, "%.0f s", seconds);
-    else if (seconds >= 1)
+    else if (seconds >= 0.9995) /* else three digits of it were 1e+03 */
         snprintf(text, BUFFER_BYTES, "%.2f s", seconds);
-    else if (seconds >= 1e-3)
+    else if (seconds >= 0.9995e-3)
         snprintf(text, BUFFER_BYTES, "%.3g ms", seconds * 1e3);
     else
         snprintf(text, BUFFER_BYTES, "%.3g us", seconds * 1e6);
@@ -135,7 +135,7 @@ const char *cli_count(double count)
     static const char *const units[] = {"", " k", " M", " G", " T", " P"};
     char *text = buffer_next();
     int unit = 0;
-    while (fabs(count) >= 1000 && unit < 5) {
+    while (fabs(count) >= (unit ? 999.5 : 1000) && unit < 5) {
         count /= 1000;
         unit++;
     }

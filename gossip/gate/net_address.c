@@ -30,6 +30,8 @@ static bool split(const char *text, char *host, size_t host_bytes, const char **
         if (!end || (end[1] != 0 && end[1] != ':'))
             return false;
         *port = end[1] ? end + 2 : "";
+        if (end[1] && !end[2])
+            return false; /* a colon without a port */
     } else {
         const char *colon = strchr(text, ':');
         if (colon && strchr(colon + 1, ':'))

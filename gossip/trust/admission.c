@@ -297,8 +297,8 @@ bool gsp_admission_span(const uint8_t *credential, uint32_t bytes, uint64_t *fro
 {
     enum { AT = GSP_ADMISSION_BYTES - GSP_SIGNATURE_BYTES - 16 };
     *from = *until = 0;
-    if (bytes < GSP_ADMISSION_BYTES)
-        return false;
+    if (bytes < GSP_ADMISSION_BYTES || credential[0] != KIND_ADMISSION)
+        return false; /* an invite with the delegation of its issuer is longer than an admission */
     for (unsigned i = 0; i < 8; i++) {
         *from |= (uint64_t)credential[AT + i] << 8 * i;
         *until |= (uint64_t)credential[AT + 8 + i] << 8 * i;

@@ -45,6 +45,26 @@ static void there_and_back(void **state)
     assert_int_equal(gsp_contact_open(sealed, n, &self, test_now_s(), &back), GSP_CONTACT_SELF);
 }
 
+/* As many addresses as there is room for, each with a port, and nothing behind the signature. */
+static void has_one_form(void **state)
+{
+    (void)state;
+    gsp_contact c = test_contact(&P, 0, 5), back;
+    uint8_t body[GSP_CONTACT_BODY_BYTES_MAX + 1] = {0};
+    c.n_addresses = GSP_CONTACT_ADDRESSES_MAX;
+    for (uint32_t i = 0; i < c.n_addresses; i++)
+        c.address[i] = test_loopback((uint16_t)(i + 1));
+    size_t n = gsp_contact_encode(&c, body);
+    assert_true(gsp_contact_decode(body, n, &back));
+    assert_memory_equal(&c, &back, sizeof c);
+    assert_false(gsp_contact_decode(body, n + 1, &back));
+    body[0]++; /* a newer layout */
+    assert_false(gsp_contact_decode(body, n, &back));
+    c.address[3].port = 0;
+    n = gsp_contact_encode(&c, body);
+    assert_false(gsp_contact_decode(body, n, &back));
+}
+
 static void age_is_checked(void **state)
 {
     (void)state;
@@ -56,6 +76,7 @@ static void age_is_checked(void **state)
         {now - 100, now + 100, GSP_CONTACT_GOOD},  {now + 290, now + 600, GSP_CONTACT_GOOD},
         {now + 400, now + 600, GSP_CONTACT_OLD},   {now - 800, now - 290, GSP_CONTACT_GOOD},
         {now - 800, now - 400, GSP_CONTACT_OLD},   {now, now + 3700, GSP_CONTACT_OLD},
+        {now, now + 3600, GSP_CONTACT_GOOD},       {now, now + 3601, GSP_CONTACT_OLD},
         {now + 200, now + 100, GSP_CONTACT_OLD},   {0, UINT64_MAX, GSP_CONTACT_OLD},
         {UINT64_MAX, UINT64_MAX, GSP_CONTACT_OLD},
     };
@@ -138,9 +159,8 @@ static void mutations_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(age_is_checked),
-        cmocka_unit_test(only_members_are_believed),
+        cmocka_unit_test(there_and_back),        cmocka_unit_test(has_one_form),
+        cmocka_unit_test(age_is_checked),        cmocka_unit_test(only_members_are_believed),
         cmocka_unit_test(mutations_are_refused),
     };
     test_pool_make(&P, 1);

@@ -148,6 +148,31 @@ static void the_wrong_ones_are_told_or_not(void **state)
     p.acceptor.may_enter = ban;
     p.acceptor.ctx = pool.member[0].public_key;
     refused(&p, GSP_REFUSED_BANNED, GSP_REFUSED_BANNED);
+    pair_make(&p); /* who is not banned needs an admission all the same */
+    p.acceptor.may_enter = ban;
+    p.acceptor.ctx = pool.member[5].public_key;
+    p.dialler.credential_bytes = 0;
+    refused(&p, GSP_REFUSED_CREDENTIAL, GSP_REFUSED_CREDENTIAL);
+}
+
+/* Clocks may differ by five minutes in either direction, and by no second more. */
+static void clocks_differ_by_five_minutes(void **state)
+{
+    (void)state;
+    for (int apart = -301; apart <= 301; apart++) {
+        if (apart > -300 && apart < 300)
+            continue;
+        pair p;
+        pair_make(&p);
+        p.now_a = p.now_d + (uint64_t)(int64_t)apart;
+        if (apart < -300 || apart > 300) {
+            refused(&p, GSP_REFUSED_CLOCK, GSP_REFUSED_CLOCK);
+            continue;
+        }
+        run(&p, 0, 0, 0, 1000);
+        assert_int_equal(p.d.state, GSP_HANDSHAKE_DONE);
+        assert_int_equal(p.a.state, GSP_HANDSHAKE_DONE);
+    }
 }
 
 /* While a new key spreads, members come with the one before to learn it; tickets are void at once. */
@@ -201,6 +226,17 @@ static void a_replay_gets_a_sealed_refusal_at_most(void **state)
         if (i)
             assert_int_equal(p.a.out_bytes, GSP_SEALED_FIRST_BYTES);
     }
+    const pair first = p;
+    for (int i = 0; i < 5; i++) { /* nor when others came since */
+        pair_make(&p);
+        p.acceptor.replays = replays;
+        run(&p, 0, 0, 0, 1000);
+        assert_int_equal(p.a.state, GSP_HANDSHAKE_DONE);
+    }
+    gsp_handshake_accept(&p.a, &p.acceptor, &hello, p.now_a);
+    assert_int_equal(gsp_handshake_feed(&p.a, first.d.out, first.d.out_bytes, &used),
+                     GSP_HANDSHAKE_REFUSED);
+    assert_int_equal(p.a.refusal, GSP_REFUSED_CLOCK);
     free(replays);
 }
 
@@ -354,6 +390,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_meet),
         cmocka_unit_test(the_wrong_ones_are_told_or_not),
+        cmocka_unit_test(clocks_differ_by_five_minutes),
         cmocka_unit_test(a_replaced_key_serves_members_only),
         cmocka_unit_test(a_replay_gets_a_sealed_refusal_at_most),
         cmocka_unit_test(a_key_that_shares_nothing_is_refused),

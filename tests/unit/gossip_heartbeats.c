@@ -109,6 +109,48 @@ static void rows_are_bounded(void **state)
     assert_int_equal(s.members, 1);
 }
 
+/* A member that did nothing has a pace: none. One that began anew has less than before, and tells none. */
+static void standing_still_is_a_pace(void **state)
+{
+    (void)state;
+    gsp_heartbeats b = {0};
+    add(&b, 1, 1, NOW - 100, 7, 1000);
+    add(&b, 1, 2, NOW - 50, 7, 1000);
+    assert_int_equal(look(&b).paced, 1);
+    const gsp_directory_beat old = {.sequence = 1, .issued_s = 100, .samples = 1000};
+    gsp_directory_beat new = {.sequence = 2, .issued_s = 150, .samples = 999};
+    assert_true(gsp_heartbeat_pace(&old, &new) < 0);
+    new.samples = 1100;
+    assert_true(gsp_heartbeat_pace(&old, &new) == 2);
+    new.issued_s = 100; /* no time */
+    assert_true(gsp_heartbeat_pace(&old, &new) < 0);
+    new.samples = 1000;
+    assert_true(gsp_heartbeat_pace(&old, &new) < 0);
+}
+
+/* Until the second in which it expires a contact counts; those that are over do not keep others out. */
+static void a_row_is_there_until_it_is_over(void **state)
+{
+    (void)state;
+    gsp_heartbeats b = {0};
+    gsp_heartbeats_seen s;
+    add(&b, 1, 1, NOW, 7, 1000);
+    gsp_heartbeats_look(&b, NOW + 1800, &s);
+    assert_int_equal(s.members, 1);
+    gsp_heartbeats_look(&b, NOW + 1801, &s);
+    assert_int_equal(s.members, 0);
+    for (unsigned round = 0; round < 3; round++) /* all of them new in each round */
+        for (unsigned i = 0; i < GSP_HEARTBEATS_MAX; i++) {
+            const uint64_t now = NOW + 10000 * (round + 1);
+            gsp_contact c = {.sequence = 1, .issued_s = now, .expires_s = now + 100};
+            c.key[0] = (uint8_t)i;
+            c.key[1] = (uint8_t)(round + 1);
+            gsp_heartbeats_add(&b, &c, now);
+            gsp_heartbeats_look(&b, now, &s);
+            assert_int_equal(s.members, i + 1);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +158,8 @@ int main(void)
         cmocka_unit_test(bad_counters_have_no_pace),
         cmocka_unit_test(a_liar_moves_no_version),
         cmocka_unit_test(rows_are_bounded),
+        cmocka_unit_test(standing_still_is_a_pace),
+        cmocka_unit_test(a_row_is_there_until_it_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

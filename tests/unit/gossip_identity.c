@@ -76,6 +76,9 @@ static void damaged_or_open_files_are_refused(void **state)
     fwrite(data, 1, bytes, f);
     fclose(f);
     test_must(gsp_identity_load(in_dir("d"), &b));
+    assert_int_equal(symlink("d", in_dir("link")), 0);
+    assert_int_equal(gsp_identity_load(in_dir("link"), &b), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "may not be a link"));
     assert_int_equal(chmod(in_dir("d"), 0640), 0);
     assert_int_equal(gsp_identity_load(in_dir("d"), &b), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "chmod 600"));
@@ -285,6 +288,20 @@ static void a_credential_says_how_long(void **state)
     assert_true(from == a.issued_s && until == a.expires_s);
 }
 
+/* An invite is not an admission, however long it is with the delegation of a delegate who made it. */
+static void an_invite_has_no_admissions_time(void **state)
+{
+    const gsp_invite i = {.count = 1, .issued_s = 5, .expires_s = 9, .signature = {1, 2, 3}};
+    const gsp_delegation d = {.issued_s = 5, .expires_s = 9};
+    uint8_t bytes[GSP_CREDENTIAL_BYTES_MAX] = {0};
+    uint64_t from = 1, until = 1;
+    (void)state;
+    gsp_invite_encode(&i, bytes);
+    gsp_delegation_encode(&d, bytes + GSP_INVITE_BYTES);
+    assert_false(gsp_admission_span(bytes, GSP_INVITE_BYTES + GSP_DELEGATION_BYTES, &from, &until));
+    assert_true(from == 0 && until == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +310,7 @@ int main(void)
         cmocka_unit_test(damaged_or_open_files_are_refused),
         cmocka_unit_test(keys_have_a_text),
         cmocka_unit_test(a_credential_says_how_long),
+        cmocka_unit_test(an_invite_has_no_admissions_time),
         cmocka_unit_test(a_signature_has_one_purpose),
         cmocka_unit_test(an_admission_is_for_one_key_one_pool_one_time),
         cmocka_unit_test(a_delegate_admits_while_it_is_one),

@@ -150,6 +150,104 @@ static void floods_are_dropped(void **state)
     gsp_lan_close(&a);
 }
 
+static void send_contact(int enemy, const struct sockaddr_in *group, const test_pool *p, unsigned i,
+                         uint64_t sequence)
+{
+    uint8_t data[GSP_CONTACT_SEALED_BYTES_MAX];
+    gsp_contact c = test_contact(p, i, sequence);
+    size_t n = gsp_contact_seal(&c, p->psk, data);
+    assert_true(sendto(enemy, data, n, 0, (const struct sockaddr *)group, sizeof *group) ==
+                (ssize_t)n);
+}
+
+/* Who is new is answered within half a second, though never a second time within one; who was heard lately is not,
+ * and is new again after three periods of silence. */
+static void answers_who_is_new(void **state)
+{
+    (void)state;
+    test_pool p;
+    struct sockaddr_in group;
+    test_pool_make(&p, 1);
+    uint64_t now = 1000 * SECOND_NS, now_s = test_now_s();
+    gsp_lan *a = open_one(&p, 0);
+    gsp_contact of_a = test_contact(&p, 0, 1);
+    int enemy = open_enemy(&group);
+    assert_true(gsp_lan_wait_ns(a, now) == 60 * SECOND_NS); /* there is nothing to say */
+    gsp_lan_publish(a, &of_a);
+    gsp_lan_step(a, now, now_s);
+    now += SECOND_NS / 10;
+    send_contact(enemy, &group, &p, 1, 1);
+    send_contact(enemy, &group, &p, 2, 1);
+    gsp_lan_step(a, now, now_s);
+    assert_true(gsp_lan_wait_ns(a, now) == SECOND_NS / 10 * 9); /* it spoke a tenth ago */
+    for (unsigned i = 0; i < 8; i++) {
+        now += gsp_lan_wait_ns(a, now);
+        gsp_lan_step(a, now, now_s); /* speaks */
+        now += 2 * SECOND_NS;
+        const uint64_t before = gsp_lan_wait_ns(a, now);
+        assert_in_range(before, 50 * SECOND_NS, 58 * SECOND_NS);
+        send_contact(enemy, &group, &p, 1, 2 + i);
+        send_contact(enemy, &group, &p, 2, 2 + i);
+        gsp_lan_step(a, now, now_s);
+        assert_true(gsp_lan_wait_ns(a, now) == before);
+    }
+    now += gsp_lan_wait_ns(a, now);
+    gsp_lan_step(a, now, now_s);
+    const uint64_t silent = now + 181 * SECOND_NS;
+    while (now + gsp_lan_wait_ns(a, now) < silent) {
+        now += gsp_lan_wait_ns(a, now);
+        gsp_lan_step(a, now, now_s);
+    }
+    now += 2 * SECOND_NS;
+    send_contact(enemy, &group, &p, 1, 20);
+    gsp_lan_step(a, now, now_s);
+    assert_true(gsp_lan_wait_ns(a, now) <= SECOND_NS / 2);
+    now += gsp_lan_wait_ns(a, now);
+    gsp_lan_step(a, now, now_s);
+    now += gsp_lan_wait_ns(a, now) - 1000; /* what is due at once is not put off for new ones */
+    for (unsigned i = 3; i < 9; i++) {
+        send_contact(enemy, &group, &p, i, 1);
+        gsp_lan_step(a, now, now_s);
+        assert_true(gsp_lan_wait_ns(a, now) <= 1000);
+    }
+    close(enemy);
+    gsp_lan_close(&a);
+}
+
+/* What is said stays on the link: no router passes it on. */
+static void is_heard_on_the_link_only(void **state)
+{
+    (void)state;
+    test_pool p;
+    struct sockaddr_in group;
+    test_pool_make(&p, 1);
+    gsp_lan *a = open_one(&p, 0);
+    gsp_contact of_a = test_contact(&p, 0, 1);
+    struct ip_mreqn at = {.imr_ifindex = (int)if_nametoindex("lo")};
+    int on = 1, fd = open_enemy(&group);
+    at.imr_multiaddr = group.sin_addr;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &on, sizeof on), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&group, sizeof group), 0);
+    assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &at, sizeof at), 0);
+    gsp_lan_publish(a, &of_a);
+    gsp_lan_step(a, SECOND_NS, test_now_s());
+    char data[2000], control[100];
+    struct iovec into = {data, sizeof data};
+    struct msghdr m = {.msg_iov = &into,
+                       .msg_iovlen = 1,
+                       .msg_control = control,
+                       .msg_controllen = sizeof control};
+    assert_true(recvmsg(fd, &m, MSG_DONTWAIT) > 100);
+    const struct cmsghdr *said = CMSG_FIRSTHDR(&m);
+    int ttl = 0;
+    assert_true(said && said->cmsg_level == IPPROTO_IP && said->cmsg_type == IP_TTL);
+    memcpy(&ttl, CMSG_DATA(said), sizeof ttl);
+    assert_int_equal(ttl, 1);
+    close(fd);
+    gsp_lan_close(&a);
+}
+
 static void says_what_is_wrong(void **state)
 {
     (void)state;
@@ -169,8 +267,8 @@ static void says_what_is_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_hear_each_other),
-        cmocka_unit_test(floods_are_dropped),
+        cmocka_unit_test(two_hear_each_other), cmocka_unit_test(floods_are_dropped),
+        cmocka_unit_test(answers_who_is_new),  cmocka_unit_test(is_heard_on_the_link_only),
         cmocka_unit_test(says_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -191,12 +191,140 @@ static void damage_is_refused(void **state)
     scratch_close(&dir);
 }
 
+/* Who was heard of or answered lately keeps the place; who answered a day ago may lose it, and who never did. */
+static void a_day_is_the_limit_of_a_place(void **state)
+{
+    (void)state;
+    for (int answered = 0; answered < 2; answered++) {
+        gsp_peers *book = open_book();
+        gsp_contact c = test_contact(&P, 0, 5);
+        gsp_address at = test_loopback(9);
+        const uint64_t day = 24 * 3600, begin = 1000; /* a clock that began lately */
+        for (unsigned i = 0; i < GSP_PEERS_MAX; i++) {
+            c.key[0] = (uint8_t)i;
+            assert_int_equal(gsp_peers_add(book, &c, NULL, begin), GSP_PEERS_NEW);
+            if (answered)
+                gsp_peers_answered(book, c.key, &at, begin);
+        }
+        c.key[1]++;
+        assert_int_equal(gsp_peers_add(book, &c, NULL, begin), GSP_PEERS_FULL);
+        assert_int_equal(gsp_peers_add(book, &c, NULL, begin + day - 1),
+                         answered ? GSP_PEERS_FULL : GSP_PEERS_NEW);
+        c.key[2]++;
+        assert_int_equal(gsp_peers_add(book, &c, NULL, begin + day), GSP_PEERS_NEW);
+        gsp_peers_close(&book);
+    }
+}
+
+/* Each is forgotten alone; an answer makes up for failures; a newer contact is heard of now. */
+static void what_is_known_of_each(void **state)
+{
+    (void)state;
+    gsp_peers *book = open_book();
+    gsp_address at = test_loopback(4321);
+    for (unsigned i = 0; i < 4; i++) {
+        gsp_contact c = test_contact(&P, i, 1);
+        assert_int_equal(gsp_peers_add(book, &c, NULL, 10), GSP_PEERS_NEW);
+    }
+    gsp_peers_forget(book, P.member[1].public_key);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(gsp_peers_find(book, P.member[i].public_key) != NULL, i != 1);
+    const uint8_t *key = P.member[2].public_key;
+    gsp_peers_failed(book, key);
+    gsp_peers_failed(book, key);
+    assert_int_equal(gsp_peers_find(book, key)->failures, 2);
+    gsp_peers_answered(book, key, &at, 20);
+    assert_int_equal(gsp_peers_find(book, key)->failures, 0);
+    gsp_contact newer = test_contact(&P, 2, 2);
+    assert_int_equal(gsp_peers_add(book, &newer, NULL, 30), GSP_PEERS_NEWER);
+    assert_int_equal(gsp_peers_find(book, key)->heard_s, 30);
+    gsp_peers_close(&book);
+}
+
+/* The address that answered comes first, and only if one did; none comes twice, wherever it is in the list. */
+static void no_address_is_dialled_twice(void **state)
+{
+    (void)state;
+    gsp_known peer = {.contact = test_contact(&P, 0, 1), .answered_s = 5};
+    gsp_address list[GSP_CONTACT_ADDRESSES_MAX + 1];
+    peer.answered_at = test_loopback(1);
+    peer.contact.n_addresses = 4;
+    for (uint16_t i = 0; i < 4; i++)
+        peer.contact.address[i] = test_loopback((uint16_t)(i % 2 + 1)); /* 1 2 1 2 */
+    assert_int_equal(gsp_known_addresses(&peer, list), 2);
+    assert_int_equal(list[0].port, 1);
+    assert_int_equal(list[1].port, 2);
+    peer.answered_at.port = 3;
+    assert_int_equal(gsp_known_addresses(&peer, list), 3);
+    assert_int_equal(list[0].port, 3);
+    peer.answered_s = 0;
+    assert_int_equal(gsp_known_addresses(&peer, list), 2);
+}
+
+static void our_sequence_only_grows(void **state)
+{
+    (void)state;
+    gsp_peers *book = open_book();
+    gsp_peers_raise_sequence(book, 50);
+    gsp_peers_raise_sequence(book, 40);
+    assert_int_equal(gsp_peers_next_sequence(book, 3), 51);
+    gsp_peers_close(&book);
+}
+
+/* What the file says of a peer, in full; what is of the future is left out, and one peer is there once. */
+static void a_file_keeps_what_is_known(void **state)
+{
+    (void)state;
+    scratch dir;
+    const char *path = scratch_path(scratch_open(&dir), "peers");
+    gsp_peers *book = open_book(), *back = open_book();
+    const uint64_t now = test_now_s();
+    const gsp_address at = test_loopback(7), from = test_address("192.0.2.9:5");
+    for (unsigned i = 0; i < 4; i++) {
+        gsp_contact c = test_contact(&P, i, 3);
+        assert_int_equal(gsp_peers_add(book, &c, &from, i == 1 ? now + 301 : now), GSP_PEERS_NEW);
+        gsp_peers_answered(book, c.key, &at, i == 2 ? now + 301 : now);
+        for (unsigned k = 0; k < i; k++)
+            gsp_peers_failed(book, c.key);
+    }
+    test_must(gsp_peers_save(book, path));
+    test_must(gsp_peers_load(back, path, now));
+    assert_int_equal(gsp_peers_count(back), 2);
+    const gsp_known *kept = gsp_peers_find(back, P.member[3].public_key);
+    assert_int_equal(kept->failures, 3);
+    assert_true(gsp_address_equal(&kept->from, &from));
+    assert_true(gsp_address_equal(&kept->answered_at, &at));
+    assert_int_equal(kept->answered_s, now);
+    gsp_peers_close(&back);
+    /* A contact that is past its own time is kept as long as its member is admitted. */
+    gsp_contact late = test_contact(&P, 5, 9);
+    late.issued_s = now;
+    late.expires_s = now + 60;
+    gsp_contact_sign(&late, P.pool, &P.member[5]);
+    assert_int_equal(gsp_peers_add(book, &late, NULL, now), GSP_PEERS_NEW);
+    test_must(gsp_peers_save(book, path));
+    back = open_book();
+    test_must(gsp_peers_load(back, path, now + 3000));
+    assert_non_null(gsp_peers_find(back, late.key));
+    gsp_peers_close(&back);
+    gsp_peers_close(&book);
+    scratch_close(&dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(newest_contact_wins), cmocka_unit_test(full_book_keeps_who_answered),
-        cmocka_unit_test(best_first),          cmocka_unit_test(senders_host_fills_in),
-        cmocka_unit_test(file_there_and_back), cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(newest_contact_wins),
+        cmocka_unit_test(full_book_keeps_who_answered),
+        cmocka_unit_test(best_first),
+        cmocka_unit_test(senders_host_fills_in),
+        cmocka_unit_test(file_there_and_back),
+        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(a_day_is_the_limit_of_a_place),
+        cmocka_unit_test(what_is_known_of_each),
+        cmocka_unit_test(no_address_is_dialled_twice),
+        cmocka_unit_test(our_sequence_only_grows),
+        cmocka_unit_test(a_file_keeps_what_is_known),
     };
     test_pool_make(&P, 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

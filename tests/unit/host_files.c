@@ -56,6 +56,9 @@ static void test_what_it_says(void **state)
     assert_int_equal(f->pool[1].line, 6);
     host_pools_close(&f);
 
+    f = parse("pools:\n- dir: a\n  name: a23456789012345678901234567890123456789012345678\n");
+    assert_int_equal(strlen(f->pool[0].name), 48);
+    host_pools_close(&f);
     f = parse("pools:\n- dir: a\n");
     assert_true(f->slice_seconds == -1 && !f->hours);
     host_pools_close(&f);
@@ -100,6 +103,9 @@ static void test_mistakes(void **state)
                                                 "line 2");
     refused("pools:\n  - dir: a/x\n  - dir: b/x\n", "the pool in line 2 is also called 'x'");
     refused("pools:\n  - dir: a\n    name: a b\n", "cannot be the name of a pool");
+    refused("pools:\n  - dir: a\n    name: .a\n", "cannot be the name of a pool");
+    refused("pools:\n  - dir: a\n    name: a234567890123456789012345678901234567890123456789\n",
+            "cannot be the name of a pool");
     refused("pools:\n  - dir: a\n    hours: late\n", "p.yml:2: hours 'late'");
     refused("hours: 25:00-26:00\npools:\n  - dir: a\n", "hours '25:00-26:00'");
     refused("pools:\n  - dir: a\n    hours: 22:00-22:00\n", "p.yml:2: hours '22:00-22:00'");
@@ -186,6 +192,10 @@ static void test_broken_ledgers(void **state)
         "{}",
         "[]",
         "{\"saved_s\": 1}",
+        "{\"pools\": []}",
+        "{\"saved_s\": 1, \"pools\": [{\"name\": \"a\", \"computed_s\": 1e13}]}",
+        "{\"saved_s\": 1, \"pools\": [], \"process\": {\"pid\": 1, \"start\": 1, \"boot\": "
+        "\"0123456789012345678901234567890123456789012345678901234567890123456789\"}}",
         "{\"saved_s\": -1, \"pools\": []}",
         "{\"saved_s\": 1, \"pools\": {}}",
         "{\"saved_s\": 1, \"pools\": [{\"name\": \"a\", \"level\": -4}]}",
@@ -207,6 +217,13 @@ static void test_broken_ledgers(void **state)
     assert_int_equal(host_ledger_parse("l", later, strlen(later), 40, f, turns, &process, &passed),
                      ATOM_OK);
     assert_true(passed == 0); /* the clock was set back */
+    assert_int_equal(host_ledger_parse("l", later, strlen(later), 140, f, turns, &process, &passed),
+                     ATOM_OK);
+    assert_true(passed == 40);
+    static const char alike[] = "{\"saved_s\": 1, \"pools\": [{\"name\": \"ab\", \"level\": 3}]}";
+    assert_int_equal(host_ledger_parse("l", alike, strlen(alike), 9, f, turns, &process, &passed),
+                     ATOM_OK);
+    assert_true(turns[0].level == -1); /* that is another pool */
     host_pools_close(&f);
 }
 

@@ -334,9 +334,117 @@ static void test_stop(void **state)
     assert_int_equal(say(&s, HOST_TICK, 2), HOST_DO_NOTHING);
 }
 
+/* ---- what is carried over, and what is not ---- */
+
+static void test_a_box_begins_anew(void **state)
+{
+    (void)state;
+    host_turn turns[3] = {
+        {.level = 0, .share = 1, .allowed = true, .failures = 5, .not_before = 1e9},
+        {.level = 7, .share = 1, .allowed = true},
+        {.level = -1, .share = 1, .allowed = true}};
+    host_schedule s;
+    host_schedule_begin(&s, &host_rules_usual, turns, 3, 100);
+    assert_true(s.turn[2].level == 0); /* as the lowest of the others, who used nothing */
+    assert_int_equal(say(&s, HOST_TICK, 100), HOST_DO_START);
+    assert_int_equal(s.running, 0); /* nothing that went wrong before is held against it */
+    (void)ended(&s, HOST_END_FAILED, 100);
+    assert_true(s.turn[0].not_before == 100 + s.rules.retry_s);
+}
+
+static void test_the_dearest_switch_counts_for_all(void **state)
+{
+    (void)state;
+    host_schedule s = made(0, (double[]){1, 1}, 2);
+    s.turn[0].switch_s = 60;
+    s.turn[1].switch_s = 40;
+    assert_true(host_schedule_slice(&s, 1) == 1200);
+    s.turn[0].over = true;
+    assert_true(host_schedule_due(&s, 0) == 0);
+}
+
+/* Each turn is measured by itself: its first version, and what it costs to begin and to end. */
+static void test_each_turn_is_measured(void **state)
+{
+    (void)state;
+    host_schedule s = made(100, (double[]){1, 1}, 2);
+    double now = 0;
+    for (int turn = 0; turn < 3; turn++) { /* the first, the other, the first again */
+        if (turn == 0)
+            (void)say(&s, HOST_TICK, now);
+        assert_int_equal(s.running, turn % 2);
+        (void)say(&s, HOST_RESTS, now + 2);
+        assert_int_equal(s.phase, HOST_RESTING);
+        (void)say(&s, HOST_COMPUTES, now + 10);
+        (void)say(&s, HOST_RESTS, now + 20); /* is not where it begins */
+        (void)say(&s, HOST_COMPUTES, now + 25);
+        (void)say(&s, HOST_CERTIFIED, now + (turn == 2 ? 80 : 50));
+        now += 200 * (turn + 1); /* more than the other had */
+        (void)say(&s, HOST_TICK, now);
+        assert_int_equal(say(&s, HOST_CERTIFIED, now), HOST_DO_LEAVE);
+        now += 5;
+        assert_int_equal(ended(&s, HOST_END_ASKED, now), HOST_DO_START);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_true(fabs(s.turn[i].switch_s - 15) < 1e-9);
+        assert_true(s.turn[i].not_before == 0);
+    }
+    assert_true(fabs(s.turn[1].first_round_s - 40) < 1e-9);
+    assert_true(fabs(s.turn[0].first_round_s - (40 + 0.3 * (70 - 40))) < 1e-9);
+}
+
+/* Who was put back once is not put back for it again; who leaves because its hours end is not put back. */
+static void test_only_who_holds_others_up_is_put_back(void **state)
+{
+    (void)state;
+    host_schedule s = at_work(100);
+    (void)say(&s, HOST_RESTS, 20);
+    assert_int_equal(say(&s, HOST_TICK, 100), HOST_DO_LEAVE);
+    assert_int_equal(ended(&s, HOST_END_ASKED, 101), HOST_DO_START);
+    assert_int_equal(s.turn[0].failures, 1);
+    (void)say(&s, HOST_COMPUTES, 110);
+    (void)say(&s, HOST_TICK, 300);
+    assert_int_equal(say(&s, HOST_CERTIFIED, 301), HOST_DO_LEAVE);
+    assert_int_equal(ended(&s, HOST_END_ASKED, 302), HOST_DO_START);
+    assert_int_equal(s.turn[1].failures, 0);
+    assert_true(s.turn[1].not_before == 0);
+
+    s = at_work(100);
+    (void)say(&s, HOST_RESTS, 20);
+    s.turn[0].allowed = false;
+    assert_int_equal(say(&s, HOST_TICK, 21), HOST_DO_LEAVE);
+    assert_int_equal(ended(&s, HOST_END_ASKED, 22), HOST_DO_START);
+    assert_int_equal(s.turn[0].failures, 0);
+    assert_true(s.turn[0].not_before == 0);
+}
+
+static void test_what_is_forced_measures_nothing(void **state)
+{
+    (void)state;
+    host_schedule s = at_work(100);
+    (void)say(&s, HOST_TICK, 120);
+    assert_int_equal(say(&s, HOST_CERTIFIED, 121), HOST_DO_LEAVE);
+    assert_int_equal(say(&s, HOST_TICK, 121 + s.rules.leave_patience_s), HOST_DO_TERMINATE);
+    assert_int_equal(say(&s, HOST_STOP, 900), HOST_DO_NOTHING); /* it was told already */
+    assert_int_equal(ended(&s, HOST_END_FAILED, 901), HOST_DO_NOTHING);
+    assert_true(s.turn[0].switch_s == 0);
+    assert_int_equal(s.n_failures, 0); /* it was the user who ended it */
+    s = at_work(100);
+    (void)say(&s, HOST_TICK, 120);
+    (void)say(&s, HOST_CERTIFIED, 121);
+    (void)say(&s, HOST_TICK, 121 + s.rules.leave_patience_s);
+    assert_int_equal(ended(&s, HOST_END_ASKED, 800), HOST_DO_START);
+    assert_true(s.turn[0].switch_s == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_box_begins_anew),
+        cmocka_unit_test(test_the_dearest_switch_counts_for_all),
+        cmocka_unit_test(test_each_turn_is_measured),
+        cmocka_unit_test(test_only_who_holds_others_up_is_put_back),
+        cmocka_unit_test(test_what_is_forced_measures_nothing),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_shares_where_processes_fail),
         cmocka_unit_test(test_catches_up),

@@ -287,6 +287,22 @@ static void a_diary_goes_on(void **state)
     scratch_close(&place);
 }
 
+/* Lines that are no points do not count when points are thinned: nine of ten are points here. */
+static void a_diary_is_thinned_by_its_points(void **state)
+{
+    scratch place;
+    static pool_series s;
+    (void)state;
+    const char *path = scratch_path(scratch_open(&place), "events.jsonl");
+    s = (pool_series){.path = path, .event = "this", .key = {"x"}};
+    put(path, "w", 0, 10000);
+    pool_series_read(&s);
+    assert_int_equal(s.n, 9000 / 4);
+    for (uint32_t i = 0; i < s.n; i++)
+        assert_true(s.point[i][0] == 4 * i / 9 * 10 + 4 * i % 9);
+    scratch_close(&place);
+}
+
 /* A line that is too long for us is passed over whole, and what follows it is read. */
 static void a_long_line(void **state)
 {
@@ -312,9 +328,13 @@ static void a_long_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages),           cmocka_unit_test(no_files),
-        cmocka_unit_test(many_events),     cmocka_unit_test(a_run_is_thinned),
-        cmocka_unit_test(a_diary_goes_on), cmocka_unit_test(a_long_line),
+        cmocka_unit_test(pages),
+        cmocka_unit_test(no_files),
+        cmocka_unit_test(many_events),
+        cmocka_unit_test(a_run_is_thinned),
+        cmocka_unit_test(a_diary_goes_on),
+        cmocka_unit_test(a_long_line),
+        cmocka_unit_test(a_diary_is_thinned_by_its_points),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

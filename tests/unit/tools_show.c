@@ -69,7 +69,9 @@ static void counts(void **state)
                                    {2.5e12, "2.50 T"},
                                    {2.5e15, "2.50 P"},
                                    {2.5e18, "2500 P"},
-                                   {-25000, "-25.00 k"}};
+                                   {-25000, "-25.00 k"},
+                                   {999499, "999 k"},
+                                   {999500, "1.00 M"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(cli_count(cases[i].value), cases[i].text);
@@ -80,7 +82,8 @@ static void times(void **state)
     static const number seconds[] = {{INFINITY, "?"},    {0, "0 us"},        {12e-6, "12 us"},
                                      {999e-6, "999 us"}, {1e-3, "1 ms"},     {0.34, "340 ms"},
                                      {1, "1.00 s"},      {99.99, "99.99 s"}, {100, "100 s"},
-                                     {12345, "12345 s"}},
+                                     {12345, "12345 s"}, {0.9996, "1.00 s"}, {0.9996e-3, "1 ms"},
+                                     {0.999, "999 ms"}},
                         lasts[] = {
                             {NAN, "?"},           {-1, "?"},           {0, "0 s"},
                             {99.4, "99 s"},       {99.5, "2 min"},     {5969, "99 min"},
@@ -311,6 +314,37 @@ static void a_large_plan(void **state)
     free(text);
 }
 
+/* With the model nodes have names, and what is held of them is counted by kind; all of a small plan is shown. */
+static void a_plan_with_its_model(void **state)
+{
+    enum { N = 24 };
+    part_sub_model sub_models[N];
+    static graph_node nodes[2 * N];
+    uint8_t holds[2 * N] = {[0] = PART_HOLD_HOST,
+                            [2] = PART_HOLD_HOST,
+                            [1] = PART_HOLD_DEVICE,
+                            [5] = PART_HOLD_DEVICE,
+                            [4] = PART_HOLD_DEVICE};
+    part_plan p = small_plan(sub_models, N);
+    graph g = {.nodes = nodes, .n_nodes = 2 * N};
+    (void)state;
+    for (uint32_t i = 0; i < 2 * N; i++)
+        snprintf(nodes[i].name, sizeof nodes[i].name, i % 2 ? "h.%u.mlp2" : "h.%u.attn", i / 2);
+    p.holds = holds;
+    p.update_on_device = true;
+    begin();
+    show_plan(&p, &g);
+    fclose(stdout);
+    stdout = out;
+    squeeze(text);
+    assert_non_null(strstr(text, "\n0 h.0.attn .. h.0.mlp2 1.0 KiB stays recomputed\n"));
+    assert_non_null(strstr(text, "\n23 h.23.attn .. h.23.mlp2 24.0 KiB stays one micro-batch"));
+    assert_null(strstr(text, "more"));
+    assert_non_null(
+        strstr(text, "\nkept on device 2 h.*.mlp2, 1 h.*.attn\nkept on host 2 h.*.attn\n"));
+    free(text);
+}
+
 static void a_plan_in_place(void **state)
 {
     part_sub_model sub_models[1];
@@ -379,6 +413,7 @@ int main(void)
         cmocka_unit_test(a_profile),
         cmocka_unit_test(a_swapped_plan),
         cmocka_unit_test(a_large_plan),
+        cmocka_unit_test(a_plan_with_its_model),
         cmocka_unit_test(a_plan_in_place),
         cmocka_unit_test(a_memory_map),
     };
