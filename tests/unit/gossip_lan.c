@@ -232,7 +232,8 @@ static void is_heard_on_the_link_only(void **state)
     assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &at, sizeof at), 0);
     gsp_lan_publish(a, &of_a);
     gsp_lan_step(a, SECOND_NS, test_now_s());
-    char data[2000], control[100];
+    char data[2000];
+    _Alignas(struct cmsghdr) char control[100];
     struct iovec into = {data, sizeof data};
     struct msghdr m = {.msg_iov = &into,
                        .msg_iovlen = 1,

@@ -234,7 +234,7 @@ static void all_that_is_listed_fits_and_differs(void **state)
         graph *g = fused_preset("gpt2-124m", ATOM_BF16, cases[i].B, cases[i].T);
         part_profile *profile = modelled(g, "rtx-4090");
         quicken_link(&profile->device, cases[i].link);
-        for (uint64_t mib = 500; mib < 4000; mib = mib * 5 / 4) {
+        for (uint64_t mib = 600; mib < 3500; mib = mib * 3 / 2) {
             part_request request = {.device_budget_bytes = mib << 20,
                                     .micro_batches = cases[i].C,
                                     .clip = true,

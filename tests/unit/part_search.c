@@ -17,6 +17,8 @@ static void plans_within_any_budget(void **state)
         assert_true(plan->device_peak_bytes <= mib << 20);
         assert_true(plan->predicted_step_seconds >= plan->predicted_compute_seconds);
         assert_int_equal(plan->micro_batches, 8);
+        assert_true(plan->device_budget_bytes == mib << 20);
+        assert_int_equal(plan->host_budget_bytes, 0); /* what was asked for, not what there is */
         if (plan->n_sub_models > largest)
             largest = plan->n_sub_models;
         part_plan_close(&plan);
@@ -55,6 +57,7 @@ static void updates_where_it_pays(void **state)
         .micro_batches = 16, .clip = true, .recompute = -1, .update_on_device = true};
     part_plan *there = search_plan(g, profile, &request, NULL);
     assert_true(there->update_on_device);
+    assert_int_equal(there->device_budget_bytes, 0);
     request.update_on_device = false;
     part_plan *host = search_plan(g, profile, &request, NULL);
     assert_false(host->update_on_device);
@@ -209,6 +212,36 @@ static void has_room_for_many_micro_batches(void **state)
     assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_E_RESOURCE);
     assert_non_null(strstr(atom_fail_message(), "not enough host memory"));
     assert_non_null(strstr(atom_fail_message(), "fewer --gradient-accumulation-steps"));
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+/* Blocks of a state on disk stay in the memory that is left for them; the more memory, the more blocks. The step is no
+ * slower for it. */
+static void holds_blocks_of_the_state(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-124m", ATOM_BF16, 4, 512);
+    part_profile *profile = modelled(g, "rtx-4090");
+    part_request request = {.device_budget_bytes = (uint64_t)1500 << 20,
+                            .host_budget_bytes = (uint64_t)8 << 30,
+                            .micro_batches = 8,
+                            .clip = true,
+                            .recompute = 1,
+                            .no_advice = true,
+                            .disk = 1};
+    part_plan *bare = search_plan(g, profile, &request, NULL);
+    uint32_t before = bare->ring_blocks;
+    for (int more = 1; more <= 2; more++) {
+        request.host_hold_bytes = bare->host_peak_bytes + ((uint64_t)more << 28);
+        part_plan *plan = search_plan(g, profile, &request, NULL);
+        assert_true(plan->ring_blocks > before);
+        assert_true(plan->host_peak_bytes <= request.host_hold_bytes);
+        assert_true(part_plan_seconds(plan) <= part_plan_seconds(bare));
+        before = plan->ring_blocks;
+        part_plan_close(&plan);
+    }
+    part_plan_close(&bare);
     part_profile_close(&profile);
     graph_close(&g);
 }
@@ -403,6 +436,7 @@ int main(void)
         cmocka_unit_test(cuts_small_where_that_keeps_caches_warm),
         cmocka_unit_test(multiplies_where_it_pays),
         cmocka_unit_test(has_room_for_many_micro_batches),
+        cmocka_unit_test(holds_blocks_of_the_state),
         cmocka_unit_test(obeys_recompute),
         cmocka_unit_test(runs_in_place_without_a_budget),
         cmocka_unit_test(says_what_would_fit),
