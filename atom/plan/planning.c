@@ -50,17 +50,19 @@ static void widen(const gen_judge *judge, part_plan *plan)
 /*
  * For several devices smaller sub-models may be better than those that one alone likes best, since
  * all devices but the first wait for a visit: plans that use a half, a quarter and an eighth of the
- * memory are judged, too.
+ * memory are judged, too. Where one alone takes less than that, the halves begin below what it takes.
  */
 static atom_status search_devices(const gen_judge *judge, const part_request *request,
                                   part_plan **out, part_search_stats *stats)
 {
     enum { HALVES = 3 };
     const uint64_t asked = request->device_budget_bytes;
-    const uint64_t all = asked ? asked : judge->profile->device.device_bytes;
+    uint64_t all = asked ? asked : judge->profile->device.device_bytes;
     part_request some = *request;
     ATOM_TRY(part_search(judge->g, judge->profile, request, out, stats));
     widen(judge, *out);
+    while (all / 2 >= (*out)->device_peak_bytes)
+        all /= 2;
     if (!some.micro_batches)
         some.micro_batches = (*out)->micro_batches / judge->devices;
     some.no_advice = true;

@@ -155,6 +155,40 @@ static void more_is_never_slower(void **state)
     leave(&p);
 }
 
+/* All devices but the first wait for a visit, so in much memory a small model may not become few large sub-models. */
+static void several_devices_are_hardly_slower_with_more(void **state)
+{
+    (void)state;
+    const graph_config config = {.name = "small",
+                                 .vocab_size = 512,
+                                 .positions = 128,
+                                 .width = 128,
+                                 .layers = 8,
+                                 .heads = 2,
+                                 .inner = 512,
+                                 .epsilon = 1e-5f,
+                                 .init_std = 0.02f};
+    graph *g = fused_gpt2(&config, ATOM_BF16, 1, 128);
+    part_profile *profile = modelled(g, "rtx-4090");
+    plan_request request = ROOMY;
+    double seconds[2];
+    request.devices = 2;
+    request.micro_batches = 16;
+    request.no_advice = true;
+    for (int all = 0; all < 2; all++) {
+        part_plan *plan = NULL;
+        request.device_memory = all ? 0 : 16 << 20;
+        assert_int_equal(plan_search(g, profile, NULL, &request, &plan, NULL), ATOM_OK);
+        assert_int_equal(plan->devices, 2);
+        seconds[all] = plan->predicted_step_seconds;
+        part_plan_close(&plan);
+    }
+    if (seconds[1] > 1.2 * seconds[0])
+        fail_msg("%g s with all of the memory, %g s with 16 MiB", seconds[1], seconds[0]);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 /* Tokens/s are by the shorter of both steps: where updates run ahead, by that. */
 static void goes_by_steps_that_run_ahead(void **state)
 {
@@ -212,9 +246,13 @@ static void says_sizes_as_they_are_typed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_sizes_as_they_are_typed), cmocka_unit_test(prices_by_planning),
-        cmocka_unit_test(tries_only_what_could_help),   cmocka_unit_test(more_is_never_slower),
-        cmocka_unit_test(goes_by_steps_that_run_ahead), cmocka_unit_test(says_what_would_fit),
+        cmocka_unit_test(says_sizes_as_they_are_typed),
+        cmocka_unit_test(prices_by_planning),
+        cmocka_unit_test(tries_only_what_could_help),
+        cmocka_unit_test(more_is_never_slower),
+        cmocka_unit_test(several_devices_are_hardly_slower_with_more),
+        cmocka_unit_test(goes_by_steps_that_run_ahead),
+        cmocka_unit_test(says_what_would_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
