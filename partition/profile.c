@@ -424,7 +424,7 @@ atom_status part_profile_matches(const part_profile *profile, const graph *g)
         return atom_fail(
             ATOM_E_USAGE,
             "the profile is of another graph (%u nodes, hash %016llx; here %u, %016llx); "
-            "profile again",
+            "profile again, or leave the profile out (dropout needs that)",
             profile->n_nodes, (unsigned long long)profile->graph_hash, g->n_nodes,
             (unsigned long long)graph_hash(g));
     return ATOM_OK;

@@ -222,7 +222,8 @@ static atom_status head_read(store *s, const store_config *config)
         return atom_fail(ATOM_E_FORMAT, "%s: %s", s->path, config->relation);
     if (h.owner != s->owner)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s is the store of another run; remove it, or name another place",
+                         "%s is the store of another run, or of this one with another model, "
+                         "optimizer or adapters; go on with those, or name another place",
                          s->path);
     if (s->bytes && h.bytes != s->bytes)
         return atom_fail(ATOM_E_FORMAT,

@@ -30,7 +30,10 @@ static const struct {
                {"muon_momentum", offsetof(train_state, muon_momentum)},
                {"warmup_steps", offsetof(train_state, warmup_steps)},
                {"min_lr_ratio", offsetof(train_state, min_lr_ratio)},
-               {"decay_ratio", offsetof(train_state, decay_ratio)}};
+               {"decay_ratio", offsetof(train_state, decay_ratio)},
+               {"embd_pdrop", offsetof(train_state, embd_pdrop)},
+               {"attn_pdrop", offsetof(train_state, attn_pdrop)},
+               {"resid_pdrop", offsetof(train_state, resid_pdrop)}};
 enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
 static atom_status write_json(const char *dir, const char *name, json_t *root)

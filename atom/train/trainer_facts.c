@@ -59,6 +59,9 @@ void trainer_fill_state(const trainer *t, train_state *state)
     state->warmup_steps = (double)train_config_warmup(c);
     state->min_lr_ratio = train_config_min_lr_ratio(c);
     state->decay_ratio = c->decay_ratio;
+    state->embd_pdrop = (double)t->bench->model.config.embd_pdrop;
+    state->attn_pdrop = (double)t->bench->model.config.attn_pdrop;
+    state->resid_pdrop = (double)t->bench->model.config.resid_pdrop;
     snprintf(state->lr_scheduler, sizeof state->lr_scheduler, "%s", train_config_scheduler(c));
     snprintf(state->optimizer, sizeof state->optimizer, "%s", train_config_optimizer(c));
     snprintf(state->dtype, sizeof state->dtype, "%s", atom_dtype_name(g->dtype));

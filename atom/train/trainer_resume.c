@@ -366,11 +366,6 @@ static atom_status check_lora(const trainer *t, const char *path)
                        path);
     if (st == ATOM_OK) {
         note_number(t, "lora_dropout", saved.dropout, ours->dropout);
-        if (t->config->dropout >= 0)
-            trainer_note(t,
-                         "resume: dropout of the model under the adapters is %g from here; a "
-                         "checkpoint of adapters does not say what it was",
-                         t->config->dropout);
         note_base(t, saved.base, ours->base);
     }
     file_lora_free(&saved);
@@ -584,6 +579,16 @@ void trainer_resume_note(const trainer *t)
     note_number(t, "adam_beta2", t->state.adam_beta2, now.adam_beta2);
     note_number(t, "adam_epsilon", t->state.adam_epsilon, now.adam_epsilon);
     note_number(t, "muon_momentum", t->state.muon_momentum, now.muon_momentum);
+    if (t->bench->base) { /* else config.json says it */
+        note_number(t, "dropout of embeddings", t->state.embd_pdrop, now.embd_pdrop);
+        note_number(t, "dropout of attention", t->state.attn_pdrop, now.attn_pdrop);
+        note_number(t, "dropout of residuals", t->state.resid_pdrop, now.resid_pdrop);
+        if (!isfinite(t->state.resid_pdrop) && t->config->dropout >= 0)
+            trainer_note(t,
+                         "resume: dropout of the model under the adapters is %g from here; this "
+                         "checkpoint of an older atom does not say what it was",
+                         t->config->dropout);
+    }
     note_word(t, "lr_scheduler", t->state.lr_scheduler, now.lr_scheduler);
     note_schedule(t, &now);
     note_word(t, "dtype", t->state.dtype, now.dtype);

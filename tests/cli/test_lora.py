@@ -57,7 +57,7 @@ class Lora(tool.Case):
         told = self.train(self.path("copy"), "moved", *[a if a != 0.1 else 0.2 for a in lora], "--max-steps", 21, "--dropout", 0.3,
                           "--resume-from-checkpoint", self.path("whole", "checkpoint-20")).err
         for words in (f"under the adapters is {self.path('copy')} from here; it was {self.base}",
-                      "lora_dropout is 0.2 from here; it was 0.1", "dropout of the model under the adapters is 0.3 from here"):
+                      "lora_dropout is 0.2 from here; it was 0.1", "dropout of residuals is 0.3 from here; it was 0"):
             self.assertIn(words, told)
         # an adapter's directory stands for the model with it: so does the merged one
         self.ok("export", "--model", whole, "--to", "hf", "-o", self.path("merged"))
