@@ -13,7 +13,7 @@ import time
 import tool
 from test_train import CONFIG, SHAPE, TrainCase
 
-KILLS = int(os.environ.get("ATOM_TEST_KILLS", "16"))
+KILLS = int(os.environ.get("ATOM_TEST_KILLS", "8"))
 DISK = ["--optimizer-state", "disk"]
 CONSTANT = ["--lr-scheduler-type", "constant"]  # for runs that end elsewhere than they thought
 
