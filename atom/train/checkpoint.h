@@ -42,7 +42,7 @@ typedef struct train_state {
     double learning_rate, weight_decay, max_grad_norm;
     double adam_beta1, adam_beta2, adam_epsilon, muon_momentum;
     double warmup_steps, min_lr_ratio, decay_ratio; /* with max_steps and the above: the schedule */
-    double embd_pdrop, attn_pdrop, resid_pdrop; /* of the model; adapters have no config.json */
+    double embd_pdrop, attn_pdrop, resid_pdrop;     /* of the model; adapters have no config.json */
     char lr_scheduler[16], dtype[8], optimizer[8], packing[8];
     char compress_boundaries[ATOM_CODEC_TEXT_BYTES], at[PLAN_AT_BYTES]; /* "": none, and nowhere */
     char base[TRAIN_BASE_BYTES]; /* trainer_base, of the model under adapters; "": unknown */

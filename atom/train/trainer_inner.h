@@ -83,12 +83,17 @@ void trainer_fill_state(const trainer *t, train_state *state);
 /* Are the steps made by many together (train_seam.shared)? */
 bool trainer_is_shared(const trainer *t);
 
-/* --- trainer_resume.c: what a run goes on from ------------------------------------------------ */
+/* --- trainer_start.c: where a run begins ------------------------------------------------------ */
 
 /* Does the run take the place of the one in output_dir? */
 bool trainer_replaces_run(const train_config *c);
+/* Does it go on from the newest checkpoint in output_dir, whatever that is? */
+bool trainer_resumes_newest(const train_config *c);
 /* Which checkpoint to go on from; NULL: none. Refuses directories in which two runs would mix. */
-ATOM_MUST atom_status trainer_resume_find(const trainer *t, char **path);
+ATOM_MUST atom_status trainer_start_find(const trainer *t, char **path);
+
+/* --- trainer_resume.c: what a run goes on from ------------------------------------------------ */
+
 /* Refuses a checkpoint of another model or of adapters that count otherwise. path may be NULL. */
 ATOM_MUST atom_status trainer_resume_check(const trainer *t, const char *path);
 /* After the state is read: refuses num_train_epochs if the run would make another number of passes than

@@ -373,7 +373,7 @@ static atom_status load_weights(trainer *t)
     atom_status st;
     if (t->plan->disk && t->config->dry_run)
         return ATOM_OK; /* nothing steps, and there is no place for weights */
-    ATOM_TRY_CLEAN(trainer_resume_find(t, &resume));
+    ATOM_TRY_CLEAN(trainer_start_find(t, &resume));
     ATOM_TRY_CLEAN(trainer_lora_resume(t, resume));
     ATOM_TRY_CLEAN(trainer_resume_check(t, resume));
     bool on_disk = trainer_disk_resume(t, resume), fresh = !on_disk && !resume;
@@ -480,7 +480,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     ATOM_TRY_CLEAN(check_config(config));
     ATOM_TRY_CLEAN(check_seam(t));
     ATOM_TRY_CLEAN(lock_output(t));
-    ATOM_TRY_CLEAN(trainer_resume_find(t, &resume)); /* refuse before the expensive part */
+    ATOM_TRY_CLEAN(trainer_start_find(t, &resume)); /* refuse before the expensive part */
     if (config->trace && !config->dry_run)
         ATOM_TRY_CLEAN(atom_file_check_place(config->trace, "\"traceEvents\"", "a trace"));
     ATOM_TRY_CLEAN(trainer_boundaries_choose(t, resume));
