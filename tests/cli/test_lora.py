@@ -59,6 +59,9 @@ class Lora(tool.Case):
         for words in (f"under the adapters is {self.path('copy')} from here; it was {self.base}",
                       "lora_dropout is 0.2 from here; it was 0.1", "dropout of residuals is 0.3 from here; it was 0"):
             self.assertIn(words, told)
+        told = self.train(self.path("copy"), "moved", *[a if a != 0.1 else 0.2 for a in lora], "--max-steps", 22,
+                          "--resume-from-checkpoint", "auto").err
+        self.assertIn("dropout of residuals is 0 from here; it was 0.3", told)
         # an adapter's directory stands for the model with it: so does the merged one
         self.ok("export", "--model", whole, "--to", "hf", "-o", self.path("merged"))
         self.assertTrue(os.path.exists(self.path("merged", "tokenizer.json")))
