@@ -13,6 +13,7 @@
 #include "atom/base/json.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufread.h"
+#include "atom/text/claims.h"
 #include "atom/text/pattern.h"
 #include "atom/text/template_files.h"
 #include "atom/text/tokenizer.h"
@@ -433,6 +434,8 @@ atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out
                        "%s has %u tokens, but the model only %lld (vocab_size in config.json); "
                        "they do not belong together",
                        path, text_tokenizer_vocab(t), (long long)model->config.vocab_size);
+    if (st == ATOM_OK && model->kind != FILE_MODEL_GGUF)
+        st = text_claims_check(t, dir);
     if (st == ATOM_OK)
         *out = t;
     else
