@@ -13,6 +13,7 @@
 #include "atom/base/json.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufread.h"
+#include "atom/text/claims.h"
 #include "atom/text/pattern.h"
 #include "atom/text/template_files.h"
 #include "atom/text/tokenizer.h"
@@ -29,6 +30,7 @@ typedef struct importing {
     const file_gguf_in *f;
     char *kind, *pre; /* tokenizer.ggml.model, .pre */
     bool metaspace;   /* kind is "llama" */
+    bool takers;      /* added tokens take the white space behind them */
     uint64_t n;
     char **texts;
     int32_t *types;
@@ -83,11 +85,16 @@ static atom_status take_tokens(importing *in)
     return take_numbers(in, "tokenizer.ggml.scores", FILE_GGUF_VALUE_F32, in->scores);
 }
 
-static json_t *added_entry(uint64_t id, const char *text, bool special)
+static json_t *added_entry(const importing *in, uint64_t id)
 {
+    static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>"};
+    const char *text = in->texts[id];
+    bool takes = in->takers;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        takes = takes && strcmp(text, plain[i]) != 0;
     return json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)id, "content", text,
-                     "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special",
-                     (int)special);
+                     "single_word", 0, "lstrip", 0, "rstrip", (int)takes, "normalized", 0,
+                     "special", (int)(in->types[id] != USER));
 }
 
 static bool is_added(int32_t type)
@@ -120,8 +127,7 @@ static atom_status sort_tokens(importing *in)
             continue;
         if (json_object_get(in->vocab, in->texts[i]))
             return wrong(in, "a token appears twice");
-        if (added &&
-            json_array_append_new(in->added, added_entry(i, in->texts[i], type != USER)) < 0)
+        if (added && json_array_append_new(in->added, added_entry(in, i)) < 0)
             return wrong(in, "a token is not UTF-8");
         if (i < tail &&
             json_object_set_new(in->vocab, in->texts[i], json_integer((json_int_t)i)) < 0)
@@ -331,6 +337,15 @@ static atom_status make_text(const importing *in, char **text)
     return atom_json_text(root, JSON_INDENT(2), "", text);
 }
 
+/* What no key says: llama.cpp knows it of Phi-3 by the model's name. */
+static bool has_takers(const file_gguf_in *f)
+{
+    char *name = file_gguf_text(f, "general.name");
+    bool phi3 = name && (strcasestr(name, "phi-3") || strcasestr(name, "phi3"));
+    atom_free(name);
+    return phi3;
+}
+
 static atom_status open_import(importing *in)
 {
     in->kind = file_gguf_text(in->f, "tokenizer.ggml.model");
@@ -342,6 +357,7 @@ static atom_status open_import(importing *in)
     if (!in->vocab || !in->merges || !in->added || !in->pre)
         return atom_fail_memory("a tokenizer", 4096);
     in->metaspace = in->kind && strcmp(in->kind, "llama") == 0;
+    in->takers = has_takers(in->f);
     if (in->kind && !in->metaspace && strcmp(in->kind, "gpt2") != 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: tokenizer.ggml.model: '%.40s' is not supported; gpt2 and llama are",
@@ -418,6 +434,8 @@ atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out
                        "%s has %u tokens, but the model only %lld (vocab_size in config.json); "
                        "they do not belong together",
                        path, text_tokenizer_vocab(t), (long long)model->config.vocab_size);
+    if (st == ATOM_OK && model->kind != FILE_MODEL_GGUF)
+        st = text_claims_check(t, dir);
     if (st == ATOM_OK)
         *out = t;
     else

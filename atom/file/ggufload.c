@@ -136,18 +136,21 @@ static atom_status check_numbers(const taking *t)
     return ATOM_OK;
 }
 
-/* The same of switches. */
+/* The same of switches. llama.cpp turns nothing in a Granite whose file says that its rope was not finetuned; of
+ * other models that says only how they were made. */
 static atom_status check_flags(const taking *t)
 {
-    static const struct {
+    const graph_traits *traits = graph_family_traits(t->c->family);
+    const struct {
         const char *key;
-        bool usual;
-    } keys[] = {{"attention.causal", true}, {"use_parallel_residual", false}};
+        bool usual, ours;
+    } keys[] = {{"attention.causal", true, false},
+                {"rope.scaling.finetuned", true, !traits->multipliers},
+                {"use_parallel_residual", false, traits->neox}};
     char text[KEY_MAX];
-    size_t n = sizeof keys / sizeof *keys - graph_family_traits(t->c->family)->neox;
-    for (size_t i = 0; i < n; i++) { /* GPT-NeoX has the last one */
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const file_gguf_value *v = file_gguf_find(t->f, key(t, keys[i].key, text));
-        if (v && v->type == FILE_GGUF_VALUE_BOOL && (*v->at != 0) != keys[i].usual)
+        if (!keys[i].ours && v && v->type == FILE_GGUF_VALUE_BOOL && (*v->at != 0) != keys[i].usual)
             return atom_fail(ATOM_E_UNSUPPORTED,
                              "%s: %s is %s, but atom knows no such thing in models of this "
                              "architecture",

@@ -180,6 +180,22 @@ static atom_status take_most_windows(const char *path, const json_t *root, graph
                          &c->window);
 }
 
+/* Only Qwen's class has this switch; others give their layers the window whatever it says. */
+static atom_status check_switch(const char *path, const json_t *root, const graph_config *c)
+{
+    int64_t window = graph_family_traits(c->family)->window;
+    if (json_is_null(json_object_get(root, "sliding_window")))
+        return ATOM_OK;
+    ATOM_TRY(file_take_int(path, root, "sliding_window", NULL, window, &window));
+    if (window == 0 || window >= c->positions)
+        return ATOM_OK;
+    return file_not_supported(
+        path, "use_sliding_window",
+        "models of this model_type have no such switch, and transformers uses "
+        "their sliding_window all the same; remove the key, or set "
+        "sliding_window to null");
+}
+
 static atom_status take_window(const char *path, const json_t *root, graph_config *c)
 {
     const graph_traits *traits = graph_family_traits(c->family);
@@ -193,6 +209,8 @@ static atom_status take_window(const char *path, const json_t *root, graph_confi
     if (traits->windows == GRAPH_WINDOW_NEVER)
         return refuse_window(path, root, c, full);
     ATOM_TRY(file_take_flag(path, root, "use_sliding_window", !later, &used));
+    if (!used && !later)
+        ATOM_TRY(check_switch(path, root, c));
     if (!used || json_is_null(json_object_get(root, "sliding_window")))
         return ATOM_OK;
     const json_t *said = atom_json_present(root, "sliding_window");

@@ -28,6 +28,24 @@ static bool is_preset(const char *spec)
     return false;
 }
 
+/* A directory with a model in it has the preset's name: one of them has weights, and either may be meant. */
+static atom_status take_preset(const char *spec, file_model *model)
+{
+    char *config = atom_path_join(spec, "config.json");
+    if (!config)
+        return atom_fail_memory("a path", strlen(spec));
+    bool both = atom_path_exists(config) || file_lora_is_dir(spec);
+    atom_free(config);
+    if (both)
+        return atom_fail(ATOM_E_USAGE,
+                         "model '%s' is a preset, which has no weights, and also a directory here "
+                         "that contains a model; write ./%s for the directory, or rename that "
+                         "if you want the preset",
+                         spec, spec);
+    model->kind = FILE_MODEL_PRESET;
+    return graph_preset_get(spec, &model->config);
+}
+
 /* owner/name, as the Hub writes it. */
 static bool is_hub_name(const char *spec)
 {
@@ -205,8 +223,7 @@ atom_status file_model_resolve(const char *spec, file_model *out)
     file_model model = {0};
     atom_status st = ATOM_OK;
     if (is_preset(spec)) {
-        model.kind = FILE_MODEL_PRESET;
-        st = graph_preset_get(spec, &model.config);
+        st = take_preset(spec, &model);
     } else if (atom_path_is_dir(spec) && is_adapter(spec)) {
         st = resolve_adapter(spec, &model);
     } else if (atom_path_is_dir(spec)) {

@@ -238,6 +238,25 @@ static atom_status find_live(const pt2_eval *e, bool *live)
     return fine ? ATOM_OK : atom_fail_memory("names", 64);
 }
 
+/* Is it one like add_, which changes what it is given? Those like __and__ do not. */
+static bool changes_self(const json_t *node)
+{
+    const char *target = json_string_value(json_object_get(node, "target"));
+    const char *dot = target ? strrchr(target, '.') : NULL;
+    return dot && dot - target > 1 && dot[-1] == '_' && dot[-2] != '_';
+}
+
+/* Who reads the name of what was changed means what it is now. */
+static atom_status change_self(pt2_eval *e)
+{
+    const json_t *out = json_array_get(json_object_get(e->node, "outputs"), 0);
+    const json_t *made = json_object_get(out, "as_tensor"),
+                 *self = json_object_get(pt2_arg(e, "self"), "as_tensor");
+    const pt2_value *v = pt2_named(e, json_string_value(json_object_get(made, "name")));
+    const char *name = json_string_value(json_object_get(self, "name"));
+    return v && name ? pt2_name(e, name, v) : ATOM_OK;
+}
+
 static atom_status run_node(pt2_eval *e)
 {
     pt2_op_fn run = find_op(json_string_value(json_object_get(e->node, "target")));
@@ -245,7 +264,8 @@ static atom_status run_node(pt2_eval *e)
         return unknown(e);
     ATOM_TRY(pt2_check_complex(e));
     ATOM_TRY(pt2_settle(e));
-    return run(e);
+    ATOM_TRY(run(e));
+    return changes_self(e->node) ? change_self(e) : ATOM_OK;
 }
 
 static atom_status run_nodes(pt2_eval *e)

@@ -46,7 +46,7 @@ typedef struct pt2_tensor {
     int64_t dims[PT2_RANK_MAX];
     int64_t elements;
     int32_t first; /* the first tensor of the same entry: itself, unless tied */
-    bool parameter, persistent;
+    bool parameter, persistent, frozen; /* frozen: without requires_grad */
 } pt2_tensor;
 
 typedef struct pt2_archive {

@@ -128,6 +128,8 @@ static atom_status op_embedding(pt2_eval *e)
         return pt2_refuse(e, "its table is not a whole parameter");
     if (pt2_int_arg(e, "padding_idx", -1) >= 0)
         return pt2_refuse(e, "padding_idx is not supported; pad the targets instead");
+    if (pt2_bool_arg(e, "scale_grad_by_freq", false))
+        return pt2_refuse(e, "scale_grad_by_freq is not supported; leave it out");
     base.width = w->v.size[1];
     if (is(i, PT2_TOKENS) && pt2_view_elements(&i->v) == e->B * e->T && i->v.rank < PT2_RANK_MAX) {
         pt2_value *v;
@@ -350,6 +352,12 @@ static atom_status op_loss(pt2_eval *e)
     if (pt2_arg(e, "weight") || pt2_int_arg(e, "reduction", 1) != 1 ||
         pt2_real_arg(e, "label_smoothing", 0) != 0)
         return pt2_refuse(e, "only the plain mean is supported, without weights and smoothing");
+    int64_t ignored = pt2_int_arg(e, "ignore_index", -100);
+    if (ignored >= 0 && ignored < logits->v.size[logits->v.rank - 1])
+        return pt2_refuse(e,
+                          "with ignore_index=%lld the token of that id would not be learned, but "
+                          "atom learns all tokens of the data; leave ignore_index out",
+                          (long long)ignored);
     ATOM_TRY(pt2_value_copy(e, logits, &v));
     v->kind = PT2_LOSS;
     v->a = logits;

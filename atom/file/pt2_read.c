@@ -137,7 +137,9 @@ static atom_status take_place(pt2_archive *a, const char *root, const char *fold
                          "%s: tensor '%.128s' is pickled, and pickles are never read; use plain "
                          "tensors",
                          a->zip->path, t->name);
-    ATOM_TRY(take_shape(a, json_object_get(row, "tensor_meta"), t));
+    const json_t *meta = json_object_get(row, "tensor_meta");
+    ATOM_TRY(take_shape(a, meta, t));
+    t->frozen = json_is_false(json_object_get(meta, "requires_grad"));
     char *name = atom_format("%s%s%s", root, folder, file);
     if (!name)
         return atom_fail_memory("a name", strlen(root));
@@ -228,6 +230,26 @@ static atom_status take_unread(pt2_archive *a, const char *root, json_t *config)
     return st;
 }
 
+/* All parameters are trained here. Where none of them has requires_grad, it was switched off for the export. */
+static atom_status check_frozen(const pt2_archive *a)
+{
+    const char *frozen = NULL;
+    bool others = false;
+    for (uint32_t i = 0; i < a->n_tensors; i++) {
+        const pt2_tensor *t = &a->tensors[i];
+        if (t->parameter && t->frozen)
+            frozen = t->name;
+        others = others || (t->parameter && !t->frozen);
+    }
+    if (!frozen || !others)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s: parameter '%.128s' has requires_grad=False, but atom trains all "
+                     "parameters; if it may be trained, call model.requires_grad_(True) before the "
+                     "export",
+                     a->zip->path, frozen);
+}
+
 static atom_status take_tensors(pt2_archive *a, const char *root)
 {
     const json_t *specs = json_object_get(a->signature, "input_specs");
@@ -241,7 +263,8 @@ static atom_status take_tensors(pt2_archive *a, const char *root)
     for (size_t i = 0; i < n; i++) {
         ATOM_TRY(take_input(a, root, json_array_get(specs, i)));
     }
-    return take_unread(a, root, config);
+    ATOM_TRY(take_unread(a, root, config));
+    return check_frozen(a);
 }
 
 /* "ROOT/" and "model" out of "ROOT/models/model.json". */

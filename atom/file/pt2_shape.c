@@ -395,6 +395,15 @@ static atom_status op_same(pt2_eval *e)
     return pt2_result(e, 0, out);
 }
 
+/* Of what is known before the tokens are, nothing is trained. */
+static atom_status op_detach(pt2_eval *e)
+{
+    const pt2_value *v = pt2_tensor_arg(e, "self");
+    if (v && (v->kind == PT2_CONST || v->kind == PT2_TOKENS || v->kind == PT2_TARGETS))
+        return op_same(e);
+    return pt2_refuse(e, "it stops a gradient, which atom does not do; leave detach() out");
+}
+
 static atom_status op_nothing(pt2_eval *e)
 {
     (void)e;
@@ -439,8 +448,8 @@ const pt2_op pt2_shape_ops[] = {
     {"aten.contiguous.default", op_same},
     {"aten.clone.default", op_same},
     {"aten.alias.default", op_same},
-    {"aten.detach.default", op_same},
-    {"aten.detach_.default", op_same},
+    {"aten.detach.default", op_detach},
+    {"aten.detach_.default", op_detach},
     {"aten.lift_fresh_copy.default", op_same},
     {"aten.sym_size.int", op_size},
     {"aten._assert_tensor_metadata.default", op_nothing},

@@ -6,6 +6,7 @@
 #include "atom/text/choices.h"
 
 #include "atom/text/input.h"
+#include "atom/text/line.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -236,6 +237,8 @@ atom_status text_question_read(const json_t *root, const char *name, uint64_t li
         st = text_fail_line(name, line,
                             "this is not a question: a line needs \"endings\" (HellaSwag), "
                             "\"choices\", or \"sol1\" and \"sol2\" (PIQA)");
+    if (st == ATOM_OK)
+        st = text_line_check_media(root, name, line);
     if (st == ATOM_OK)
         *out = q;
     return st;

@@ -1,7 +1,7 @@
 /*
  * Questions with answers to choose from, one per line of JSONL, in the shapes that data sets for
  * evaluation have. By the keys of each line; other keys are passed over, but a text that the question
- * is about ("passage", "context" and the like) is refused:
+ * is about ("passage", "context" and the like) and pictures are refused:
  *
  *   HellaSwag  {"ctx": "...", "endings": ["...", ...], "label": 2}
  *   general    {"question": "...", "choices": ["...", ...], "answer": 2}

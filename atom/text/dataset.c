@@ -294,12 +294,33 @@ atom_status text_shards_verify(const text_shards *s, bool all)
     return ATOM_OK;
 }
 
+/* A file without a header does not say how wide its numbers are. Wider ones, taken for 16 bits, have their upper
+ * halves behind them, which are hardly ever above 0. */
+static atom_status check_width(const text_shards *s, const int32_t *tokens, uint32_t n)
+{
+    enum { ENOUGH = 256, VOCAB_MAX = 1 << 20 };
+    const int32_t most = s->vocab && s->vocab <= VOCAB_MAX ? (int32_t)((s->vocab - 1) >> 16) : 0;
+    bool wide = s->files[0].header_bytes == 0 && n >= ENOUGH, any = false;
+    for (uint32_t i = 0; i + 1 < n && wide; i += 2) {
+        wide = tokens[i + 1] <= most;
+        any = any || tokens[i] > most;
+    }
+    if (!wide || !any)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s: every second number is at most %d, as in a file of uint32, but files in "
+                     "nanoGPT's format have uint16; write it again with dtype=np.uint16, or, for "
+                     "tokens above 65535, make the data with 'atom data prepare'",
+                     s->files[0].path, most);
+}
+
 /* Tokens of another vocabulary show at once, before anything large is opened. */
 static atom_status check_start(const text_shards *s)
 {
     int32_t tokens[START_TOKENS];
-    uint64_t n = s->files[0].tokens;
-    return text_shards_read(s, 0, n < START_TOKENS ? (uint32_t)n : START_TOKENS, tokens);
+    uint32_t n = s->files[0].tokens < START_TOKENS ? (uint32_t)s->files[0].tokens : START_TOKENS;
+    ATOM_TRY(text_shards_read(s, 0, n, tokens));
+    return check_width(s, tokens, n);
 }
 
 atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab, text_shards **out)

@@ -68,13 +68,14 @@ atom_status text_line_check(const json_t *root, const char *name, uint64_t line)
     return ATOM_OK;
 }
 
-static atom_status refuse_media(const json_t *root, const char *name, uint64_t line)
+atom_status text_line_check_media(const json_t *root, const char *name, uint64_t line)
 {
     static const char *const media[] = {"image", "images", "video", "videos", "audio", "audios"};
     for (size_t i = 0; i < sizeof media / sizeof *media; i++)
         if (says(root, media[i]))
             return text_fail_line(
-                name, line, "the chat has \"%s\", but atom trains only on text; remove the line",
+                name, line,
+                "there is \"%s\" beside the text, but atom reads only text; remove the line",
                 media[i]);
     return ATOM_OK;
 }
@@ -119,7 +120,7 @@ static atom_status refuse_two_systems(const json_t *root, const char *name, uint
 atom_status text_line_check_chat(const json_t *root, text_format format, const char *name,
                                  uint64_t line)
 {
-    ATOM_TRY(refuse_media(root, name, line));
+    ATOM_TRY(text_line_check_media(root, name, line));
     ATOM_TRY(refuse_parts(root, format, name, line));
     return format == TEXT_FORMAT_SHAREGPT ? refuse_two_systems(root, name, line) : ATOM_OK;
 }

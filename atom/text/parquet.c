@@ -55,6 +55,14 @@ static const char *const keys[] = {"text",          "messages",
                                    "sol2",          "chat_template_kwargs"};
 enum { KEYS = sizeof keys / sizeof *keys };
 
+/* Those for whose sake a line is refused, so that a row is refused like the same line of JSONL; a file that has
+ * nothing else is not data. */
+static const char *const beside[] = {"image",   "images",    "video",     "videos",   "audio",
+                                     "audios",  "functions", "context",   "response", "kto_tag",
+                                     "passage", "article",   "paragraph", "story",    "support",
+                                     "hint",    "lecture"};
+enum { BESIDE = sizeof beside / sizeof *beside };
+
 atom_status text_parquet_check(const char *path, uint64_t bytes)
 {
     char head[256] = "", tail[4] = "";
@@ -104,12 +112,15 @@ static atom_status fail_missing(const text_parquet *p, const char *what)
 /* Starts it on a file, or without one. */
 static atom_status start(text_parquet *p, const char *path)
 {
-    const char *argv[KEYS + 5] = {p->python, "-c", text_parquet_script, path};
+    const char *argv[KEYS + BESIDE + 6] = {p->python, "-c", text_parquet_script, path};
     posix_spawn_file_actions_t actions;
     int out[2] = {-1, -1}, err[2] = {-1, -1}, error = 0;
     pid_t pid;
-    for (size_t i = 0; path && i < KEYS; i++)
-        argv[4 + i] = keys[i];
+    if (path) {
+        memcpy(argv + 4, keys, sizeof keys);
+        argv[4 + KEYS] = "--";
+        memcpy(argv + 5 + KEYS, beside, sizeof beside);
+    }
     if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0)
         error = errno;
     p->out = out[0];

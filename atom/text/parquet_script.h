@@ -1,6 +1,7 @@
 /*
- * The program that turns a Parquet file into JSONL: python3 -c SCRIPT FILE KEY... writes the number of
- * rows on a line, then each row on one line, an object of those of its columns that are named by a KEY.
+ * The program that turns a Parquet file into JSONL: python3 -c SCRIPT FILE KEY... -- KEY... writes the number of
+ * rows on a line, then each row on one line, an object of those of its columns that are named by a KEY; by one behind
+ * the -- only in a file without a column of texts, of which nothing else is learned. Pictures and sounds are dots.
  * Without arguments it writes pyarrow's version.
  *
  * It ends when whoever reads it has gone. What it cannot do is the last line on stderr, to be put
@@ -44,8 +45,11 @@ static const char text_parquet_script[] =
     "def has_map(kind):\n"
     "    return pyarrow.types.is_map(kind) or (pyarrow.types.is_dictionary(kind) and has_map(kind.value_type)) or any(\n"
     "        has_map(kind.field(i).type) for i in range(kind.num_fields))\n"
+    "media = {'image', 'images', 'video', 'videos', 'audio', 'audios'}\n"
     "def texts(name, column, first):\n"
     "    key = json.dumps(name) + ': '\n"
+    "    if name in media:\n" /* that they are there is all that anybody asks */
+    "        return [key + ('\"...\"' if value.as_py() else 'null') for value in column]\n"
     "    try:\n"
     "        return [key + encode(value) for value in column.to_pylist()]\n"
     "    except (ValueError, TypeError, OverflowError):\n"
@@ -59,7 +63,7 @@ static const char text_parquet_script[] =
     "            fail(3, ', row:%d: column %s (%.80s) cannot be written as JSON: %.90s; convert the column' % (\n"
     "                first + i, quoted([name]), column.type, error))\n"
     "    raise RuntimeError('values of column %s could be read one by one only' % name)\n"
-    "def run(path, keys, out):\n"
+    "def run(path, keys, beside, out):\n"
     "    table = pyarrow.parquet.ParquetFile(\n"
     "        open(path, 'rb'), buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True)\n"
     "    schema, meta = table.schema_arrow, table.metadata\n"
@@ -67,10 +71,11 @@ static const char text_parquet_script[] =
     "    if not names:\n"
     "        fail(3, ': it has none of the columns that atom reads (%s, ...); its own are %s' % (\n"
     "            quoted(keys[:3]), quoted(schema.names)))\n"
+    "    names += [name for name in schema.names if name in beside and 'text' not in names]\n"
     "    for name in names:\n"
     "        if names.count(name) > 1:\n"
     "            fail(3, ': two columns are called %s; rename one of them' % quoted([name]))\n"
-    "        if has_map(schema.field(name).type):\n"
+    "        if name not in media and has_map(schema.field(name).type):\n"
     "            fail(3, ': column %s holds maps, which have no one form in JSON; make them structs' % quoted([name]))\n"
     "    out.write(b'%d\\n' % meta.num_rows)\n"
     "    first = 1\n"
@@ -84,7 +89,8 @@ static const char text_parquet_script[] =
     "    out.flush()\n"
     "try:\n"
     "    if len(sys.argv) > 1:\n"
-    "        run(sys.argv[1], sys.argv[2:], sys.stdout.buffer)\n"
+    "        end = sys.argv.index('--')\n"
+    "        run(sys.argv[1], sys.argv[2:end], sys.argv[end + 1:], sys.stdout.buffer)\n"
     "    else:\n"
     "        print(pyarrow.__version__, flush=True)\n"
     "except BrokenPipeError:\n"

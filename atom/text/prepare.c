@@ -11,6 +11,7 @@
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
 #include "atom/text/bpe_train.h"
+#include "atom/text/claims.h"
 #include "atom/text/counts.h"
 #include "atom/text/dataset.h"
 #include "atom/text/input.h"
@@ -229,6 +230,8 @@ static atom_status open_template(preparation *p)
     atom_status st = dir ? text_template_open(p->tokenizer, file ? dir : NULL,
                                               &p->options->template, &p->template)
                          : atom_fail_memory("a path", strlen(path));
+    if (st == ATOM_OK && file)
+        st = text_claims_check(p->tokenizer, dir);
     atom_free(dir);
     return st;
 }

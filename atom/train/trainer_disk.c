@@ -71,12 +71,20 @@ cleanup:
     return st;
 }
 
-void trainer_store_remove(const trainer *t)
+static void remove_file(const trainer *t)
 {
     char *path = NULL;
     if (trainer_store_path(t, &path) == ATOM_OK)
         (void)unlink(path);
     atom_free(path);
+}
+
+void trainer_store_replace(const trainer *t)
+{
+    char us[PATH_MAX], *owner = atom_path_join(trainer_store_dir(t), OWNER);
+    if (owner && realpath(t->config->output_dir, us) && check_owner(t, owner, us) == ATOM_OK)
+        remove_file(t);
+    atom_free(owner);
 }
 
 static bool resumes_automatically(const trainer *t)
@@ -236,7 +244,7 @@ static void remove_store(const trainer *t)
         (void)unlink(owner);
     atom_free(owner);
     remove_model(t);
-    trainer_store_remove(t);
+    remove_file(t);
 }
 
 void trainer_disk_refused(const trainer *t)

@@ -141,7 +141,9 @@ ATOM_MUST atom_status trainer_store_path(const trainer *t, char **path);
 /* Before the store is opened, in directories that are there: a store_dir that several runs name holds the
  * state of one. ATOM_E_USAGE where that is another, whose output_dir still is there. */
 ATOM_MUST atom_status trainer_store_claim(const trainer *t);
-void trainer_store_remove(const trainer *t);
+/* Of a run that is replaced, wherever its successor keeps its state; that of another run, which named the same
+ * store_dir, stays. */
+void trainer_store_replace(const trainer *t);
 /* Is there a state on disk that the run does not go on from, whatever it finds? */
 bool trainer_disk_left(const trainer *t);
 /* With --resume-from-checkpoint auto: is the store newer than the newest checkpoint (or NULL)? Then

@@ -294,7 +294,7 @@ static atom_status open_engine(trainer *t, const char *resume)
     if (c->trace && !c->dry_run)
         ATOM_TRY_CLEAN(swap_trace_open(c->trace, t->plan->devices, &t->trace));
     if (trainer_replaces_run(c))
-        trainer_store_remove(t);
+        trainer_store_replace(t);
     ATOM_TRY_CLEAN(train_engine_open(&config, &t->engine));
     if (t->engine->why[0])
         trainer_note(t, "execute: interpreted (%s)", t->engine->why);

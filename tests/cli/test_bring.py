@@ -125,6 +125,21 @@ class Bring(chats.Case):
             self.ok(*prepare, run + "-back/tokenizer.json")
             self.assertEqual(self.read("data", "train_000000.bin"), want, (prepend, begins))
 
+    def test_settings_that_say_something_else(self):
+        """transformers lets tokenizer_config.json change what tokenizer.json says. atom does not, and says so."""
+        self.write("t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in ("ab a", "ba b") * 40))
+        for begins, settings, says in ((False, {"add_bos_token": False}, ""), (True, {"add_bos_token": True}, ""), (True, {}, ""),
+                                       (False, {"add_bos_token": True}, "add_bos_token true, but tokenizer.json puts no token"),
+                                       (True, {"add_bos_token": False}, "add_bos_token false, but tokenizer.json puts a start token"),
+                                       (True, {"added_tokens_decoder": {"2": {"content": "</s>"}}}, ""),
+                                       (True, {"added_tokens_decoder": {"1": {"content": "<x>"}}}, 'token "<x>" with the id 1'),
+                                       (True, {"added_tokens_decoder": {"264": {"content": "<x>"}}}, 'token "<x>" with the id 264')):
+            self.metaspaces(True, begins)
+            self.write("tokenizer_config.json", json.dumps(settings))
+            said = self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "tokenizer.json").err
+            self.assertIn(says, said)
+            self.assertEqual(bool(says), "tokenizer_config.json" in said, said)
+
     def test_a_prompt_begins_as_the_texts_did(self):
         """What the tokenizer puts in front of every text stands in front of prompts and questions as well, and only once."""
         self.write("t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in ("ab a", "ba b") * 40))

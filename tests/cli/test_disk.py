@@ -301,6 +301,7 @@ class Disk(TrainCase):
         before = self.settled("fast", "optimizer.store")
         for more in [], ["--resume-from-checkpoint", "auto"], ["--overwrite"]:
             self.fails(2, *self.args("b", *DISK, *store, *more), says=[self.path("a"), "another store_dir", "optimizer.store"])
+        self.ok(*self.args("d", *store, "--overwrite"))  # in memory it has no use for it
         self.assertEqual(self.read("fast", "optimizer.store"), before)
         self.ok(*self.args("a", *DISK, *store, *CONSTANT, "--resume-from-checkpoint", "auto", steps=self.last_step("a") + 2))
         self.assertEqual(os.listdir(self.path("fast")), [])

@@ -75,8 +75,9 @@ def messages(r):
 def sharegpt(r):
     said = pa.struct([("from", pa.string()), ("value", string_type(r))])
     rows = [{"conversations": [{"from": "human", "value": words(r)}, {"from": "gpt", "value": words(r)}],
-             "system": maybe(r, words(r))} for _ in range(r.randint(1, 60))]
-    return rows, {"conversations": list_type(r, said), "system": string_type(r)}, ["--template", "plain"]
+             "system": maybe(r, words(r)), "images": None} for _ in range(r.randint(1, 60))]
+    picture = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    return rows, {"conversations": list_type(r, said), "system": string_type(r), "images": list_type(r, picture)}, ["--template", "plain"]
 
 
 def alpaca(r):
@@ -205,6 +206,9 @@ def refusals(atom):
             ({"text": [b"a"] * 6 + [b"\xff"]}, [", row:7: column \"text\" is not UTF-8"]),
             ({"text": pa.array([b"a"] * 6 + [b"\xff"]).view(pa.string())}, [", row:7: column \"text\" is not UTF-8"]),
             ({"text": ["a"], "tools": pa.array([[[("a", 1)]]], pa.list_(pairs))}, [": column \"tools\" holds maps"]),
+            ({"conversations": [[{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]], "image": [{"bytes": b"\xff"}]},
+             [", row:1: there is \"image\" beside the text"]),
+            ({"instruction": ["a"], "output": ["b"], "context": ["c"]}, [", row:1: there is a \"context\" beside the chat"]),
             ({"text": list("abcdef") + [None]}, [", row:7: there is no string \"text\""]),
             ({"story": ["a"], "t\n": ["b"]}, [": it has none of the columns", "\"story\", \"t\\n\""]),
             ({}, [": it has none of the columns"])):

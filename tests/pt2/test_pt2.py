@@ -304,6 +304,77 @@ def check_default_eps(work, data):
     check(made["said"] not in (made["half"], made["twice"]), "an RMS norm's eps is not used")
 
 
+def check_ignored(work):
+    """An ignore_index that is a token would leave it unlearned; another one says nothing."""
+    for index, code in ((-100, 0), (-1, 0), (10**6, 0), (0, 2), (3, 2)):
+        def change(program, _, index=index):
+            [node] = [node for node in program["graph_module"]["graph"]["nodes"] if "cross_entropy" in node["target"]]
+            [ignored] = [one for one in node["inputs"] if one["name"] == "ignore_index"]
+            ignored["arg"] = {"as_int": index}
+
+        model = os.path.join(work, "ignored.pt2")
+        keep(os.path.join(fixtures, "nano.pt2"), model, change=change)
+        said = run("inspect", model, code=code)
+        check(code == 0 or f"ignore_index={index} the token" in said, said)
+
+
+def check_frozen(work):
+    """Parameters that are not to be trained would be; where none is, the export was made so."""
+    for frozen, code in ((r"^$", 0), (r"wpe", 2), (r"", 0)):
+        def change(_, rows, frozen=frozen):
+            for name, row in rows.items():
+                row["tensor_meta"]["requires_grad"] = not re.search(frozen, name)
+
+        model = os.path.join(work, "frozen.pt2")
+        keep(os.path.join(fixtures, "nano.pt2"), model, change=change)
+        said = run("inspect", model, code=code)
+        check(code == 0 or "'transformer.wpe.weight' has requires_grad=False" in said, said)
+
+    def by_frequency(program, _):
+        node = next(node for node in program["graph_module"]["graph"]["nodes"] if "embedding" in node["target"])
+        node["inputs"].append({"name": "scale_grad_by_freq", "arg": {"as_bool": True}, "kind": 1})
+
+    keep(os.path.join(fixtures, "nano.pt2"), model, change=by_frequency)
+    check("scale_grad_by_freq is not supported" in run("inspect", model, code=2), "its gradients are scaled by frequency")
+
+
+    def stopped(program, _):
+        nodes = program["graph_module"]["graph"]["nodes"]
+        i, node = next((i, node) for i, node in enumerate(nodes) if "linear" in node["target"])
+        name = json.dumps(node["outputs"][0]["as_tensor"]["name"])
+        rest = json.loads(json.dumps(nodes[i + 1:]).replace(name, '"stopped"'))
+        nodes[i + 1:] = [{"target": "torch.ops.aten.detach.default", "metadata": {}, "outputs": [{"as_tensor": {"name": "stopped"}}],
+                          "inputs": [{"name": "self", "arg": node["outputs"][0], "kind": 1}]}] + rest
+
+    keep(os.path.join(fixtures, "nano.pt2"), model, change=stopped)
+    check("it stops a gradient" in run("inspect", model, code=2), "a gradient that is stopped goes on")
+
+
+def check_in_place(work, data):
+    """x.add_(y) and torch.relu_(x): whoever reads x then means what it has become."""
+    for name, target in (("nano", "aten.add.Tensor"), ("acts", "aten.relu.default")):
+        made = []
+        for how in ("", "_"):
+            def change(program, _, target=target, how=how):
+                nodes = program["graph_module"]["graph"]["nodes"]
+                of = {one["outputs"][0]["as_tensor"]["name"]: one["target"] for one in nodes if "as_tensor" in one["outputs"][0]}
+                for i, node in enumerate(nodes):
+                    source = node["inputs"][0]["arg"].get("as_tensor", {}).get("name")
+                    if how and node["target"].endswith(target) and re.search("linear|dropout", of.get(source, "")):
+                        node["target"] = node["target"].replace(target, target.replace(".", "_.").replace("aten_", "aten"))
+                        old = json.dumps(node["outputs"][0]["as_tensor"]["name"])
+                        nodes[i + 1:] = json.loads(json.dumps(nodes[i + 1:]).replace(old, json.dumps(source)))
+                        break
+                else:
+                    check(not how, f"{name}.pt2 has no {target} of a product")
+
+            model, out = os.path.join(work, f"{name}{how}.pt2"), os.path.join(work, f"{name}{how}-changed")
+            keep(os.path.join(fixtures, name + ".pt2"), model, change=change)
+            train(model, data, out, 4)
+            made.append(tensors(os.path.join(out, "checkpoint-4", "model.safetensors")))
+        check(made[0] == made[1], f"{name}: changed in place, the weights are others")
+
+
 def check_halves(work, data):
     """The halves of one product, added in either order: each is a product of its own."""
     made = []
@@ -423,6 +494,9 @@ def main():
         check_all_types(work, data)
         check_shares(work, data)
         check_default_eps(work, data)
+        check_ignored(work)
+        check_frozen(work)
+        check_in_place(work, data)
         check_halves(work, data)
         check_part_names(work, data)
         check_names(work, data)

@@ -13,7 +13,7 @@
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER, UNUSED, BYTE };
 
 typedef struct gguf_tokens {
-    const char *kind, *pre; /* NULL: no such key */
+    const char *name, *kind, *pre; /* NULL: no such key */
     uint32_t n;
     const char *texts[12];
     int32_t types[12];
@@ -37,6 +37,8 @@ static const gguf_tokens GPT2 = {.kind = "gpt2",
 static void put(file_gguf *w, const gguf_tokens *t)
 {
     bool llama = t->kind && strcmp(t->kind, "llama") == 0;
+    if (t->name)
+        file_gguf_put_text(w, "general.name", t->name);
     if (t->kind)
         file_gguf_put_text(w, "tokenizer.ggml.model", t->kind);
     if (t->pre)
@@ -197,6 +199,37 @@ static void kinds_become_added_tokens(void **state)
     json_decref(root);
 }
 
+/* Which of three added tokens take the white space behind them: "010" is the second. */
+static void takers_are(const gguf_tokens *t, const char *want)
+{
+    json_t *root;
+    assert_int_equal(imported(t, &root), ATOM_OK);
+    const json_t *added = json_object_get(root, "added_tokens");
+    assert_int_equal(json_array_size(added), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *takes = json_object_get(json_array_get(added, i), "rstrip");
+        assert_int_equal(json_is_true(takes), want[i] == '1');
+    }
+    json_decref(root);
+}
+
+/* llama.cpp knows it by the name of the model: those of Phi-3 do, but for three. */
+static void tokens_of_phi3_take_spaces(void **state)
+{
+    (void)state;
+    gguf_tokens t = GPT2;
+    t.name = "Mine";
+    takers_are(&t, "000");
+    t.name = "Phi3";
+    takers_are(&t, "111");
+    t.name = "PHI-3 mini";
+    t.texts[3] = "<unk>";
+    t.texts[4] = "<|endoftext|>";
+    takers_are(&t, "001");
+    t.name = NULL;
+    takers_are(&t, "000");
+}
+
 /* What `post_processor` puts in front: NULL: nothing. */
 static void begins_with(const gguf_tokens *t, const char *want)
 {
@@ -333,6 +366,7 @@ int main(void)
         cmocka_unit_test(names_become_pre_tokenizers),
         cmocka_unit_test(unknown_kinds_are_refused),
         cmocka_unit_test(kinds_become_added_tokens),
+        cmocka_unit_test(tokens_of_phi3_take_spaces),
         cmocka_unit_test(the_start_token_comes_back),
         cmocka_unit_test(scores_become_merges),
         cmocka_unit_test(the_space_in_front_comes_back),

@@ -329,13 +329,13 @@ static void wrong_models_are_refused(void **state)
     scratch_close(&s);
 }
 
-/* A Llama's file with one more key; what its reader says of it. */
+/* A model's file with one more key; what its reader says of it. */
 static atom_status with_key(const fixture *f, const char *path, const char *rest, double value,
                             bool flag, graph_config *c)
 {
     char key[96];
     file_gguf *w = NULL;
-    snprintf(key, sizeof key, "llama.%s", rest);
+    snprintf(key, sizeof key, "%s.%s", file_gguf_architecture(&f->config), rest);
     assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
     assert_int_equal(file_gguf_put_model(w, &f->config, FILE_GGUF_F32), ATOM_OK);
     if (flag)
@@ -365,7 +365,8 @@ static void keys_that_count(void **state)
         {"attn_logit_softcapping", 50, false, false}, {"final_logit_softcapping", 30, false, false},
         {"attention.clamp_kqv", 8, false, false},     {"attention.max_alibi_bias", 8, false, false},
         {"attention.causal", 0, true, false},         {"attention.causal", 1, true, true},
-        {"use_parallel_residual", 1, true, false},    {"use_parallel_residual", 0, true, true}};
+        {"use_parallel_residual", 1, true, false},    {"use_parallel_residual", 0, true, true},
+        {"rope.scaling.finetuned", 0, true, true}};
     scratch s;
     fixture f;
     graph_config c;
@@ -393,6 +394,25 @@ static void keys_that_count(void **state)
     write_model(&f, FILE_GGUF_F32, path);
     assert_int_equal(file_gguf_read_model(path, &c, NULL), ATOM_OK);
     assert_true(c.rope.factor == 0.5f);
+    fixture_close(&f);
+    scratch_close(&s);
+}
+
+/* llama.cpp turns nothing in a Granite that says so; of other models the key says only how they were made. */
+static void granite_may_turn_nothing(void **state)
+{
+    (void)state;
+    scratch s;
+    fixture f;
+    graph_config c;
+    uint64_t seed = 1;
+    scratch_open(&s);
+    for (fixture_open(&f, seed); f.config.family != GRAPH_GRANITE; fixture_open(&f, ++seed))
+        fixture_close(&f);
+    const char *path = scratch_path(&s, "x.gguf"), *key = "rope.scaling.finetuned";
+    assert_int_equal(with_key(&f, path, key, 1, true, &c), ATOM_OK);
+    assert_int_equal(with_key(&f, path, key, 0, true, &c), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "granite.rope.scaling.finetuned is false"));
     fixture_close(&f);
     scratch_close(&s);
 }
@@ -473,6 +493,7 @@ int main(void)
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(wrong_models_are_refused),
         cmocka_unit_test(keys_that_count),
+        cmocka_unit_test(granite_may_turn_nothing),
         cmocka_unit_test(keys_that_must_be_there),
         cmocka_unit_test(survives_want_of_memory),
     };

@@ -508,6 +508,33 @@ static void specs(void **state)
     scratch_close(&s);
 }
 
+/* A directory that has a preset's name is not taken for it, nor it for the directory. */
+static void preset_or_directory(void **state)
+{
+    scratch s;
+    model m;
+    file_model got = {0};
+    char here[4096];
+    (void)state;
+    scratch_open(&s);
+    model_open(&m);
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(chdir(s.dir), 0);
+    assert_int_equal(atom_dir_make("gpt2-124m"), ATOM_OK);
+    assert_int_equal(file_model_resolve("gpt2-124m", &got), ATOM_OK); /* that of a run, say */
+    assert_int_equal(got.kind, FILE_MODEL_PRESET);
+    file_model_free(&got);
+    assert_int_equal(file_config_write("gpt2-124m", &m.config, NULL, NULL), ATOM_OK);
+    assert_int_equal(file_model_resolve("gpt2-124m", &got), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "write ./gpt2-124m for the directory"));
+    assert_int_equal(file_model_resolve("./gpt2-124m", &got), ATOM_OK);
+    assert_int_equal(got.kind, FILE_MODEL_DIR);
+    file_model_free(&got);
+    assert_int_equal(chdir(here), 0);
+    model_close(&m);
+    scratch_close(&s);
+}
+
 static void no_memory(void **state)
 {
     scratch s;
@@ -551,6 +578,7 @@ int main(void)
         cmocka_unit_test(shards),
         cmocka_unit_test(more_shards_than_descriptors),
         cmocka_unit_test(specs),
+        cmocka_unit_test(preset_or_directory),
         cmocka_unit_test(no_memory),
     };
     atom_log_set_level(ATOM_LOG_ERROR);

@@ -64,6 +64,7 @@ static void class_defaults(void **state)
     assert_true(c.kv_heads == 8 && c.window == 4096);
     assert_int_equal(parse("{\"model_type\":\"mistral\",\"sliding_window\":null}", &c), ATOM_OK);
     assert_int_equal(c.window, 0);
+    assert_int_equal(parse("{\"model_type\":\"phi3\",\"use_sliding_window\":false}", &c), ATOM_OK);
     assert_int_equal(parse("{\"model_type\":\"qwen2\",\"sliding_window\":64}", &c), ATOM_OK);
     assert_true(c.window == 0 && c.qkv_bias && !c.o_bias);
     assert_int_equal(
@@ -425,6 +426,8 @@ static void refused_by_name(void **state)
         {"{\"model_type\":\"mistral\",\"num_hidden_layers\":1,\"layer_types\":[\"linear\"]}",
          ATOM_E_UNSUPPORTED, "only full_attention"},
         {LLAMA("\"sliding_window\":128"), ATOM_E_UNSUPPORTED, "sliding_window"},
+        {"{\"model_type\":\"mistral\",\"use_sliding_window\":false}", ATOM_E_UNSUPPORTED,
+         "no such switch"},
         {LLAMA(
              "\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"]"),
          ATOM_E_UNSUPPORTED, "layer_types"},

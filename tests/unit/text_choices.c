@@ -100,6 +100,9 @@ static void wrong_lines(void **state)
 {
     static const line_case cases[] = {
         {"{}", NO_SHAPE},
+        {"{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1, \"image\": {\"path\": "
+         "\"x\"}}",
+         "f:7: there is \"image\" beside the text, but atom reads only text; remove the line"},
         {"[\"endings\"]", NO_SHAPE},
         {"{\"endings\": [\"a\", \"b\"], \"label\": 0}", "f:7: there is no \"ctx\""},
         {"{\"ctx\": 3, \"endings\": [\"a\", \"b\"], \"label\": 0}", "f:7: \"ctx\" is not a string"},

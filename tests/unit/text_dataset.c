@@ -511,6 +511,17 @@ static void nanogpt_files(void **state)
     scratch_write(&s, "train.bin", data, bytes - 2);
     assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 1000, &shards), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "truncated"));
+    /* numbers of 32 bits are not taken for twice as many of 16 */
+    uint32_t wide[300];
+    uint16_t halves[300];
+    for (uint32_t i = 0; i < 300; i++)
+        halves[i] = (uint16_t)(wide[i] = i * 331);
+    scratch_write(&s, "train.bin", halves, sizeof halves);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 128256, &shards), ATOM_OK);
+    text_shards_close(&shards);
+    scratch_write(&s, "train.bin", wide, sizeof wide);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 128256, &shards), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "as in a file of uint32"));
     /* both kinds beside each other */
     scratch_write(&s, "train.bin", raw, 12);
     scratch_write(&s, "x_train.bin", data, bytes);
