@@ -568,7 +568,7 @@ atom_status gen_calls_build(gen_layout *layout)
     if (!program || !program->sub_models || !b.kept_at || !b.same || !b.needed)
         ATOM_TRY_CLEAN(atom_fail_memory("call lists", layout->n * sizeof *program->sub_models));
     program->n_sub_models = layout->n;
-    program->graph_hash = graph_hash(layout->g);
+    program->graph_hash = layout->plan->graph_hash; /* lower() has compared them */
     program->dtype = layout->g->dtype;
     snprintf(program->model, sizeof program->model, "%s", layout->g->name);
     for (uint32_t k = 0; k < layout->n; k++)

@@ -95,6 +95,7 @@ static atom_status check_header(const part_plan *plan, const graph *g)
 {
     bool shape = strcmp(plan->model, g->name) == 0 && plan->dtype == g->dtype &&
                  plan->micro_batch == g->micro_batch && plan->sequence == g->sequence;
+    const uint64_t hash = graph_hash(g); /* prints all of it, and a search checks many plans */
     if (shape && plan->moments != g->moments)
         return atom_fail(ATOM_E_USAGE,
                          "the plan is for moments in %s, not in %s; make a new plan, or use "
@@ -107,13 +108,13 @@ static atom_status check_header(const part_plan *plan, const graph *g)
                          "--optimizer %s",
                          part_optimizer_names[plan->optimizer], part_optimizer_names[g->optimizer],
                          part_optimizer_names[plan->optimizer]);
-    if (shape && plan->graph_hash != graph_hash(g))
+    if (shape && plan->graph_hash != hash)
         return atom_fail(
             ATOM_E_USAGE,
             "the plan is for another %s than this one (its layers, widths, vocabulary, "
             "dropout, adapters or codecs differ); plan again with this model",
             g->name);
-    if (plan->graph_hash != graph_hash(g) || plan->dtype != g->dtype ||
+    if (plan->graph_hash != hash || plan->dtype != g->dtype ||
         plan->micro_batch != g->micro_batch || plan->sequence != g->sequence)
         return atom_fail(
             ATOM_E_USAGE,

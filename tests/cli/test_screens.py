@@ -10,13 +10,14 @@ import tool
 
 def count(x):
     unit = 0
-    while abs(x) >= 1000 and unit < 5:
+    while abs(x) >= (999.5 if unit else 1000) and unit < 5:
         x, unit = x / 1000, unit + 1
     return f"{x:.4g}" if not unit else f"{x:.{2 if x < 10 else 1 if x < 100 else 0}f} {' kMGTP'[unit]}"
 
 
 def seconds(s):
-    return (f"{s:.0f} s" if s >= 100 else f"{s:.2f} s" if s >= 1 else f"{s * 1e3:.3g} ms" if s >= 1e-3 else f"{s * 1e6:.3g} us")
+    return (f"{s:.0f} s" if s >= 100 else f"{s:.2f} s" if s >= 0.9995 else f"{s * 1e3:.3g} ms" if s >= 0.9995e-3 else
+            f"{s * 1e6:.3g} us")
 
 
 def size(n):
