@@ -33,8 +33,8 @@ typedef struct eval_values {
 
 /* clang-format off */
 static const opt_spec specs[] = {
-    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or a Hugging Face directory of a family that "
-                                 "atom supports."),
+    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or a Hugging Face directory or GGUF file of a "
+                                 "family that atom supports."),
     PLAN_ROW_ADAPTER,
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
      .help = "Measure the loss on this data: a directory made by 'atom data prepare'."},

@@ -30,8 +30,8 @@ typedef struct export_values {
 
 /* clang-format off */
 static const opt_spec specs[] = {
-    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or any Hugging Face directory of a family that "
-                                 "atom supports."),
+    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or any Hugging Face directory or GGUF file of a "
+                                 "family that atom supports."),
     PLAN_ROW_ADAPTER,
     {.name = "to", .type = OPT_CHOICE, AT(to), .fallback = "gguf", .choices = formats,
      .help = "gguf: one file for llama.cpp, tokenizer included. hf: a directory for transformers. "

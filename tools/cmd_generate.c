@@ -41,7 +41,8 @@ static const char *const length_names[] = {"max_new_tokens", NULL};
 
 /* clang-format off */
 static const opt_spec specs[] = {
-    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint; its tokenizer is in it."),
+    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or a Hugging Face directory or GGUF file of a "
+                                 "family that atom supports, with its tokenizer."),
     PLAN_ROW_ADAPTER,
     {.name = "prompt", .type = OPT_TEXT, AT(prompt), .fallback = "", .value = "TEXT", .letter = 'p',
      .help = "The text to continue. Empty: start a new document. Without it (and without --chat) the "
@@ -100,6 +101,7 @@ static const opt_spec specs[] = {
 static const opt_command options = {
     .name = "generate",
     .summary = "generate text with a saved model",
+    .description = "Computes on the processor, also on a machine with a card.",
     .examples = "atom generate --model run/checkpoint-100 --prompt 'In the beginning' --max-tokens "
                 "200\n"
                 "atom generate --model run/checkpoint-100 < beginning.txt\n"

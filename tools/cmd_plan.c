@@ -44,7 +44,8 @@ static const opt_spec specs[] = {
      .help = "With --model: a YAML file that describes hosts and the links between them. Says "
              "which way of training together is best, what limits it, and what one more host or "
              "faster connections would gain."},
-    PLAN_ROW_MODEL(.help = "Without --profile: a preset, a model directory or a config.json."),
+    PLAN_ROW_MODEL(.help = "Without --profile: a preset, a model directory, a GGUF file, a .pt2 of "
+                         "torch.export or a config.json."),
     PLAN_ROW_DEVICE_SPEC(.help = "With --model: plan for a described device, which need not be "
                                  "in this machine: rtx-4090, h100 and more (a wrong name lists "
                                  "them all), or a JSON file like those in presets/devices/. "

@@ -28,7 +28,9 @@ typedef struct profile_values {
 
 /* clang-format off */
 static const opt_spec specs[] = {
-    PLAN_ROW_MODEL(.flags = OPT_REQUIRED, .help = "A preset, a model directory or a config.json."),
+    PLAN_ROW_MODEL(.flags = OPT_REQUIRED,
+                   .help = "A preset, a model directory, a GGUF file, a .pt2 of torch.export or a "
+                           "config.json."),
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
      .help = "For presets: use the vocabulary of this data set, as 'atom train' does."},
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences per micro-batch."),

@@ -70,7 +70,8 @@ static atom_status no_model(const char *spec)
                          "%.200s --local-dir %.200s",
                          spec, spec, strchr(spec, '/') + 1);
     return atom_fail(ATOM_E_USAGE,
-                     "model '%.200s' is not a preset, a directory, a .pt2 or a config.json%s%s%s",
+                     "model '%.200s' is not a preset, a directory, a GGUF file, a .pt2 or a "
+                     "config.json%s%s%s",
                      spec, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 

@@ -67,6 +67,7 @@ enum {
     OPT_NO_PRINT = 32, /* left out of opt_print (where the value would mislead a later run) */
     OPT_SHARED = 64,   /* others may decide it: opt_read_foreign obeys these rows, and no others */
     OPT_COMMAS = 128,  /* TEXT: several things with commas between them */
+    OPT_FILLED = 256,  /* the program sets it, nobody else: not in help */
 };
 
 typedef struct opt_spec {
@@ -104,6 +105,9 @@ typedef struct opt_command {
     const opt_spec *specs;
     uint32_t n_specs;
     size_t values_bytes;
+    /* Keys of a section of its configuration file, which help lists too, and their heading; NULL: none. */
+    const struct opt_command *section;
+    const char *section_title;
 } opt_command;
 
 #define OPT_TABLE(table, values_type)                                                              \

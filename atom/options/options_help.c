@@ -91,24 +91,35 @@ void opt_write_value(FILE *f, const opt_spec *spec)
     }
 }
 
-static atom_status write_option(FILE *f, const opt_spec *spec)
+/* What stands in the column on the left: "  -o, --output_dir DIR", or "  sync_steps: N" of a file's key. */
+static void write_left(FILE *f, const opt_spec *spec, bool is_key)
+{
+    char dashed[64];
+    if (is_key)
+        fprintf(f, "  %s: ", spec->name);
+    else
+        fprintf(f, "  %c%c%s %s%s", spec->letter ? '-' : ' ', spec->letter ? spec->letter : ' ',
+                spec->letter ? "," : " ", opt_dashed(spec->name, dashed),
+                spec->type == OPT_FLAG ? "" : " ");
+    if (spec->type != OPT_FLAG)
+        opt_write_value(f, spec);
+    else if (is_key)
+        fputs("true|false", f);
+}
+
+static atom_status write_option(FILE *f, const opt_spec *spec, bool is_key)
 {
     opt_out line;
-    char *head = NULL, *tail = NULL, dashed[64];
+    char *head = NULL, *tail = NULL;
     atom_status st = ATOM_OK;
     ATOM_TRY(opt_out_open(&line));
-    fprintf(line.file, "  %c%c%s %s", spec->letter ? '-' : ' ', spec->letter ? spec->letter : ' ',
-            spec->letter ? "," : " ", opt_dashed(spec->name, dashed));
-    if (spec->type != OPT_FLAG) {
-        fputc(' ', line.file);
-        opt_write_value(line.file, spec);
-    }
+    write_left(line.file, spec, is_key);
     ATOM_TRY_CLEAN(opt_out_close(&line, &head));
     ATOM_TRY_CLEAN(opt_out_open(&line));
     fputs(spec->help ? spec->help : "", line.file);
     if (spec->type == OPT_INT || spec->type == OPT_NUMBER)
         write_range(line.file, spec);
-    if (spec->fallback && spec->type != OPT_FLAG)
+    if (spec->fallback && (spec->type != OPT_FLAG || is_key))
         fprintf(line.file, " [%s]", spec->fallback);
     if (spec->flags & OPT_REQUIRED)
         fputs(" (required)", line.file);
@@ -160,10 +171,26 @@ static void write_paragraphs(FILE *f, const char *text)
     }
 }
 
+static atom_status write_options(FILE *f, const opt_command *command)
+{
+    for (uint32_t i = 0; i < command->n_specs; i++) {
+        const opt_spec *spec = &command->specs[i];
+        if (spec->group || i == 0)
+            fprintf(f, "\n%s:\n", spec->group ? spec->group : "Options");
+        ATOM_TRY(write_option(f, spec, false));
+    }
+    const opt_command *section = command->section;
+    if (section)
+        fprintf(f, "\n%s:\n", command->section_title);
+    for (uint32_t i = 0; section && i < section->n_specs; i++)
+        if (!(section->specs[i].flags & OPT_FILLED))
+            ATOM_TRY(write_option(f, &section->specs[i], true));
+    return ATOM_OK;
+}
+
 atom_status opt_help(const char *program, const opt_command *command, char **text)
 {
     opt_out out;
-    atom_status st = ATOM_OK;
     ATOM_TRY(opt_out_open(&out));
     FILE *f = out.file;
     fprintf(f, "%s %s: %s\n\n", program, command->name, command->summary);
@@ -172,15 +199,7 @@ atom_status opt_help(const char *program, const opt_command *command, char **tex
         fputc('\n', f);
         write_paragraphs(f, command->description);
     }
-    const char *group = NULL;
-    for (uint32_t i = 0; i < command->n_specs && st == ATOM_OK; i++) {
-        const opt_spec *spec = &command->specs[i];
-        if (spec->group || i == 0) {
-            group = spec->group ? spec->group : "Options";
-            fprintf(f, "\n%s:\n", group);
-        }
-        st = write_option(f, spec);
-    }
+    atom_status st = write_options(f, command);
     if (command->examples) {
         fputs("\nExamples:\n", f);
         for (const char *at = command->examples; *at;) {

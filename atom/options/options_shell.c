@@ -118,13 +118,15 @@ static void write_roff(FILE *f, const char *text)
     }
 }
 
-static void write_man_option(FILE *f, const opt_spec *spec)
+static void write_man_option(FILE *f, const opt_spec *spec, bool is_key)
 {
     char dashed[64];
     fputs(".TP\n.B ", f);
     if (spec->letter)
         fprintf(f, "\\-%c, ", spec->letter);
-    write_roff(f, opt_dashed(spec->name, dashed));
+    write_roff(f, is_key ? spec->name : opt_dashed(spec->name, dashed));
+    if (is_key)
+        fputc(':', f);
     if (spec->type != OPT_FLAG) {
         fputs(" \\fI", f);
         opt_write_value(f, spec);
@@ -182,8 +184,14 @@ atom_status opt_man(const char *program, const char *version, const opt_command 
     for (uint32_t i = 0; i < command->n_specs; i++) {
         if (command->specs[i].group)
             fprintf(f, ".SS %s\n", command->specs[i].group);
-        write_man_option(f, &command->specs[i]);
+        write_man_option(f, &command->specs[i], false);
     }
+    const opt_command *section = command->section;
+    if (section)
+        fprintf(f, ".SS %s\n", command->section_title);
+    for (uint32_t i = 0; section && i < section->n_specs; i++)
+        if (!(section->specs[i].flags & OPT_FILLED))
+            write_man_option(f, &section->specs[i], true);
     if (command->examples) {
         fputs(".SH EXAMPLES\n.nf\n", f);
         write_roff(f, command->examples);
@@ -191,8 +199,7 @@ atom_status opt_man(const char *program, const char *version, const opt_command 
     }
     fputs(
         ".SH EXIT STATUS\n0 success, 1 failure, 2 usage or configuration, 3 bad input file, 4 not "
-        "enough memory, disk or device, 5 training diverged, 75 saved and wants restart, 130/143 "
-        "after a signal.\n",
+        "enough memory, disk or device, 5 training diverged, 129, 130 or 143 after a signal.\n",
         f);
     return opt_out_close(&out, text);
 }

@@ -68,7 +68,7 @@ static const opt_spec specs[] = {
              "Default with slices: 16. With gradients always one."},
     {.name = "codec", .type = OPT_CHOICE, AT(codec), .fallback = "int8", .choices = codecs,
      .help = "How what members send is encoded. With int8, what is rounded away is added the "
-             "next time."},
+             "next time. Default with gradients: fp32."},
     {.name = "min_peers", .type = OPT_INT, AT(min_peers), .fallback = "1", .min = 1,
      .max = GSP_MEMBERS_MAX,
      .help = "Training begins when the pool has this many members; after that it may have fewer."},
@@ -103,20 +103,25 @@ static const opt_spec specs[] = {
     {.name = "fork_seconds", .type = OPT_NUMBER, AT(fork_seconds), .fallback = "3600", .min = 1,
      .max = 1e7,
      .help = "T_fork: members that have not reached a quorum for this many seconds go on by "
-             "themselves. When the two sides meet again, the one that trained more wins."},
+             "themselves. When the sides meet again, the weights of one side are kept: of the one "
+             "with more members, or with as many of the one that trained more."},
     {.name = "heartbeat_seconds", .type = OPT_NUMBER, AT(heartbeat_seconds), .fallback = "1",
      .min = 0.05, .max = 60, .help = "How often members report their progress to each other."},
     {.name = "rewarm_steps", .type = OPT_INT, AT(rewarm_steps), .fallback = "10", .min = 0,
      .max = 100000,
      .help = "Number of steps over which the learning rate of a new member rises to the pool's."},
     {.name = "batch", .type = OPT_INT, AT(batch), .fallback = "0", .min = 0, .max = 1e9,
+     .flags = OPT_FILLED,
      .help = "Samples per step in the pool's schedule, as the creator has set it."},
     {.name = "steps", .type = OPT_INT, AT(steps), .fallback = "0", .min = 0, .max = 1e12,
+     .flags = OPT_FILLED,
      .help = "Steps in the pool's schedule, made by all members together: the creator's "
              "max_steps."},
     {.name = "data_hash", .type = OPT_INT, AT(data_hash), .fallback = "0", .min = 0, .max = 1e12,
+     .flags = OPT_FILLED,
      .help = "With gradients: hash of the creator's training data, which every member must have."},
     {.name = "base_hash", .type = OPT_TEXT, AT(base_hash),
+     .flags = OPT_FILLED,
      .help = "With lora_r: hash of the creator's model, which every member must have; adapters are "
              "what is averaged."},
 };

@@ -68,8 +68,8 @@ static const char *const beta2_names[] = {"beta2", NULL};
 /* clang-format off */
 static const opt_spec specs[] = {
     PLAN_ROW_MODEL(.fallback = "gpt2-124m", .aliases = model_names, .group = "Model and data",
-        .help = "A preset name, a model directory (training starts from its weights) or a "
-                "config.json (training starts from random weights)."),
+        .help = "A model directory, a GGUF file or a .pt2 of torch.export (training starts from its "
+                "weights), or a preset name or a config.json (training starts from random weights)."),
     {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR", .flags = OPT_REQUIRED,
      .help = "Directory made by 'atom data prepare', with train_*.bin, val_*.bin and "
              "tokenizer.json."},

@@ -94,7 +94,7 @@ typedef struct gsp_rules {
      * exactly the tokens. A version is due when every living member has said what it brings (the
      * samples of its heartbeat; 0: not yet, 1: nothing, more: something), and somebody brings
      * something, is silent, or can be let in. Where those who are done were leased half of all, it
-     * is due without the others once a quarter as long again has passed, and two heartbeats
+     * is due without the others once an eighth to a third as long again has passed, and a heartbeat
      * (docs/design/pool.md#leases-by-speed). S has no meaning. */
     bool summed;
     /* Parts are combined by robust.h. What is summed then has exactly the tokens of its samples, which

@@ -11,6 +11,8 @@
 #include "gossip/pool/dir.h"
 
 #include <sodium.h>
+#include <stdio.h>
+#include <time.h>
 
 enum { OLD_KEY_SECONDS = 24 * 3600 }; /* a rotated key still opens the door for members */
 
@@ -157,6 +159,27 @@ bool gsp_door_wants_admission(const gsp_door *d, uint64_t now_s)
     uint64_t from, until;
     return gsp_admission_span(d->credential, d->credential_bytes, &from, &until) &&
            now_s > from + (until - from) / 2;
+}
+
+bool gsp_door_lacks_admission(const gsp_door *d, uint64_t now_s, char *text, size_t bytes)
+{
+    const uint64_t before_s = 10 * 24 * 3600;
+    uint64_t from, until;
+    char when[24] = "";
+    struct tm t;
+    if (!gsp_admission_span(d->credential, d->credential_bytes, &from, &until) ||
+        now_s + before_s < until)
+        return false;
+    const time_t at = (time_t)until;
+    if (gmtime_r(&at, &t))
+        (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M", &t);
+    snprintf(
+        text, bytes,
+        "this host's admission to the pool %s on %s (UTC), and without one the others let "
+        "nobody in. Only the pool's owner can renew it, which happens by itself while it takes "
+        "part: ask for that",
+        now_s > until ? "ended" : "ends", when);
+    return true;
 }
 
 bool gsp_door_is_owners_word(const gsp_door *d, const gsp_word *m, uint64_t now_s)

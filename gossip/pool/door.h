@@ -114,6 +114,9 @@ ATOM_MUST bool gsp_door_take_admission(gsp_door *door, const void *credential, u
                                        uint64_t now_s);
 /* Half of our admission's time is over: ask for the next one. */
 bool gsp_door_wants_admission(const gsp_door *door, uint64_t now_s);
+/* Ten days before our admission ends, and after it, while nobody has renewed it: true, and a sentence that
+ * says so. */
+bool gsp_door_lacks_admission(const gsp_door *door, uint64_t now_s, char *text, size_t bytes);
 /* Since 1970, when an admission ends; 0: it is none. */
 uint64_t gsp_admission_ends(const uint8_t *credential, uint32_t bytes);
 

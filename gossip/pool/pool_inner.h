@@ -71,6 +71,7 @@ struct gsp_pool {
     gsp_control *control;
 
     uint64_t step_ns, ask_ns, renew_ns, key_ns, snapshot_ns; /* when to do it next */
+    uint64_t warn_ns;  /* of an admission that nobody renews: next; 0: there was no need */
     uint64_t twin_ns;  /* since when others say that a twin is there, and nobody lets us in; 0 */
     bool was_admitted; /* as a guest: all links have to be made anew */
     uint32_t refusals; /* words that were not heard */

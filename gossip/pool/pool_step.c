@@ -85,6 +85,21 @@ static void ask_admission(gsp_pool *p)
             (void)gsp_links_tell(&p->links, p->links.link[i].key, &ask);
 }
 
+/* Once a day; not before the owner had time to answer. */
+static void warn_of_admission(gsp_pool *p, uint64_t now)
+{
+    const uint64_t answer_ns = 600 * SECOND_NS, day_ns = 24 * 3600 * SECOND_NS;
+    char text[300];
+    if (!gsp_door_lacks_admission(&p->door, (uint64_t)atom_wall_seconds(), text, sizeof text)) {
+        p->warn_ns = 0;
+        return;
+    }
+    if (p->warn_ns && now >= p->warn_ns)
+        atom_log(ATOM_LOG_WARN, "pool: %s", text);
+    if (!p->warn_ns || now >= p->warn_ns)
+        p->warn_ns = now + (p->warn_ns ? day_ns : answer_ns);
+}
+
 static void ask_again(gsp_pool *p, uint64_t now)
 {
     if (p->door.is_guest && now >= p->ask_ns) {
@@ -94,6 +109,7 @@ static void ask_again(gsp_pool *p, uint64_t now)
         p->renew_ns = now + 60 * SECOND_NS;
         if (gsp_door_wants_admission(&p->door, (uint64_t)atom_wall_seconds()))
             ask_admission(p);
+        warn_of_admission(p, now);
     }
 }
 

@@ -178,6 +178,16 @@ class PoolFirst(test_pool_train.Members):
         self.assertNotIn("new ticket", said.out)
         process.kill()
 
+    def test_help_lists_the_keys_of_the_section(self):
+        """A wrong key is answered with this help, so it has all that somebody may write, and nothing else."""
+        text = self.ok("pool", "create", "--help").out.partition("Keys of the section `pool:`")[2]
+        for key in ("sync", "data", "global_batch_size", "delayed_updates", "dense_steps", "sync_steps", "fragments", "codec",
+                    "min_peers", "trust", "audit_percent", "outer_learning_rate", "outer_momentum", "mix", "due_seconds",
+                    "fork_seconds", "heartbeat_seconds", "rewarm_steps"):
+            self.assertIn(f"\n  {key}: ", text)
+        for key in ("batch", "steps", "data_hash", "base_hash"):
+            self.assertNotIn(f"\n  {key}: ", text)
+
     def test_help_says_who_listens(self):
         for command in ("create", "join"):
             text = " ".join(self.ok("pool", command, "--help").out.split())

@@ -116,6 +116,20 @@ static void invite_becomes_admission(void **state)
     uint64_t ends = gsp_admission_ends(first.credential, first.credential_bytes);
     assert_in_range(ends, test_now_s() + 29 * 86400, test_now_s() + 30 * 86400);
     assert_int_equal(gsp_admission_ends(first.credential, 20), 0);
+    /* Where nobody renews it, that is said in time. */
+    char lacks[300] = "", end[24];
+    const time_t last = (time_t)ends;
+    struct tm utc;
+    strftime(end, sizeof end, "%Y-%m-%d %H:%M", gmtime_r(&last, &utc));
+    assert_false(gsp_door_lacks_admission(&first, ends - 11 * 86400, lacks, sizeof lacks));
+    assert_false(
+        gsp_door_lacks_admission(&second, ends, lacks, sizeof lacks)); /* it has none yet */
+    assert_true(gsp_door_lacks_admission(&first, ends - 9 * 86400, lacks, sizeof lacks));
+    assert_non_null(strstr(lacks, "ends on"));
+    assert_non_null(strstr(lacks, end));
+    assert_non_null(strstr(lacks, "ask for that"));
+    assert_true(gsp_door_lacks_admission(&first, ends + 1, lacks, sizeof lacks));
+    assert_non_null(strstr(lacks, "ended on"));
     /* It is on disk. */
     memset(first.credential, 0, sizeof first.credential);
     first.is_guest = true;

@@ -363,6 +363,41 @@ static void texts(void **state)
     atom_free(text);
 }
 
+/* Keys of a section of the configuration stand in the help of the command, but for those that the program fills in. */
+static void sections(void **state)
+{
+    static const opt_spec keys[] = {
+        {.name = "sync_steps",
+         .type = OPT_INT,
+         .fallback = "20",
+         .min = 1,
+         .max = 99,
+         .help = "H."},
+        {.name = "late", .type = OPT_FLAG, .fallback = "false", .help = "Whether."},
+        {.name = "hash", .type = OPT_INT, .flags = OPT_FILLED, .help = "Nobody's."},
+    };
+    static const opt_command section = {.name = "keys", OPT_TABLE(keys, values)};
+    static const opt_command whole = {.name = "try",
+                                      .summary = "try things",
+                                      .section = &section,
+                                      .section_title = "Keys below",
+                                      OPT_TABLE(specs, values)};
+    char *text = NULL;
+    (void)state;
+    assert_int_equal(opt_help("atom", &whole, &text), ATOM_OK);
+    assert_non_null(strstr(text, "--input"));
+    assert_non_null(strstr(text,
+                           "\nKeys below:\n  sync_steps: N               H. Range: 1 to 99. [20]\n"
+                           "  late: true|false            Whether. [false]\n"));
+    assert_null(strstr(text, "hash"));
+    atom_free(text);
+    assert_int_equal(opt_man("atom", "0.1.0", &whole, &text), ATOM_OK);
+    assert_non_null(strstr(text, ".SS Keys below\n.TP\n.B sync_steps: \\fIN\\fR\nH. Default: 20."));
+    assert_null(strstr(text, "hash"));
+    assert_non_null(strstr(text, "5 training diverged, 129, 130 or 143 after a signal."));
+    atom_free(text);
+}
+
 /* bash agrees that it is bash, and completes. */
 static void completes(void **state)
 {
@@ -417,10 +452,10 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),  cmocka_unit_test(spellings),    cmocka_unit_test(refused),
-        cmocka_unit_test(yaml),      cmocka_unit_test(yaml_refused), cmocka_unit_test(precedence),
-        cmocka_unit_test(printed),   cmocka_unit_test(commands),     cmocka_unit_test(texts),
-        cmocka_unit_test(completes), cmocka_unit_test(no_memory),
+        cmocka_unit_test(defaults), cmocka_unit_test(spellings),    cmocka_unit_test(refused),
+        cmocka_unit_test(yaml),     cmocka_unit_test(yaml_refused), cmocka_unit_test(precedence),
+        cmocka_unit_test(printed),  cmocka_unit_test(commands),     cmocka_unit_test(texts),
+        cmocka_unit_test(sections), cmocka_unit_test(completes),    cmocka_unit_test(no_memory),
     };
     atom_log_set_level(ATOM_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

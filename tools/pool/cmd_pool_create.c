@@ -20,9 +20,7 @@ typedef struct create_values {
 static const opt_spec specs[] = {
     {.name = "config", .type = OPT_TEXT, AT(config), .value = "FILE", .flags = OPT_REQUIRED,
      .help = "The run: a configuration file of atom train. Its section `pool:` may say how to "
-             "average (sync, sync_steps, fragments, codec, min_peers, trust, global_batch_size, "
-             "delayed_updates, dense_steps, due_seconds, fork_seconds, outer_learning_rate, "
-             "outer_momentum, mix, rewarm_steps)."},
+             "average; its keys are listed below."},
     {.name = "output_dir", .type = OPT_TEXT, AT(output_dir), .value = "DIR", .letter = 'o',
      .help = "Where checkpoints, metrics and the membership (in DIR/pool) are written; keep a "
              "copy of DIR/pool/identity. Default: the configuration's. Only --dry-run does without."},
@@ -90,6 +88,8 @@ static const opt_command options = {
                 "atom pool create --config run.yml --listen 127.0.0.1:4400 --no-directory -o "
                 "run\n",
     OPT_TABLE(specs, create_values),
+    .section = &pool_options,
+    .section_title = "Keys of the section `pool:` in the configuration",
 };
 
 static json_t *case_json(const pool_case *c)

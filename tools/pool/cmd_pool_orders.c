@@ -74,8 +74,9 @@ static const opt_command ticket_options = {
     .name = "pool ticket",
     .summary = "print the ticket that others join with",
     .description = "Works only on the host where the pool's owner runs. A ticket is a secret: "
-                   "anybody who has it can join, until 16 hosts have joined or 7 days have "
-                   "passed (atom pool invite makes other tickets).",
+                   "anybody who has it can join, until as many hosts have joined, or as many days "
+                   "have passed, as atom pool create said: 16 and 7 by default (atom pool invite "
+                   "makes other tickets).",
     .examples = "atom pool ticket run\n",
     .positional = "[DIR]",
     .positional_max = 1,
