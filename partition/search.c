@@ -306,10 +306,12 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
 {
     part_plan *plan = NULL;
     part_verdict v;
+    uint64_t enough = 0; /* of the device, whatever is quick */
     atom_status st = ATOM_OK;
     ATOM_TRY(s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v));
     if (plan) {
         part_plan_note(s, plan, &v);
+        enough = plan->device_peak_bytes;
         if (s->last && !fits(s, &v))
             ATOM_TRY_CLEAN(lower_device(s, &plan));
     }
@@ -319,6 +321,9 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
         *out = plan;
         return ATOM_OK;
     }
+    /* A disk is measured anew for each run, which changes what is found above. */
+    if (plan && s->model->disk)
+        plan->device_peak_bytes = enough;
     uint64_t host = s->host_alone_bytes;
     if (s->last && host)
         ATOM_TRY_CLEAN(settle_host(s, &host));

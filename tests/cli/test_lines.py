@@ -85,7 +85,7 @@ class Lines(chats.Case):
                 (chat, {"functions": [{"name": "f"}]}, ["\"functions\"", "\"tools\""]),
                 (shared, {"history": [["a", "b"]]}, ["\"history\""]), (told, {"context": "c"}, ["\"context\"", "the question"]),
                 (asked, {"context": "c"}, ["\"context\""]), (asked, {"input": "c"}, ["\"input\""]), (told, {"response": "b"}, ["\"response\""]),
-                (chat, {"images": ["a.png"]}, ["\"images\"", "only on text"]), (asked, {"image": "a.png"}, ["\"image\""]),
+                (chat, {"images": ["a.png"]}, ["\"images\"", "only text"]), (asked, {"image": "a.png"}, ["\"image\""]),
                 (shared, {"audio": {"path": "a"}}, ["\"audio\""])):
             self.fails(3, *self.prepare_args([{**line, **more}], *own), says=["in.jsonl:1: ", *words])
         for more in {"system": "", "functions": None, "images": [], "conversations": None}, {"context": "c"}, {"input": "c"}:
