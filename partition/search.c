@@ -249,21 +249,24 @@ ATOM_MUST static atom_status any_within(part_search_state *s, uint64_t device, u
     return st;
 }
 
-/* The plan that was found may not be the one that needs the least: as long as there is one that needs less of
- * the device, that is taken. */
-ATOM_MUST static atom_status lower_device(part_search_state *s, part_plan **plan)
+/* A plan may not be the one that needs the least of the device: as long as there is one that needs less, that is
+ * taken, until it fits. *less is NULL if there is none. */
+ATOM_MUST static atom_status lower_device(part_search_state *s, const part_plan *plan,
+                                          part_plan **less)
 {
     const uint64_t alone = s->host_alone_bytes;
+    uint64_t peak = plan->device_peak_bytes;
     atom_status st = ATOM_OK;
     for (int i = 0; i < PROBES_MAX && s->stats.states < PROBES_STATES; i++) {
-        part_plan *less = NULL;
-        if ((*plan)->device_peak_bytes <= s->device_bytes)
+        part_plan *next = NULL;
+        if (peak <= s->device_bytes)
             break;
-        st = any_within(s, (*plan)->device_peak_bytes - 1, s->host_bytes, &less);
-        if (st != ATOM_OK || !less)
+        st = any_within(s, peak - 1, s->host_bytes, &next);
+        if (st != ATOM_OK || !next)
             break;
-        part_plan_close(plan);
-        *plan = less;
+        part_plan_close(less);
+        *less = next;
+        peak = next->device_peak_bytes;
     }
     s->host_alone_bytes = alone;
     return st;
@@ -304,33 +307,35 @@ ATOM_MUST static atom_status refuse_host(part_search_state *s)
 /* No candidate fits: the partition that needs the least does, or the news is bad. */
 ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
 {
-    part_plan *plan = NULL;
+    part_plan *plan = NULL, *less = NULL, **least = &plan;
     part_verdict v;
-    uint64_t enough = 0; /* of the device, whatever is quick */
     atom_status st = ATOM_OK;
     ATOM_TRY(s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v));
     if (plan) {
         part_plan_note(s, plan, &v);
-        enough = plan->device_peak_bytes;
         if (s->last && !fits(s, &v))
-            ATOM_TRY_CLEAN(lower_device(s, &plan));
+            ATOM_TRY_CLEAN(lower_device(s, plan, &less));
     }
-    if (plan && plan->device_peak_bytes <= part_device_limit(s)) {
-        ATOM_TRY_CLEAN(part_judge(s, plan, &v));
-        part_plan_note(s, plan, &v);
-        *out = plan;
-        return ATOM_OK;
+    const bool enough = less && less->device_peak_bytes <= part_device_limit(s);
+    /* Rates of a disk are measured anew for each run, which changes what is found as less: what is asked for there
+     * must be enough whatever comes of them. */
+    if (less && (enough || !s->model->disk))
+        least = &less;
+    if (*least && (*least)->device_peak_bytes <= part_device_limit(s)) {
+        ATOM_TRY_CLEAN(part_judge(s, *least, &v));
+        part_plan_note(s, *least, &v);
+        *out = *least;
+        *least = NULL;
+        goto cleanup;
     }
-    /* A disk is measured anew for each run, which changes what is found above. */
-    if (plan && s->model->disk)
-        plan->device_peak_bytes = enough;
     uint64_t host = s->host_alone_bytes;
     if (s->last && host)
         ATOM_TRY_CLEAN(settle_host(s, &host));
     s->host_alone_bytes = host;
-    st = part_refuse_device(s, plan);
+    st = part_refuse_device(s, *least);
 cleanup:
     part_plan_close(&plan);
+    part_plan_close(&less);
     return st;
 }
 
