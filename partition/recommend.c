@@ -101,9 +101,8 @@ ATOM_MUST static atom_status confirm(part_search_state *s, part_advice *out)
 
 atom_status part_recommend(part_search_state *s, part_advice *out)
 {
-    enum {
-        STEPS = 7
-    }; /* 1, 4, 16 .. MICRO_BATCHES_MAX; the last may be half of one that did not fit */
+    /* 1, 4, 16 .. MICRO_BATCHES_MAX; the last may be half of one that did not fit */
+    enum { STEPS = 7 };
     const uint32_t asked = s->micro_batches;
     uint32_t at[STEPS] = {0}, n = 0;
     double rates[STEPS] = {0};

@@ -8,7 +8,6 @@ or it trains. If it trains, the relations below are checked: the first ones for 
 (--all: every one). What fails is shown with the commands that led to it; --keep copies each seed's directory to DIR.
 --canary: all runs but the first have another learning rate; succeeds if that is noticed in every seed.
 """
-import argparse
 import json
 import math
 import os
@@ -18,19 +17,16 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 
 import combos_draw
+import seeded
 import tool
 from combos_draw import AT, STEPS, close, rate, targets, train_windows, words
+from seeded import Refused
 
 AUTO = {"resume_from_checkpoint": "auto"}
 TIMES = {"tokens_per_second", "seconds", "time", "host_bytes", "device_bytes"}
 QUIET = {"execute": "interpreted"}
-
-
-class Refused(Exception):
-    pass
 
 
 class Seed(tool.Case):
@@ -475,42 +471,21 @@ class Seed(tool.Case):
     SOMETIMES = (evaluated, exported, regrouped, written, changed, another_way, one_pass, summed_up, planned, branched, changed_on_disk)
 
 
-def check(case, args, seed):
-    """The relations of one seed that fail."""
-    relations = list(Seed.ALWAYS) + (list(Seed.SOMETIMES) if args.all else case.pick.sample(Seed.SOMETIMES, 3))
-    if args.only:
-        relations = [r for r in (*Seed.ALWAYS, *Seed.SOMETIMES) if r.__name__ == args.only]
-    failed = []
-    for relation in relations:
-        case.commands = []
-        try:
-            relation(case)
-        except Exception as error:  # each relation stands alone
-            where = traceback.extract_tb(error.__traceback__)[1].lineno
-            failed.append(f"seed {seed}, {relation.__name__} (line {where}): {error}\n  " + "\n  ".join(case.commands))
-    return failed
-
-
 def main():
-    parser = argparse.ArgumentParser()
-    for name, more in (("first", {"type": int, "default": 1}), ("seeds", {"type": int, "default": 4}), ("only", {}), ("keep", {}),
-                       ("all", {"action": "store_true"}), ("canary", {"action": "store_true"})):
-        parser.add_argument("--" + name, **more)
-    args = parser.parse_args()
-    tool.ATOM = os.path.abspath(tool.ATOM)
+    args = seeded.options(4, "keep")
     refused, wrong = 0, []
     for seed in range(args.first, args.first + args.seeds):
         case, began = Seed(), time.monotonic()
         case.setUp()
         try:
             case.begin(seed, args.canary)
-            failed = check(case, args, seed)
+            failed = list(seeded.check(case, seed, args.only, args.all).values())
         except Refused as why:
             refused += 1
             print(f"seed {seed}: refused: {why}", flush=True)
             continue
         except Exception as error:
-            failed = [f"seed {seed}: {error}\n  " + "\n  ".join(case.commands)]
+            failed = [seeded.broken(case, seed, error)]
         finally:
             if args.keep:
                 shutil.copytree(case.dir, os.path.join(args.keep, str(seed)), dirs_exist_ok=True)

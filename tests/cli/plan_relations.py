@@ -8,25 +8,21 @@ plan. Then the relations below are checked: the first ones for every seed, of th
 What fails is shown with the commands that led to it. Each relation says its rule in its first sentence.
 --canary: each relation is told something that is wrong by a factor of two; succeeds if each notices it in one of the seeds.
 """
-import argparse
 import json
 import os
 import random
 import re
 import sys
 import time
-import traceback
 
 import plan_draw
+import seeded
 import tool
 from plan_draw import MiB, PLENTY
+from seeded import Refused
 from test_screens import count, seconds, size
 
 SLOWER = 1.05  # with more memory the search may choose other cuts; so much longer may a step take
-
-
-class Refused(Exception):
-    pass
 
 
 def close(a, b, part=1e-9):
@@ -348,34 +344,18 @@ class Seed(tool.Case):
     SOMETIMES = (enough, more, recommended, changes, larger, operations, utilization, refused, alone)
 
 
-def check(case, args, seed):
-    """The relations of one seed that fail, by their names."""
-    relations = list(Seed.ALWAYS) + (list(Seed.SOMETIMES) if args.all or args.canary else case.pick.sample(Seed.SOMETIMES, 3))
-    if args.only:
-        relations = [r for r in (*Seed.ALWAYS, *Seed.SOMETIMES) if r.__name__ == args.only]
-    failed = {}
-    for relation in relations:
-        case.commands = []
-        try:
-            relation(case)
-        except Exception as error:  # each relation stands alone
-            where = traceback.extract_tb(error.__traceback__)[1].lineno
-            failed[relation.__name__] = f"seed {seed}, {relation.__name__} (line {where}): {error}\n  " + "\n  ".join(case.commands)
-    return failed
-
-
 def run_seed(args, seed):
     """The relations that fail; None: the question is refused."""
     case, began = Seed(), time.monotonic()
     case.setUp()
     try:
         case.begin(seed, args.canary)
-        failed = check(case, args, seed)
+        failed = seeded.check(case, seed, args.only, args.all or args.canary)
     except Refused as why:
         print(f"seed {seed}: refused: {why}", flush=True)
         return None
     except Exception as error:
-        failed = {"begin": f"seed {seed}: {error}\n  " + "\n  ".join(case.commands)}
+        failed = {"begin": seeded.broken(case, seed, error)}
     finally:
         case.doCleanups()
     print(f"seed {seed}: {case.name}, {len(failed)} relations failed, {time.monotonic() - began:.1f} s", flush=True)
@@ -383,12 +363,7 @@ def run_seed(args, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    for name, more in (("first", {"type": int, "default": 1}), ("seeds", {"type": int, "default": 3}), ("only", {}),
-                       ("all", {"action": "store_true"}), ("canary", {"action": "store_true"})):
-        parser.add_argument("--" + name, **more)
-    args = parser.parse_args()
-    tool.ATOM = os.path.abspath(tool.ATOM)
+    args = seeded.options(3)
     answers = [run_seed(args, seed) for seed in range(args.first, args.first + args.seeds)]
     failed = [answer for answer in answers if answer is not None]
     if args.canary:
