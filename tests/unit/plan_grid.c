@@ -285,11 +285,16 @@ static void takes_one_that_just_fits(void **state)
 }
 
 /* C micro-batches of one sequence in bf16, in so many bytes. */
+static double disk_rate; /* both ways; 0: there is none */
+
 static atom_status fits_within(const char *model, int64_t sequence, uint32_t C, uint64_t device,
                                uint64_t host)
 {
     graph *g = fused_preset(model, ATOM_BF16, 1, sequence);
     part_profile *profile = modelled(g, "rtx-4090");
+    part_device *d = &profile->device;
+    d->disk_read_bytes_per_second = d->disk_write_bytes_per_second = disk_rate;
+    d->disk_read_both_bytes_per_second = d->disk_write_both_bytes_per_second = disk_rate / 2;
     gen_judge judge = {.g = g, .profile = profile};
     part_plan *plan = NULL;
     const part_request request = {.device_budget_bytes = device,
@@ -298,6 +303,7 @@ static atom_status fits_within(const char *model, int64_t sequence, uint32_t C, 
                                   .no_advice = true,
                                   .clip = true,
                                   .recompute = -1,
+                                  .disk = disk_rate > 0 ? 1 : 0,
                                   .evaluate = gen_judge_plan,
                                   .weigh = gen_weigh_plan,
                                   .evaluate_ctx = &judge};
@@ -345,6 +351,24 @@ static void asks_for_what_is_enough(void **state)
         assert_int_equal(fits_within(model, T, C, device, need), ATOM_OK);
         assert_int_equal(fits_within(model, T, C, device, need - 1), ATOM_E_RESOURCE);
     }
+}
+
+/* Rates of a disk are measured anew for each run, which asks for nothing else than the one before. */
+static void asks_for_the_same_with_any_disk(void **state)
+{
+    (void)state;
+    static const double rates[] = {2e9, 1e8, 5e8, 1.9e9, 2.1e9, 1e10};
+    const uint64_t plenty = (uint64_t)1 << 44;
+    uint64_t first = 0;
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        disk_rate = rates[i];
+        assert_int_equal(fits_within("gpt2-350m", 1024, 32, 1 << 20, plenty), ATOM_E_RESOURCE);
+        const uint64_t need = needed("device memory");
+        first = first ? first : need;
+        assert_int_equal(need, first);
+        assert_int_equal(fits_within("gpt2-350m", 1024, 32, need, plenty), ATOM_OK);
+    }
+    disk_rate = 0;
 }
 
 /* A small model under memory that grows by a MiB at a time. */
@@ -492,6 +516,7 @@ int main(void)
         cmocka_unit_test(recommends_where_memory_is_short),
         cmocka_unit_test(takes_one_that_just_fits),
         cmocka_unit_test(asks_for_what_is_enough),
+        cmocka_unit_test(asks_for_the_same_with_any_disk),
         cmocka_unit_test(is_hardly_slower_with_more_memory),
         cmocka_unit_test(holds_blocks_where_that_pays),
         cmocka_unit_test(judges_large_states_in_large_blocks),
