@@ -198,8 +198,8 @@ bool gsp_donor_pulled(gsp_donor *o, const gsp_friend *from, const gsp_message *m
     const gsp_state_pull *p = &m->as.state_pull;
     gsp_joiner *j = joiner_of(o, from);
     if (p->n == 0 || p->n > GSP_STATE_PULL_MAX || p->fragment >= o->n_fragments ||
-        p->first >= gsp_chunks(o->work->n_state[p->fragment]))
-        return false;
+        (uint64_t)p->first + p->n > gsp_chunks(o->work->n_state[p->fragment]))
+        return false; /* nothing behind the end of a state is ever read */
     j->fetch_version = m->version;
     j->fetch_ns = atom_clock_ns();
     if (!j->wanted)

@@ -243,6 +243,9 @@ static void nonsense_is_refused_and_rounds_go_first(void **unused)
     memset(message, 0, sizeof *message);
     message->as.state_pull = (gsp_state_pull){.root = told, .first = CHUNKS, .n = 1};
     assert_false(gsp_donor_pulled(donor, joiner, message));
+    message->as.state_pull = (gsp_state_pull){.root = told, .first = CHUNKS - 1, .n = 2};
+    assert_false(gsp_donor_pulled(donor, joiner, message)); /* its end is behind that of the state */
+    assert_int_equal(gsp_donor_owes(donor, gsp_friends_index(friends, joiner)), 0);
     message->as.state_pull = (gsp_state_pull){.root = told, .fragment = 1, .n = 1};
     assert_false(gsp_donor_pulled(donor, joiner, message));
     message->as.state_pull = (gsp_state_pull){.root = told, .n = 1};
