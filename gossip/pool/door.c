@@ -189,12 +189,24 @@ bool gsp_door_is_owners_word(const gsp_door *d, const gsp_word *m, uint64_t now_
                               m->credential_bytes);
 }
 
+/* Everybody that saw our contact has our admissions: one that we have had, or an earlier one, is no news and
+ * takes no time from us. */
+static bool lasts_longer(const gsp_door *d, const uint8_t *next, uint32_t bytes, uint64_t now_s)
+{
+    gsp_role role;
+    return d->is_guest ||
+           gsp_admission_ends(next, bytes) >
+               gsp_admission_ends(d->credential, d->credential_bytes) ||
+           gsp_credential_check(d->credential, d->credential_bytes, d->pool, d->owner,
+                                d->identity.public_key, now_s, &role) != GSP_WELCOME;
+}
+
 bool gsp_door_take_admission(gsp_door *d, const void *credential, uint32_t bytes, uint64_t now_s)
 {
     gsp_role role = GSP_GUEST;
     if (gsp_credential_check(credential, bytes, d->pool, d->owner, d->identity.public_key, now_s,
                              &role) != GSP_WELCOME ||
-        role != GSP_MEMBER)
+        role != GSP_MEMBER || !lasts_longer(d, credential, bytes, now_s))
         return false;
     memcpy(d->credential, credential, bytes);
     d->credential_bytes = bytes;

@@ -109,7 +109,8 @@ ATOM_MUST atom_status gsp_door_take_ticket(gsp_door *door, const gsp_ticket *tic
 /* The owner's word about us, whoever passed it on: it refused what we show now. */
 ATOM_MUST bool gsp_door_is_owners_word(const gsp_door *door, const gsp_word *refusal,
                                        uint64_t now_s);
-/* An admission of ours came: true if it is good; then it is what we show from now on. */
+/* An admission of ours came: true if it is good and ends later than the one that we show (or if that one is not good
+ * any more); then it is what we show from now on. */
 ATOM_MUST bool gsp_door_take_admission(gsp_door *door, const void *credential, uint32_t bytes,
                                        uint64_t now_s);
 /* Half of our admission's time is over: ask for the next one. */

@@ -1,8 +1,6 @@
 /* The door: who is admitted, what the owner's changes do, and what comes back from disk. */
 #include "atom/base/clock.h"
-#include "gossip/pool/door.h"
-#include "tests/lib/gossip_pool.h"
-#include "tests/scratch.h"
+#include "tests/lib/gossip_owner.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,65 +9,6 @@
 #include <time.h>
 
 #include <cmocka.h>
-
-static const gsp_hosts HOSTS = {.n = 1, .host = {"192.0.2.7:4400"}};
-
-/* A pool's owner in a directory of its own, with manifest 1 and a ticket for `count` hosts. */
-typedef struct owner {
-    scratch place;
-    gsp_door door;
-} owner;
-
-static void owner_open(owner *o, uint32_t count)
-{
-    memset(o, 0, sizeof *o);
-    test_must(gsp_door_open(&o->door, scratch_open(&o->place)->dir));
-    gsp_door *d = &o->door;
-    gsp_manifest *m = d->manifest;
-    memset(d->pool, 3, sizeof d->pool);
-    memset(d->psk[0], 4, sizeof d->psk[0]);
-    d->n_psks = 1;
-    d->rotated_s = test_now_s() - 10;
-    memcpy(d->owner, d->identity.public_key, sizeof d->owner);
-    m->number = 1;
-    memcpy(m->pool, d->pool, sizeof m->pool);
-    memcpy(m->owner, d->owner, sizeof m->owner);
-    memcpy(m->founder, d->owner, sizeof m->founder);
-    m->n_fragments = 1;
-    m->n_floats[0] = 1000;
-    m->codec = GSP_CODEC_FP32;
-    gsp_manifest_key_hash(d->psk[0], &m->key);
-    test_must(gsp_manifest_complete(m));
-    gsp_manifest_sign(m, &d->identity);
-    test_must(gsp_manifest_text(m, &d->manifest_text));
-    d->has_manifest = true;
-    test_must(gsp_door_save_keys(d));
-    test_must(gsp_door_save_manifest(d));
-    test_must(gsp_door_load_owner(d));
-    test_must(gsp_door_new_ticket(d, &HOSTS, count, 1));
-}
-
-static void owner_close(owner *o)
-{
-    gsp_door_close(&o->door);
-    scratch_close(&o->place);
-}
-
-/* A host with its ticket, in a directory of its own. */
-static void guest_open(gsp_door *d, scratch *place, const char *text)
-{
-    gsp_ticket t;
-    memset(d, 0, sizeof *d);
-    test_must(gsp_door_open(d, scratch_open(place)->dir));
-    test_must(gsp_ticket_parse(text, &t));
-    test_must(gsp_door_take_ticket(d, &t));
-}
-
-static void guest_close(gsp_door *d, scratch *place)
-{
-    gsp_door_close(d);
-    scratch_close(place);
-}
 
 /* Asks the owner with what the host holds now. */
 static uint8_t ask(owner *o, const gsp_door *d, gsp_word *answer)
@@ -85,6 +24,29 @@ static uint8_t ask(owner *o, const gsp_door *d, gsp_word *answer)
 static bool take(gsp_door *d, const gsp_word *answer)
 {
     return gsp_door_take_admission(d, answer->credential, answer->credential_bytes, test_now_s());
+}
+
+/* Others saw our admissions in contacts: one that we show now or showed before changes nothing when it comes again, but
+ * where ours has ended. */
+static void only_a_later_one_counts(const owner *o, gsp_door *d, const gsp_word *now)
+{
+    gsp_admission a = {.manifest = 1, .issued_s = test_now_s() - 1};
+    uint8_t other[GSP_CREDENTIAL_BYTES_MAX];
+    const uint64_t ends = gsp_admission_ends(d->credential, d->credential_bytes);
+    memcpy(a.pool, d->pool, sizeof a.pool);
+    memcpy(a.member, d->identity.public_key, sizeof a.member);
+    assert_false(take(d, now));
+    for (int i = -1; i <= 1; i++) {
+        a.expires_s = ends + (uint64_t)i;
+        gsp_admission_sign(&a, &o->door.identity);
+        gsp_admission_encode(&a, other);
+        assert_int_equal(gsp_door_take_admission(d, other, GSP_ADMISSION_BYTES, test_now_s()),
+                         i == 1);
+        assert_true(gsp_admission_ends(d->credential, d->credential_bytes) == ends + (i == 1));
+    }
+    memset(d->credential + 40, 0, 8); /* ours is of no use: any that is good is better */
+    assert_true(take(d, now));
+    assert_memory_equal(d->credential, now->credential, GSP_ADMISSION_BYTES);
 }
 
 static void invite_becomes_admission(void **state)
@@ -106,6 +68,7 @@ static void invite_becomes_admission(void **state)
     assert_true(second.is_guest);
     assert_true(take(&first, &answer));
     assert_false(first.is_guest);
+    only_a_later_one_counts(&o, &first, &answer);
     /* The invite was for one; the same host again costs nothing. */
     gsp_word again;
     assert_int_equal(ask(&o, &second, &again), GSP_REFUSED_EXPIRED);
