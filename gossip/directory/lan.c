@@ -17,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HEARD_MAX = 64, READS_PER_STEP = 256 };
+/* Packets that were judged: members have fewer that have not expired. */
+enum { HEARD_MAX = 64, READS_PER_STEP = 256, SEEN_MAX = 1024 };
 static const uint64_t SECOND_NS = 1000000000u;
 static const char GROUP[] = "239.255.44.0"; /* site-local; kept on the link by TTL 1 */
 
@@ -38,6 +39,9 @@ struct gsp_lan {
     uint64_t second; /* of the rate of judging */
     uint32_t judged;
     heard_key heard[HEARD_MAX];
+    uint64_t seen[SEEN_MAX]; /* keyed hashes of packets, a ring */
+    uint32_t seen_next;
+    uint8_t seen_key[crypto_shorthash_KEYBYTES];
     gsp_lan_found found[GSP_LAN_FOUND_MAX];
     uint32_t first, n_found;
     gsp_lan_stats stats;
@@ -101,6 +105,7 @@ atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out)
     if (!lan)
         return atom_fail_memory("LAN discovery", sizeof *lan);
     lan->who = config->who;
+    randombytes_buf(lan->seen_key, sizeof lan->seen_key);
     lan->period_ns = config->period_ns ? config->period_ns : 60 * SECOND_NS;
     lan->group = (struct sockaddr_in){.sin_family = AF_INET,
                                       .sin_port = htons(config->port ? config->port : GSP_LAN_PORT),
@@ -186,6 +191,37 @@ static bool is_new(gsp_lan *lan, const uint8_t key[GSP_PUBLIC_BYTES], uint64_t n
     return true;
 }
 
+static bool is_seen(const gsp_lan *lan, uint64_t hash)
+{
+    for (uint32_t i = 0; i < SEEN_MAX; i++)
+        if (lan->seen[i] == hash)
+            return true;
+    return false;
+}
+
+/* Anybody on the network can send again what members sent. Each packet is sealed anew, so one that comes again
+ * says nothing, and must not cost what is left for others to be heard. */
+static gsp_contact_verdict judge(gsp_lan *lan, const uint8_t *data, size_t bytes, uint64_t now_s,
+                                 gsp_contact *out)
+{
+    uint64_t hash;
+    _Static_assert(sizeof hash == crypto_shorthash_BYTES, "a short hash");
+    crypto_shorthash((uint8_t *)&hash, data, bytes, lan->seen_key);
+    if (is_seen(lan, hash)) {
+        lan->stats.dropped++;
+        return GSP_CONTACT_VERDICT_N;
+    }
+    gsp_contact_verdict verdict = gsp_contact_open(data, bytes, &lan->who, now_s, out);
+    lan->stats.verdicts[verdict]++;
+    /* All others cost next to nothing: a flood of them must not keep members from being heard. */
+    if (verdict == GSP_CONTACT_GOOD || verdict == GSP_CONTACT_FORGED ||
+        verdict == GSP_CONTACT_STRANGER) {
+        lan->judged++;
+        lan->seen[lan->seen_next++ % SEEN_MAX] = hash;
+    }
+    return verdict;
+}
+
 static void take(gsp_lan *lan, const uint8_t *data, size_t bytes,
                  const struct sockaddr_storage *from, uint64_t now_ns, uint64_t now_s)
 {
@@ -199,11 +235,7 @@ static void take(gsp_lan *lan, const uint8_t *data, size_t bytes,
         lan->stats.dropped++;
         return;
     }
-    gsp_contact_verdict verdict = gsp_contact_open(data, bytes, &lan->who, now_s, &found.contact);
-    lan->stats.verdicts[verdict]++;
-    /* Noise costs next to nothing: a flood of it must not keep members from being heard. */
-    lan->judged += verdict != GSP_CONTACT_NOISE && verdict != GSP_CONTACT_SELF;
-    if (verdict != GSP_CONTACT_GOOD)
+    if (judge(lan, data, bytes, now_s, &found.contact) != GSP_CONTACT_GOOD)
         return;
     if (is_new(lan, found.contact.key, now_ns)) {
         /* Answer soon, but not all at the same moment. */

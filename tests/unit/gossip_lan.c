@@ -160,6 +160,52 @@ static void send_contact(int enemy, const struct sockaddr_in *group, const test_
                 (ssize_t)n);
 }
 
+/* Somebody without the ticket can record what a member says and send it again: that is heard once, also after a while, and
+ * keeps nobody else from being heard. */
+static void what_comes_again_is_not_heard_again(void **state)
+{
+    (void)state;
+    test_pool p;
+    struct sockaddr_in group;
+    uint8_t data[2][GSP_CONTACT_SEALED_BYTES_MAX];
+    size_t n[2];
+    test_pool_make(&p, 1);
+    uint64_t now = 1000 * SECOND_NS, now_s = test_now_s();
+    gsp_lan *a = open_one(&p, 0);
+    int enemy = open_enemy(&group);
+    const gsp_contact of[2] = {test_contact(&p, 1, 1), test_contact(&p, 1, 2)};
+    for (unsigned i = 0; i < 2; i++)
+        n[i] = gsp_contact_seal(&of[i], p.psk, data[i]);
+    for (unsigned i = 0; i < 4 * GSP_LAN_JUDGED_PER_SECOND; i++) {
+        assert_true(
+            sendto(enemy, data[i % 2], n[i % 2], 0, (struct sockaddr *)&group, sizeof group) > 0);
+        if (i % 50 == 49)
+            gsp_lan_step(a, now, now_s);
+    }
+    send_contact(enemy, &group, &p, 2, 1);
+    gsp_lan_step(a, now, now_s);
+    assert_int_equal(taken(a, &p, 2), 1);
+    gsp_lan_stats stats;
+    gsp_lan_read_stats(a, &stats);
+    assert_int_equal(stats.verdicts[GSP_CONTACT_GOOD], 3);
+    assert_int_equal(stats.dropped, 4 * GSP_LAN_JUDGED_PER_SECOND - 2);
+    /* What has expired costs no signature, so however many there are, a member is heard. */
+    for (unsigned i = 0; i < 2 * GSP_LAN_JUDGED_PER_SECOND; i++) {
+        gsp_contact old = of[0];
+        old.sequence = i;
+        old.expires_s = old.issued_s - 1;
+        n[0] = gsp_contact_seal(&old, p.psk, data[0]);
+        assert_true(sendto(enemy, data[0], n[0], 0, (struct sockaddr *)&group, sizeof group) > 0);
+        if (i % 50 == 49)
+            gsp_lan_step(a, now + SECOND_NS, now_s);
+    }
+    send_contact(enemy, &group, &p, 3, 1);
+    gsp_lan_step(a, now + SECOND_NS, now_s);
+    assert_int_equal(taken(a, &p, 3), 1);
+    close(enemy);
+    gsp_lan_close(&a);
+}
+
 /* Who is new is answered within half a second, though never a second time within one; who was heard lately is not,
  * and is new again after three periods of silence. */
 static void answers_who_is_new(void **state)
@@ -268,8 +314,11 @@ static void says_what_is_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_hear_each_other), cmocka_unit_test(floods_are_dropped),
-        cmocka_unit_test(answers_who_is_new),  cmocka_unit_test(is_heard_on_the_link_only),
+        cmocka_unit_test(two_hear_each_other),
+        cmocka_unit_test(floods_are_dropped),
+        cmocka_unit_test(what_comes_again_is_not_heard_again),
+        cmocka_unit_test(answers_who_is_new),
+        cmocka_unit_test(is_heard_on_the_link_only),
         cmocka_unit_test(says_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
