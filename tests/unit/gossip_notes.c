@@ -110,11 +110,49 @@ static void one_that_leaves_many_keeps_its_last(void **state)
     end();
 }
 
+static bool is_right(void *context, const char *who, const char *text, size_t bytes)
+{
+    (void)who;
+    ++*(uint32_t *)context;
+    return bytes == 5 && memcmp(text, "right", 5) == 0;
+}
+
+static void answer(const gsp_link *from, const char *text)
+{
+    gsp_word m = {.kind = GSP_WORD_NOTE, .hash = {{7}}, .body = (const uint8_t *)text};
+    m.body_bytes = strlen(text);
+    assert_true(gsp_notes_came(notes, from, &m));
+}
+
+/* Only so many notes are looked at for one question; one member that answers with very many does not use them up. */
+static void one_that_answers_much_hides_nobody(void **state)
+{
+    (void)state;
+    begin();
+    const gsp_hash key = {{7}};
+    const gsp_link *greedy = up(1), *other = up(2);
+    for (int again = 0; again < 2; again++) {
+        char text[16];
+        uint32_t n = 0;
+        gsp_notes_ask_begin(notes, &key, is_right, &n);
+        for (unsigned i = 0; i < MANY; i++) {
+            snprintf(text, sizeof text, "wrong %u", i);
+            answer(greedy, text);
+            answer(other, "wrong 0"); /* as another said: it costs it nothing */
+        }
+        answer(other, "right");
+        assert_in_range(n, 3, 8);
+        assert_true(gsp_notes_ask_end(notes));
+    }
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(those_that_left_make_room),
         cmocka_unit_test(one_that_leaves_many_keeps_its_last),
+        cmocka_unit_test(one_that_answers_much_hides_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
