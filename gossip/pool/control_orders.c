@@ -28,12 +28,12 @@ bool gsp_control_orders_give(gsp_control_orders *o, const gsp_control_order *wan
 {
     struct timespec until;
     int late = 0;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until); /* nobody sets it meanwhile */
     until.tv_sec += seconds;
     pthread_mutex_lock(&o->lock);
     o->order = *wanted;
     while (!o->order.done && late == 0)
-        late = pthread_cond_timedwait(&o->answered, &o->lock, &until);
+        late = pthread_cond_clockwait(&o->answered, &o->lock, CLOCK_MONOTONIC, &until);
     *answer = o->order;
     sodium_memzero(&o->order, sizeof o->order);
     pthread_mutex_unlock(&o->lock);

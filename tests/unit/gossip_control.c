@@ -1,5 +1,6 @@
 /* The local socket: one line each way, long paths, dead sockets, other programs. */
 #include "gossip/pool/control.h"
+#include "gossip/pool/control_orders.h"
 #include "tests/scratch.h"
 
 #include <setjmp.h>
@@ -14,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static char *echo(void *context, const char *request)
@@ -144,12 +146,38 @@ static void dead_sockets(void **state)
     scratch_close(&place);
 }
 
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+/* The calendar is an hour ahead: whoever waits by it waits for an hour, as where it is set back meanwhile. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int failed = __real_clock_gettime(clock, out);
+    out->tv_sec += clock == CLOCK_REALTIME ? 3600 : 0;
+    return failed;
+}
+
+/* An order that nobody takes ends in its time, whatever the calendar says. */
+static void orders_end(void **state)
+{
+    (void)state;
+    const gsp_control_order wanted = {.kind = GSP_CONTROL_ORDER_ROTATE};
+    gsp_control_order answer;
+    gsp_control_orders o;
+    gsp_control_orders_open(&o);
+    alarm(60);
+    assert_false(gsp_control_orders_give(&o, &wanted, 1, &answer));
+    alarm(0);
+    assert_false(gsp_control_orders_take(&o, &answer)); /* whoever gave it has gone */
+    gsp_control_orders_close(&o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(asks),
         cmocka_unit_test(bad_clients),
         cmocka_unit_test(dead_sockets),
+        cmocka_unit_test(orders_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
