@@ -110,5 +110,6 @@ void gsp_pool_obey(gsp_pool *p)
         return; /* it waits until the version is here */
     atom_status st = obey(p, &order, note);
     const char *ticket = order.kind == GSP_CONTROL_ORDER_RESET ? "" : p->door.ticket;
-    gsp_control_orders_answer(&p->errands, st, st == ATOM_OK ? ticket : atom_fail_message(), note);
+    gsp_control_orders_answer(&p->errands, &order, st, st == ATOM_OK ? ticket : atom_fail_message(),
+                              note);
 }

@@ -66,7 +66,14 @@ static void on_drop(gsp_net *unused, const uint8_t *key)
     net.n_drops++;
 }
 
-static const gsp_net_ops OPS = {.send = on_send, .dial = on_dial, .drop = on_drop};
+static void on_read_stats(const gsp_net *unused, gsp_net_stats *stats)
+{
+    (void)unused;
+    *stats = (gsp_net_stats){0};
+}
+
+static const gsp_net_ops OPS = {
+    .send = on_send, .dial = on_dial, .drop = on_drop, .read_stats = on_read_stats};
 
 /* How often such a word was sent to whoever has this first byte. */
 static uint32_t told(uint8_t to, gsp_word_kind kind)
@@ -398,6 +405,97 @@ static void a_refusal_ends_little(void **state)
     assert_non_null(strstr(atom_fail_message(), "banned"));
 }
 
+/* Everything that is due is done at once, whenever it was done last. */
+static void step(void)
+{
+    p->step_ns = 0;
+    gsp_pool_step(p);
+}
+
+/* An admission of the pool's member that began so long ago, for thirty days. */
+static void admitted_days_ago(unsigned days)
+{
+    gsp_admission a = {.manifest = 1, .issued_s = test_now_s() - days * 86400};
+    a.expires_s = a.issued_s + 30 * 86400;
+    memcpy(a.pool, p->door.pool, sizeof a.pool);
+    memcpy(a.member, p->door.identity.public_key, sizeof a.member);
+    gsp_admission_sign(&a, &o.door.identity);
+    gsp_admission_encode(&a, p->door.credential);
+    p->door.credential_bytes = GSP_ADMISSION_BYTES;
+}
+
+static void does_what_is_due(void **state)
+{
+    (void)state;
+    gsp_control_orders_open(&p->errands);
+    p->data = (gsp_data){.directory = place.dir, .manifest = p->door.manifest, .links = &p->links};
+    p->status = atom_alloc(1, sizeof *p->status);
+    p->seek = (gsp_seek){.net = &net.net, .hosts = &p->door.hosts};
+    assert_non_null(p->status);
+    gsp_link *ours = link_up(1, (gsp_net_event){0}),
+             *theirs = link_up(2, (gsp_net_event){.inbound = true});
+    gsp_link *guest = link_up(3, (gsp_net_event){.inbound = true, .guest = true});
+    step();
+    assert_true(ours->up && theirs->up && guest->up);
+    assert_int_equal(told(1, GSP_WORD_ASK_ADMISSION), 0); /* it is new */
+    /* Who is to go goes when it is time, and not before. */
+    theirs->doomed_ns = atom_clock_ns() + 60 * SECOND;
+    step();
+    assert_true(theirs->up);
+    theirs->doomed_ns = 1;
+    step();
+    assert_true(!theirs->up && ours->up);
+    assert_int_equal(net.n_drops, 1);
+    /* HELLO again in its time; nothing more often than ten times a second. */
+    net.n = 0;
+    step();
+    assert_int_equal(told(1, GSP_WORD_HELLO), 0);
+    ours->hello_ns = 0;
+    gsp_pool_step(p);
+    assert_int_equal(told(1, GSP_WORD_HELLO), 0);
+    step();
+    assert_int_equal(told(1, GSP_WORD_HELLO), 1);
+    assert_int_equal(told(3, GSP_WORD_HELLO), 0);
+    /* From the middle of its admission on it asks for the next one, once a minute. */
+    admitted_days_ago(16);
+    p->renew_ns = 0;
+    step();
+    step();
+    assert_int_equal(told(1, GSP_WORD_ASK_ADMISSION), 1);
+    assert_int_equal(told(3, GSP_WORD_ASK_ADMISSION), 0); /* not of a guest */
+    assert_int_equal(p->warn_ns, 0);
+    admitted_days_ago(25); /* and warns, once the owner had time to answer */
+    for (int i = 0; i < 3; i++) {
+        p->renew_ns = 0;
+        step();
+        assert_true(p->warn_ns > atom_clock_ns() + 500 * SECOND &&
+                    p->warn_ns < atom_clock_ns() + 700 * SECOND);
+    }
+    admitted_days_ago(1);
+    p->renew_ns = 0;
+    step();
+    assert_int_equal(p->warn_ns, 0);
+    /* Who was a guest asks every two seconds, and makes its links anew once it is admitted: those that it dialled. */
+    gsp_link *back = link_up(2, (gsp_net_event){.inbound = true});
+    p->door.is_guest = true;
+    net.n = 0;
+    step();
+    step();
+    assert_int_equal(told(1, GSP_WORD_ASK_ADMISSION), 1);
+    p->ask_ns = 0;
+    step();
+    assert_int_equal(told(1, GSP_WORD_ASK_ADMISSION), 2);
+    p->door.is_guest = false;
+    p->was_admitted = true;
+    net.n_dials = 0;
+    step();
+    assert_false(ours->up || back->up || p->was_admitted);
+    assert_int_equal(net.n_dials, 1);
+    gsp_control_orders_close(&p->errands);
+    atom_free(p->status);
+    p->status = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +506,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(our_own_admission_is_no_news, setup, teardown),
         cmocka_unit_test_setup_teardown(only_those_that_we_dialled_see_us, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refusal_ends_little, setup, teardown),
+        cmocka_unit_test_setup_teardown(does_what_is_due, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
