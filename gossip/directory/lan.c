@@ -19,7 +19,7 @@
 
 /* Packets that were judged: members have fewer that have not expired. */
 enum { HEARD_MAX = 64, READS_PER_STEP = 256, SEEN_MAX = 1024 };
-static const uint64_t SECOND_NS = 1000000000u;
+static const uint64_t SECOND_NS = 1000000000u, LOOK_NS = 10000000000u;
 static const char GROUP[] = "239.255.44.0"; /* site-local; kept on the link by TTL 1 */
 
 typedef struct heard_key {
@@ -31,6 +31,8 @@ struct gsp_lan {
     gsp_handshake_config who;
     int fd;
     struct sockaddr_in group;
+    bool follows; /* whatever interfaces come and go */
+    uint64_t looked_ns;
     uint32_t n_interfaces;
     unsigned interface[GSP_LAN_INTERFACES_MAX];
     uint64_t period_ns, due_ns, sent_ns; /* due: 0 is at once */
@@ -61,26 +63,43 @@ static bool join(gsp_lan *lan, unsigned interface)
     return true;
 }
 
-static atom_status join_all(gsp_lan *lan)
+static void join_all(gsp_lan *lan)
 {
     struct ifaddrs *all = NULL;
     const unsigned want = IFF_UP | IFF_RUNNING | IFF_MULTICAST;
     if (getifaddrs(&all) != 0)
-        return atom_fail_errno(errno, "LAN discovery: cannot list the interfaces");
+        return;
     for (const struct ifaddrs *a = all; a; a = a->ifa_next)
         if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET && (a->ifa_flags & want) == want &&
             !(a->ifa_flags & (IFF_LOOPBACK | IFF_POINTOPOINT)))
             join(lan, if_nametoindex(a->ifa_name));
     freeifaddrs(all);
-    return lan->n_interfaces
-               ? ATOM_OK
-               : atom_fail(ATOM_E_RUNTIME, "LAN discovery: no interface here can multicast");
+}
+
+/* A laptop changes networks, and a service may start before there is one. Whoever is on a new network says so. */
+static void follow(gsp_lan *lan, uint64_t now_ns)
+{
+    char name[IF_NAMESIZE];
+    uint32_t kept = 0;
+    if (!lan->follows || (lan->looked_ns && now_ns - lan->looked_ns < LOOK_NS))
+        return;
+    lan->looked_ns = now_ns;
+    for (uint32_t i = 0; i < lan->n_interfaces; i++)
+        if (if_indextoname(lan->interface[i], name))
+            lan->interface[kept++] = lan->interface[i];
+    lan->n_interfaces = kept;
+    join_all(lan);
+    if (lan->n_interfaces > kept)
+        lan->due_ns = 0;
 }
 
 static atom_status join_some(gsp_lan *lan, const char *name)
 {
-    if (!name)
-        return join_all(lan);
+    lan->follows = !name;
+    if (!name) {
+        join_all(lan);
+        return ATOM_OK;
+    }
     unsigned interface = if_nametoindex(name);
     if (!interface)
         return atom_fail(ATOM_E_USAGE, "LAN discovery: no interface '%.32s' here", name);
@@ -122,7 +141,6 @@ atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out)
         ATOM_TRY_CLEAN(
             atom_fail_errno(errno, "LAN discovery: UDP port %u", ntohs(lan->group.sin_port)));
     ATOM_TRY_CLEAN(join_some(lan, config->interface));
-    lan->stats.interfaces = lan->n_interfaces;
     *out = lan;
     return ATOM_OK;
 cleanup:
@@ -280,6 +298,7 @@ void gsp_lan_step(gsp_lan *lan, uint64_t now_ns, uint64_t now_s)
             break;
         take(lan, data, (size_t)n, &from, now_ns, now_s);
     }
+    follow(lan, now_ns);
     if (!lan->has_contact || now_ns < speak_ns(lan))
         return;
     if (lan->contact.expires_s > now_s)
@@ -301,4 +320,5 @@ bool gsp_lan_next(gsp_lan *lan, gsp_lan_found *out)
 void gsp_lan_read_stats(const gsp_lan *lan, gsp_lan_stats *stats)
 {
     *stats = lan->stats;
+    stats->interfaces = lan->n_interfaces;
 }

@@ -26,7 +26,7 @@ enum {
 
 typedef struct gsp_lan_config {
     gsp_handshake_config who; /* copied; self and ctx must outlive the object */
-    const char *interface;    /* one by name ("lo" in tests); NULL: all that are up and can */
+    const char *interface;    /* one by name ("lo" in tests); NULL: all that are up and can, also later */
     uint16_t port;            /* 0: GSP_LAN_PORT */
     uint64_t period_ns;       /* 0: a minute */
 } gsp_lan_config;
@@ -47,9 +47,9 @@ typedef struct gsp_lan_stats {
 typedef struct gsp_lan gsp_lan;
 
 /*
- * Joins the group. Several endpoints of one host may share the port.
- * Errors  ATOM_E_USAGE  no such interface; ATOM_E_RUNTIME  no interface can multicast, or the
- *         socket cannot be made: the pool can do without
+ * Joins the group. Several endpoints of one host may share the port. Where no interface can multicast yet, as at the
+ * start of a machine, it is quiet until one can.
+ * Errors  ATOM_E_USAGE  no such interface; ATOM_E_RUNTIME  the socket cannot be made: the pool can do without
  */
 ATOM_MUST atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out);
 void gsp_lan_close(gsp_lan **lan);
