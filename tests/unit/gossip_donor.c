@@ -301,6 +301,13 @@ static void nonsense_is_refused_and_rounds_go_first(void **unused)
     assert_false(
         gsp_donor_pulled(donor, joiner, message)); /* its end is behind that of the state */
     assert_int_equal(gsp_donor_owes(donor, gsp_friends_index(friends, joiner)), 0);
+    for (unsigned i = 0; i < 40; i++) { /* it waits for so many and no more */
+        message->as.state_pull = (gsp_state_pull){.root = told, .n = CHUNKS};
+        assert_true(gsp_donor_pulled(donor, joiner, message));
+    }
+    assert_int_equal(gsp_donor_owes(donor, gsp_friends_index(friends, joiner)),
+                     64ull * GSP_CHUNK_BYTES);
+    gsp_donor_down(donor, joiner);
     message->as.state_pull = (gsp_state_pull){.root = told, .fragment = 1, .n = 1};
     assert_false(gsp_donor_pulled(donor, joiner, message));
     message->as.state_pull = (gsp_state_pull){.root = told, .n = 1};

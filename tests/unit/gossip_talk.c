@@ -256,7 +256,12 @@ static void the_newer_manifest_goes_round(void **state)
     assert_int_equal(told(1, GSP_WORD_ASK_MANIFEST), 1);
     say(1, &(gsp_word){.kind = GSP_WORD_HELLO});
     assert_int_equal(told(1, GSP_WORD_MANIFEST), 1);
+    const gsp_link *guest = link_up(3, (gsp_net_event){.inbound = true, .guest = true});
     uint8_t banned[GSP_PUBLIC_BYTES];
+    gsp_contact known = {.sequence = 1};
+    set_key(known.key, 2);
+    assert_int_equal(gsp_peers_add(p->book.peers, &known, NULL, test_now_s()), GSP_PEERS_NEW);
+    p->book.renewed_ns = 1;
     const gsp_word before = manifest_of(&p->door);
     char *text = atom_strdup(p->door.manifest_text);
     set_key(banned, 2);
@@ -276,12 +281,23 @@ static void the_newer_manifest_goes_round(void **state)
     assert_int_equal(net.sent[0].to, 2);
     assert_false(net.sent[0].has_psk);
     assert_true(gsp_links_find(&p->links, banned)->doomed_ns);
+    assert_true(guest->doomed_ns); /* its ticket has the key before */
+    assert_null(gsp_peers_find(p->book.peers, banned));
+    assert_true(p->book.renewed_ns > 1); /* sealed with the new key from now on */
     uint8_t stays[GSP_PUBLIC_BYTES];
     set_key(stays, 1);
     assert_int_equal(gsp_links_find(&p->links, stays)->doomed_ns, 0);
     say(1, &first); /* an older one again */
     assert_int_equal(gsp_door_number(&p->door), 2);
     assert_true(gsp_headline_check(&p->headline) == ATOM_OK);
+    /* Nor is one told it for ever. */
+    const uint64_t most = gsp_manifest_gives(p->door.manifest), now = atom_clock_ns();
+    say(1, &(gsp_word){.kind = GSP_WORD_ASK_MANIFEST});
+    const uint64_t left = gsp_tally_left(&p->links.given, stays, now);
+    assert_true(told(1, GSP_WORD_MANIFEST) == 1 && left < most);
+    gsp_links_give(&p->links, stays, left, most, now);
+    say(1, &(gsp_word){.kind = GSP_WORD_ASK_MANIFEST});
+    assert_int_equal(told(1, GSP_WORD_MANIFEST), 1);
     /* A member that sends manifest after manifest costs little. */
     net.n = 0;
     for (uint32_t i = 0; i < 60; i++)
@@ -424,6 +440,51 @@ static void admitted_days_ago(unsigned days)
     p->door.credential_bytes = GSP_ADMISSION_BYTES;
 }
 
+/* While it is a guest itself it hears of nothing but its admission, and the owner alone can refuse it. */
+static void a_guest_hears_of_its_admission_alone(void **state)
+{
+    (void)state;
+    gsp_word no = {.kind = GSP_WORD_ADMISSION, .refusal = GSP_REFUSED_EXPIRED};
+    memcpy(no.key, p->door.identity.public_key, sizeof no.key);
+    p->door.is_guest = true;
+    link_up(1, (gsp_net_event){0});
+    link_up(OWNER, (gsp_net_event){0});
+    say(1, &(gsp_word){.kind = GSP_WORD_HELLO, .number = 9, .seen = test_address("203.0.113.9:1")});
+    say(1, &(gsp_word){.kind = GSP_WORD_ASK_MANIFEST});
+    assert_int_equal(p->refusals, 2);
+    assert_int_equal(net.n, 0);
+    assert_true(gsp_address_is_any(&p->reach.seen));
+    say(1, &no);
+    assert_true(gsp_headline_check(&p->headline) == ATOM_OK);
+    assert_int_equal(p->denials.n, 1);
+    refuse(1, GSP_REFUSED_EXPIRED);
+    assert_true(gsp_headline_check(&p->headline) == ATOM_OK);
+    say(OWNER, &no);
+    assert_true(gsp_headline_check(&p->headline) != ATOM_OK);
+    assert_non_null(strstr(atom_fail_message(), "owner says"));
+}
+
+/* A manifest that bans this host ends it; who was sent away is not greeted when it comes back. */
+static void who_is_sent_away(void **state)
+{
+    (void)state;
+    gsp_link *l = link_up(1, (gsp_net_event){.inbound = true});
+    gsp_net_event down = {.kind = GSP_NET_DOWN};
+    set_key(down.key, 1);
+    gsp_links_shun(&p->links, l, atom_clock_ns());
+    assert_false(gsp_pool_take(p, &down));
+    net.n = 0;
+    l = link_up(1, (gsp_net_event){.inbound = true});
+    assert_true(l->doomed_ns && net.n == 0);
+    test_must(gsp_door_rotate(&o.door, p->door.identity.public_key));
+    gsp_word m = manifest_of(&o.door);
+    memset(m.psk, 0, sizeof m.psk);
+    link_up(2, (gsp_net_event){.inbound = true});
+    say(2, &m);
+    assert_true(gsp_headline_check(&p->headline) != ATOM_OK);
+    assert_non_null(strstr(atom_fail_message(), "banned this host"));
+}
+
 static void does_what_is_due(void **state)
 {
     (void)state;
@@ -506,6 +567,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(our_own_admission_is_no_news, setup, teardown),
         cmocka_unit_test_setup_teardown(only_those_that_we_dialled_see_us, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refusal_ends_little, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_guest_hears_of_its_admission_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_is_sent_away, setup, teardown),
         cmocka_unit_test_setup_teardown(does_what_is_due, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
