@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 
-enum { GSP_CONTROL_NOTE_BYTES = 384 };
+enum { GSP_CONTROL_NOTE_BYTES = 512 };
 
 typedef enum gsp_control_order_kind {
     GSP_CONTROL_ORDER_NONE,

@@ -7,6 +7,7 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
+#include "gossip/member/node_look.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -102,6 +103,24 @@ static atom_status delegate(gsp_pool *p, const gsp_control_order *o,
     return ATOM_OK;
 }
 
+/* Members of the roster that may still come in are too few to certify a version. */
+static bool lacks_quorum(const gsp_pool *p)
+{
+    uint32_t left = 0; /* bits */
+    if (!p->node)
+        return false;
+    const gsp_roster *roster = gsp_agree_roster(gsp_node_look(p->node));
+    for (uint32_t i = 0; i < roster->n; i++) {
+        const uint8_t *key = roster->member[i].key.byte;
+        const gsp_known *k = gsp_peers_find(p->book.peers, key);
+        const gsp_contact *c = k ? &k->contact : NULL;
+        bool out = gsp_manifest_bans(p->door.manifest, key) ||
+                   (c && gsp_door_voids(&p->door, c->credential, c->credential_bytes));
+        left |= (uint32_t)!out << i;
+    }
+    return !gsp_quorum(p->door.manifest->trust, roster->n, left);
+}
+
 static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CONTROL_NOTE_BYTES])
 {
     gsp_door_ban done;
@@ -133,6 +152,12 @@ static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CO
                  : o->with_others   ? " and are banned too"
                                     : " and stay (--whole-invite bans them too)",
                  void_note);
+    if (lacks_quorum(p)) {
+        size_t n = strlen(note);
+        snprintf(note + n, GSP_CONTROL_NOTE_BYTES - n,
+                 "; the members that are left are too few to decide anything: atom pool reset lets "
+                 "them go on");
+    }
     gsp_event_log_add(&p->diary, "\"event\":\"invite_ended\",\"invite\":\"%s\",\"others\":%u",
                       done.has_invite ? invite : "", done.n_others);
     return ATOM_OK;
