@@ -184,8 +184,9 @@ static bool pass_on_question(gsp_pool *p, const gsp_word *m, bool admits)
     bool heard = here && atom_clock_ns() < gsp_net_heard_ns(p->net, owner->key) + AWAY_NS;
     if (heard && gsp_links_tell(&p->links, owner->key, m))
         return true;
-    for (uint32_t i = 0; !admits && i < GSP_NET_PEERS_MAX; i++) {
-        const gsp_link *l = &p->links.link[i];
+    const uint64_t turn = atom_clock_ns() / SECOND_NS; /* each of them in turn */
+    for (uint64_t i = 0; !admits && i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_link *l = &p->links.link[(turn + i) % GSP_NET_PEERS_MAX];
         if (l->up && !l->doomed_ns && memcmp(l->key, m->key, sizeof l->key) != 0 &&
             is_delegate(p, l) && gsp_links_tell(&p->links, l->key, m))
             return true;
