@@ -14,10 +14,24 @@
 #include <string.h>
 #include <time.h>
 
+/* Where newcomers begin: here; where nobody can dial this host, at others whom it knows. */
+static atom_status hosts_of(const gsp_pool *p, gsp_hosts *out)
+{
+    const gsp_known *best[GSP_TICKET_HOSTS_MAX];
+    ATOM_TRY(gsp_reach_hosts(&p->reach, out));
+    if (out->n > 0 || p->door.plain || !p->book.peers)
+        return ATOM_OK;
+    uint32_t n = gsp_peers_best(p->book.peers, best, GSP_TICKET_HOSTS_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        if (best[i]->contact.n_addresses > 0 && best[i]->contact.address[0].port != 0)
+            (void)gsp_address_text(&best[i]->contact.address[0], out->host[out->n++]);
+    return ATOM_OK;
+}
+
 atom_status gsp_pool_new_ticket(gsp_pool *p, uint32_t count, double days)
 {
     gsp_hosts hosts;
-    ATOM_TRY(gsp_reach_hosts(&p->reach, &hosts));
+    ATOM_TRY(hosts_of(p, &hosts));
     return gsp_door_new_ticket(&p->door, &hosts, count, days);
 }
 
@@ -32,7 +46,7 @@ atom_status gsp_pool_usual_ticket(gsp_pool *p)
 atom_status gsp_pool_refresh_ticket(gsp_pool *p)
 {
     gsp_hosts hosts;
-    ATOM_TRY(gsp_reach_hosts(&p->reach, &hosts));
+    ATOM_TRY(hosts_of(p, &hosts));
     return gsp_door_refresh_ticket(&p->door, &hosts);
 }
 

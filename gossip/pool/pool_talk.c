@@ -242,6 +242,7 @@ static void take_admission(gsp_pool *p, const gsp_word *m)
                                 "and renews admissions, and atom pool ticket prints its ticket");
         p->ticket_is_old = true;
         gsp_pool_rekey(p);
+        gsp_pool_greet_all(p); /* who asks others passes the question on to this host */
         return;
     }
     if (!gsp_door_take_admission(&p->door, m->credential, m->credential_bytes,
