@@ -1,10 +1,20 @@
-/* A pool's owner and hosts that hold its ticket, each with a door in a directory of its own. */
+/*
+ * A pool's owner and hosts with its ticket, each with a door in a directory of its own, that talk by calls: for
+ * tests of who gets in.
+ */
 #ifndef TESTS_LIB_GOSSIP_OWNER_H
 #define TESTS_LIB_GOSSIP_OWNER_H
 
 #include "gossip/pool/door.h"
 #include "tests/lib/gossip_pool.h"
 #include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 static const gsp_hosts HOSTS = {.n = 1, .host = {"192.0.2.7:4400"}};
 
@@ -63,6 +73,27 @@ static inline void guest_close(gsp_door *d, scratch *place)
 {
     gsp_door_close(d);
     scratch_close(place);
+}
+
+/* Asks whoever admits with what the host holds now. */
+static inline uint8_t ask_door(gsp_door *of, const gsp_door *d, gsp_word *answer)
+{
+    gsp_word m = {.kind = GSP_WORD_ASK_ADMISSION, .credential_bytes = d->credential_bytes};
+    memcpy(m.key, d->identity.public_key, sizeof m.key);
+    memcpy(m.credential, d->credential, d->credential_bytes);
+    (void)gsp_door_admit(of, &m, answer);
+    assert_memory_equal(answer->key, m.key, sizeof m.key);
+    return answer->refusal;
+}
+
+static inline uint8_t ask(owner *o, const gsp_door *d, gsp_word *answer)
+{
+    return ask_door(&o->door, d, answer);
+}
+
+static inline bool take(gsp_door *d, const gsp_word *answer)
+{
+    return gsp_door_take_admission(d, answer->credential, answer->credential_bytes, test_now_s());
 }
 
 #endif
