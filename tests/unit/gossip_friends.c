@@ -140,6 +140,21 @@ static void nothing_waits_twice_and_what_is_gone_is_skipped(void **unused)
     assert_int_equal(sent[2].part, 4);
 }
 
+/* So many wait for a peer and no more; the same bytes of another version wait beside each other. */
+static void what_waits_is_bounded(void **unused)
+{
+    (void)unused;
+    assert_true(gsp_friends_send_result(peer[0], 5, 1, &root));
+    assert_true(gsp_friends_send_result(peer[0], 6, 1, &root));
+    assert_false(gsp_friends_send_result(peer[0], 6, 1, &root));
+    for (uint32_t i = 2; i < GSP_QUEUE_MAX; i++)
+        assert_true(gsp_friends_send_result(peer[0], 7, i, &root));
+    for (uint32_t i = 0; i < 5; i++)
+        assert_false(gsp_friends_send_result(peer[0], 8, i, &root));
+    assert_int_equal(peer[0]->results.n, GSP_QUEUE_MAX);
+    assert_int_equal(peer[0]->results.item[0].version, 5);
+}
+
 static void a_full_link_keeps_its_place(void **unused)
 {
     (void)unused;
@@ -258,6 +273,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(nothing_waits_twice_and_what_is_gone_is_skipped, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(what_waits_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_link_keeps_its_place, setup, teardown),
         cmocka_unit_test_setup_teardown(letters_keep_their_order, setup, teardown),
         cmocka_unit_test_setup_teardown(letters_are_bounded, setup, teardown),

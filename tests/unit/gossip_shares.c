@@ -187,10 +187,26 @@ static void proofs_hold_for_their_leaf_only(void **unused)
     assert_false(gsp_merkle_check(&any, GSP_PARTS_MAX + 1, 0, &any, &any, 0));
 }
 
+/* The lesser of a peer's two directions holds it up, whichever it is. */
+static void the_lesser_direction_counts(void **unused)
+{
+    (void)unused;
+    const gsp_rates rates[4] = {{.up_bytes_per_s = 100, .down_bytes_per_s = 9000},
+                                {.up_bytes_per_s = 9000, .down_bytes_per_s = 100},
+                                {.up_bytes_per_s = 9000, .down_bytes_per_s = 9000},
+                                {.up_bytes_per_s = 9000, .down_bytes_per_s = 9000}};
+    const bool able[4] = {true, true, true, true};
+    double share[4];
+    assert_true(gsp_shares_fill(rates, able, 4, share));
+    assert_true(share[0] <= 0 && share[1] <= 0);
+    assert_true(fabs(share[2] - 0.5) < 1e-9 && fabs(share[3] - 0.5) < 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(water_filling_is_the_optimum),
                                        cmocka_unit_test(a_slow_peer_owns_nothing),
+                                       cmocka_unit_test(the_lesser_direction_counts),
                                        cmocka_unit_test(nobody_able_is_said),
                                        cmocka_unit_test(whole_parts_follow_shares),
                                        cmocka_unit_test(paces_end_together_below_their_bounds),
