@@ -140,7 +140,7 @@ static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CO
     gsp_door_ban done;
     char invite[2 * GSP_INVITE_ID_BYTES + 1];
     uint32_t number = gsp_door_number(&p->door);
-    if (gsp_door_is_owner(&p->door))
+    if (gsp_door_is_owner(&p->door) && !p->door.plain)
         readmit(p, o->key);
     atom_status st = gsp_door_ban_key(&p->door, o->key, o->with_others, &done);
     if (st == ATOM_OK && done.already) {
@@ -225,5 +225,6 @@ void gsp_pool_obey(gsp_pool *p)
     const bool tickets =
         order.kind != GSP_CONTROL_ORDER_RESET && order.kind != GSP_CONTROL_ORDER_DELEGATE;
     const char *ticket = tickets ? p->door.ticket : "";
-    gsp_control_orders_answer(&p->errands, st, st == ATOM_OK ? ticket : atom_fail_message(), note);
+    gsp_control_orders_answer(&p->errands, &order, st, st == ATOM_OK ? ticket : atom_fail_message(),
+                              note);
 }
