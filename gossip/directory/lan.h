@@ -7,7 +7,8 @@
  * A new member speaks at once, and each member that hears it answers within a second, so that both
  * know each other. After that everybody speaks once a minute. Whatever happens, an endpoint sends
  * at most one packet per interface and second, and judges at most GSP_LAN_JUDGED_PER_SECOND; the
- * rest is dropped and counted. What somebody recorded and sends again is known and not judged. Nothing is ever sent to a single address because it asked.
+ * rest is dropped and counted. What somebody recorded and sends again is known and not judged.
+ * Nothing is ever sent to a single address because it asked.
  *
  * No thread of its own: the owner calls gsp_lan_step now and then, a few times a second. Nothing
  * blocks. Thread: one at a time per object.
