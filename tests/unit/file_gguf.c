@@ -398,6 +398,73 @@ static void keys_that_count(void **state)
     scratch_close(&s);
 }
 
+/* A key of another kind is not taken for one that is not there. */
+static void kinds_of_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        double value;
+        bool flag;
+        const char *says;
+    } cases[] = {{"attention.sliding_window", 8, false, "it must be a whole number"},
+                 {"rope.scaling.factor", 1, true, "it must be a real number"},
+                 {"rope.scaling.factor", NAN, false, "is not a finite number"},
+                 {"rope.scaling.type", 2, false, "it must be a text"},
+                 {"attention.causal", 0, false, "it must be true or false"},
+                 {"expert_count", 1, true, "it must be a whole number"}};
+    scratch s;
+    fixture f;
+    graph_config c;
+    uint64_t seed = 1;
+    scratch_open(&s);
+    for (fixture_open(&f, seed); f.config.family != GRAPH_LLAMA || f.config.rope.factor != 1 ||
+                                 f.config.rope.original > 0 || f.config.window;
+         fixture_open(&f, ++seed))
+        fixture_close(&f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(with_key(&f, scratch_path(&s, "x.gguf"), cases[i].key, cases[i].value,
+                                  cases[i].flag, &c),
+                         ATOM_E_FORMAT);
+        assert_non_null(strstr(atom_fail_message(), cases[i].key));
+        assert_non_null(strstr(atom_fail_message(), cases[i].says));
+    }
+    fixture_close(&f);
+    scratch_close(&s);
+}
+
+/* Rows of a head in another order cannot be taken from blocks that cross heads. */
+static void blocks_across_heads(void **state)
+{
+    (void)state;
+    scratch s;
+    fixture f;
+    char *data = NULL;
+    uint64_t bytes, seed = 1, rows = 0;
+    scratch_open(&s);
+    for (fixture_open(&f, seed);; fixture_open(&f, ++seed)) {
+        rows = (uint64_t)(f.config.heads * f.config.head_dim);
+        if (graph_family_traits(f.config.family)->gguf_pairs && f.config.qkv_bias &&
+            f.config.head_dim % FILE_GGUF_Q8_BLOCK && rows % FILE_GGUF_Q8_BLOCK == 0)
+            break;
+        fixture_close(&f);
+        assert_true(seed < 5000);
+    }
+    write_model(&f, FILE_GGUF_F32, scratch_path(&s, "x.gguf"));
+    assert_int_equal(atom_file_read(scratch_path(&s, "x.gguf"), 1 << 24, &data, &bytes), ATOM_OK);
+    char *type = memmem(data, bytes, "blk.0.attn_q.bias", 17);
+    assert_non_null(type);
+    type[17 + 4 + 8] = FILE_GGUF_Q8_0; /* behind rank and rows; its numbers no longer matter */
+    scratch_write(&s, "x.gguf", data, bytes);
+    assert_int_equal(
+        file_gguf_read_weights(scratch_path(&s, "x.gguf"), f.g, file_vector_memory(f.got)),
+        ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "'blk.0.attn_q.bias' has blocks across heads"));
+    atom_free(data);
+    fixture_close(&f);
+    scratch_close(&s);
+}
+
 /* llama.cpp turns nothing in a Granite that says so; of other models the key says only how they were made. */
 static void granite_may_turn_nothing(void **state)
 {
@@ -493,6 +560,8 @@ int main(void)
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(wrong_models_are_refused),
         cmocka_unit_test(keys_that_count),
+        cmocka_unit_test(kinds_of_keys),
+        cmocka_unit_test(blocks_across_heads),
         cmocka_unit_test(granite_may_turn_nothing),
         cmocka_unit_test(keys_that_must_be_there),
         cmocka_unit_test(survives_want_of_memory),
