@@ -135,6 +135,56 @@ static void round_trip(void **state)
     scratch_close(&s);
 }
 
+/* The number that llama.cpp has at row and column of a tensor of the model. */
+static float there(const fixture *f, const file_slice *s, uint64_t row, uint64_t column)
+{
+    const char *arch = file_gguf_architecture(&f->config);
+    const uint64_t D = (uint64_t)f->config.head_dim, width = s->rank == 2 ? s->dims[1] : 1;
+    bool pairs =
+        strcmp(arch, "llama") == 0 || strcmp(arch, "granite") == 0 || strcmp(arch, "smollm3") == 0;
+    bool turned = pairs && (strstr(s->name, ".q_proj.") || strstr(s->name, ".k_proj."));
+    bool lifted = strncmp(arch, "gemma", 5) == 0 && strstr(s->name, "norm.");
+    if (turned) /* pairs of channels are turned together, and not halves */
+        row = row / D * D + row % D / 2 + row % 2 * (D / 2);
+    return f->vector[f->g->params[s->param].offset + s->first + row * width + column] +
+           (lifted ? 1 : 0);
+}
+
+/* Whoever writes and reads in the same wrong order notices nothing. */
+static void numbers_are_where_llama_cpp_has_them(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    for (uint64_t seed = 3; seed <= 90; seed += 3) {
+        fixture f;
+        file_gguf_in *in = NULL;
+        file_slice *slices = NULL;
+        uint32_t n = 0;
+        char name[FILE_NAME_MAX + 16];
+        fixture_open(&f, seed);
+        write_model(&f, FILE_GGUF_F32, scratch_path(&s, "x.gguf"));
+        assert_int_equal(file_gguf_open(scratch_path(&s, "x.gguf"), &in), ATOM_OK);
+        assert_int_equal(file_slices(f.g, &slices, &n), ATOM_OK);
+        for (uint32_t i = 0; i < n && f.config.family != GRAPH_GPT2; i++) {
+            if (slices[i].transposed || slices[i].heads)
+                continue;
+            assert_int_equal(file_gguf_name(&f.config, slices[i].name, name, sizeof name), ATOM_OK);
+            const file_gguf_in_tensor *t = file_gguf_find_tensor(in, name);
+            assert_non_null(t);
+            assert_int_equal(file_gguf_read_f32(in, t, 0, t->elements, f.got), ATOM_OK);
+            const uint64_t width = t->rank == 2 ? t->dims[1] : 1;
+            for (uint64_t k = 0; k < t->elements; k++)
+                if (f.got[k] != there(&f, &slices[i], k / width, k % width))
+                    fail_msg("seed %d: %s, number %d", (int)seed, name, (int)k);
+        }
+        atom_free(slices);
+        file_gguf_in_close(&in);
+        fixture_close(&f);
+    }
+    scratch_close(&s);
+}
+
 /* One word of the header at a time; every change is refused or harmless, and says the file. */
 static void damage_is_named(void **state)
 {
@@ -278,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_too_large_are_counted),
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(numbers_are_where_llama_cpp_has_them),
         cmocka_unit_test(rounded_numbers_come_back),
         cmocka_unit_test(through_somebody),
         cmocka_unit_test(damage_is_named),

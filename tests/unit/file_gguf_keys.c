@@ -3,6 +3,19 @@
 
 #include <math.h>
 
+/* One number in a file, behind the name and type of its key, or behind those of a tensor. */
+static void change(scratch *s, const char *name, size_t behind, const void *number, size_t bytes)
+{
+    char *data = NULL;
+    uint64_t n;
+    assert_int_equal(atom_file_read(scratch_path(s, "x.gguf"), 1 << 24, &data, &n), ATOM_OK);
+    char *at = memmem(data, n, name, strlen(name));
+    assert_non_null(at);
+    memcpy(at + strlen(name) + behind, number, bytes);
+    scratch_write(s, "x.gguf", data, n);
+    atom_free(data);
+}
+
 /* A model's file with one more key; what its reader says of it. */
 static atom_status with_key(const fixture *f, const char *path, const char *rest, double value,
                             bool flag, graph_config *c)
@@ -123,19 +136,6 @@ static void kinds_of_keys(void **state)
     scratch_close(&s);
 }
 
-/* One number in a file, behind the name and type of its key, or behind those of a tensor. */
-static void change(scratch *s, const char *name, size_t behind, const void *number, size_t bytes)
-{
-    char *data = NULL;
-    uint64_t n;
-    assert_int_equal(atom_file_read(scratch_path(s, "x.gguf"), 1 << 24, &data, &n), ATOM_OK);
-    char *at = memmem(data, n, name, strlen(name));
-    assert_non_null(at);
-    memcpy(at + strlen(name) + behind, number, bytes);
-    scratch_write(s, "x.gguf", data, n);
-    atom_free(data);
-}
-
 static void numbers_that_cannot_be(void **state)
 {
     (void)state;
@@ -146,7 +146,8 @@ static void numbers_that_cannot_be(void **state)
     uint64_t seed = 1, offset = 36;
     const float gain = -1;
     scratch_open(&s);
-    for (fixture_open(&f, seed); !(f.config.rope.yarn && f.config.rope.gain > 0);
+    for (fixture_open(&f, seed);
+         !(f.config.rope.yarn && f.config.rope.gain > 0 && f.config.width % FILE_GGUF_Q8_BLOCK);
          fixture_open(&f, ++seed))
         fixture_close(&f);
     write_model(&f, FILE_GGUF_F32, scratch_path(&s, "x.gguf"));
@@ -157,6 +158,24 @@ static void numbers_that_cannot_be(void **state)
     change(&s, "blk.0.attn_norm.weight", 4 + 8 + 4, &offset, sizeof offset);
     assert_int_equal(file_gguf_open(scratch_path(&s, "x.gguf"), &in), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "'blk.0.attn_norm.weight' is not aligned"));
+    const uint32_t q8 = FILE_GGUF_Q8_0, version = 4;
+    write_model(&f, FILE_GGUF_F32, scratch_path(&s, "x.gguf"));
+    change(&s, "blk.0.attn_norm.weight", 4 + 8, &q8, sizeof q8);
+    assert_true(f.config.width % FILE_GGUF_Q8_BLOCK != 0);
+    assert_int_equal(file_gguf_open(scratch_path(&s, "x.gguf"), &in), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "rows that are not whole blocks"));
+    write_model(&f, FILE_GGUF_F32, scratch_path(&s, "x.gguf"));
+    change(&s, "GGUF", 0, &version, sizeof version);
+    assert_int_equal(file_gguf_open(scratch_path(&s, "x.gguf"), &in), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "GGUF version 4"));
+    file_gguf *w = NULL;
+    assert_int_equal(file_gguf_create(scratch_path(&s, "x.gguf"), NULL, &w), ATOM_OK);
+    file_gguf_put_u32(w, "general.alignment", 48);
+    assert_int_equal(file_gguf_begin(w), ATOM_OK);
+    assert_int_equal(file_gguf_finish(w), ATOM_OK);
+    file_gguf_close(&w);
+    assert_int_equal(file_gguf_open(scratch_path(&s, "x.gguf"), &in), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "alignment must be a power of two"));
     fixture_close(&f);
     scratch_close(&s);
 }
@@ -242,6 +261,17 @@ static void keys_that_must_be_there(void **state)
             assert_non_null(strstr(atom_fail_message(), cases[i].says));
         atom_free(data);
     }
+    while (f.config.kv_heads != f.config.heads || f.config.heads == 1) {
+        fixture_close(&f);
+        do
+            fixture_open(&f, ++seed);
+        while (f.config.family == GRAPH_GPT2 && (fixture_close(&f), true));
+    }
+    write_model(&f, FILE_GGUF_F32, path); /* as many key heads as heads, where nothing is said */
+    const uint8_t other = '_';
+    change(&s, "attention.head_count_", 0, &other, 1);
+    assert_int_equal(file_gguf_read_model(path, &c, NULL), ATOM_OK);
+    assert_int_equal(c.kv_heads, f.config.heads);
     write_model(&f, FILE_GGUF_F32, path);
     assert_int_equal(atom_file_read(path, 1 << 24, &data, &bytes), ATOM_OK);
     char *type = memmem(data, bytes, "\x05\0\0\0\0\0\0\0model", 13);

@@ -45,7 +45,8 @@ static void put_number(bytes *b, uint64_t x)
 
 typedef struct tensor {
     const char *name;
-    uint8_t offset, dims[2], strides[2]; /* in the storage "0" */
+    uint8_t offset, dims[2], strides[2];
+    const char *key; /* of its storage; NULL: "0" */
 } tensor;
 
 /* The state_dict: tensors of one storage of so many numbers. old: as before 1.6. */
@@ -57,7 +58,7 @@ static void put_state(bytes *b, const tensor *t, size_t n, uint8_t elements, boo
         PUT(b, "ctorch._utils\n_rebuild_tensor_v2\n((");
         put_text(b, "storage");
         PUT(b, "ctorch\nFloatStorage\n");
-        put_text(b, "0");
+        put_text(b, t[i].key ? t[i].key : "0");
         put_text(b, "cpu");
         put_number(b, elements);
         if (old)
@@ -74,11 +75,11 @@ static void put_state(bytes *b, const tensor *t, size_t n, uint8_t elements, boo
     PUT(b, ".");
 }
 
-/* 0, 1, 2, ... */
-static void put_numbers(bytes *b, uint8_t elements)
+/* first, first + 1, ... */
+static void put_numbers(bytes *b, uint8_t first, uint8_t elements)
 {
     for (uint8_t i = 0; i < elements; i++) {
-        float x = i;
+        float x = (float)(first + i);
         put(b, &x, sizeof x);
     }
 }
@@ -92,9 +93,13 @@ static void make_old(bytes *b, const tensor *t, size_t n, uint8_t elements)
     put_state(b, t, n, elements, true);
     PUT(b, "\x80\x02](");
     put_text(b, "0");
+    if (t[n - 1].key)
+        put_text(b, t[n - 1].key);
     PUT(b, "e.");
-    put_uint(b, elements, 8);
-    put_numbers(b, elements);
+    for (int k = 0; k < (t[n - 1].key ? 2 : 1); k++) {
+        put_uint(b, elements, 8);
+        put_numbers(b, (uint8_t)(100 * k), elements);
+    }
 }
 
 /* One stored entry: its local header, and its line of the directory. */
@@ -127,7 +132,7 @@ static void make_zip(bytes *b, const tensor *t, size_t n, uint8_t elements, cons
 {
     bytes state = {.n = 0}, numbers = {.n = 0}, byte_order = {.n = 0}, directory = {.n = 0};
     put_state(&state, t, n, elements, false);
-    put_numbers(&numbers, stored);
+    put_numbers(&numbers, 0, stored);
     put(&byte_order, order, strlen(order));
     put_entry(b, &directory, "m/data.pkl", &state);
     put_entry(b, &directory, "m/byteorder", &byte_order);
@@ -142,7 +147,7 @@ static void make_zip(bytes *b, const tensor *t, size_t n, uint8_t elements, cons
     put_uint(b, 0, 2);
 }
 
-static const tensor two[] = {{"a", 0, {2, 3}, {3, 1}}, {"b", 6, {1, 2}, {9, 1}}};
+static const tensor two[] = {{"a", 0, {2, 3}, {3, 1}, NULL}, {"b", 6, {1, 2}, {9, 1}, NULL}};
 
 static void numbers_of_tensors(void **state)
 {
@@ -174,6 +179,23 @@ static void numbers_of_tensors(void **state)
     scratch_close(&s);
 }
 
+static void storages_behind_each_other(void **state)
+{
+    (void)state;
+    const tensor apart[] = {two[0], {"c", 1, {1, 2}, {2, 1}, "1"}};
+    scratch s;
+    bytes b = {.n = 0};
+    file_safetensors *f = NULL;
+    float x[2];
+    scratch_open(&s);
+    make_old(&b, apart, 2, 8);
+    assert_int_equal(file_torch_open(scratch_write(&s, "m.bin", b.at, b.n), &f), ATOM_OK);
+    assert_int_equal(file_st_read_f32(f, file_st_find(f, "c"), 0, 2, x), ATOM_OK);
+    assert_true(x[0] == 101 && x[1] == 102);
+    file_st_close(&f);
+    scratch_close(&s);
+}
+
 static void refused(scratch *s, const bytes *b, atom_status want, const char *says)
 {
     file_safetensors *f = NULL;
@@ -191,9 +213,9 @@ static void what_is_refused(void **state)
         atom_status want;
         const char *says;
     } cases[] = {
-        {{"a", 0, {3, 2}, {1, 3}}, ATOM_E_UNSUPPORTED, "'a' is not contiguous"},
-        {{"a", 3, {2, 3}, {3, 1}}, ATOM_E_FORMAT, "'a' lies outside its storage"},
-        {{"a", 9, {1, 1}, {1, 1}}, ATOM_E_FORMAT, "'a' lies outside its storage"},
+        {{"a", 0, {3, 2}, {1, 3}, NULL}, ATOM_E_UNSUPPORTED, "'a' is not contiguous"},
+        {{"a", 3, {2, 3}, {3, 1}, NULL}, ATOM_E_FORMAT, "'a' lies outside its storage"},
+        {{"a", 9, {1, 1}, {1, 1}, NULL}, ATOM_E_FORMAT, "'a' lies outside its storage"},
     };
     scratch s;
     scratch_open(&s);
@@ -209,7 +231,7 @@ static void what_is_refused(void **state)
     refused(&s, &big, ATOM_E_UNSUPPORTED, "big-endian");
     make_zip(&little, two, 2, 8, "little", 7);
     refused(&s, &little, ATOM_E_FORMAT, "storage 0 is missing or too short");
-    make_zip(&twice, (const tensor[]){two[0], {"a", 6, {1, 2}, {2, 1}}}, 2, 8, "little", 8);
+    make_zip(&twice, (const tensor[]){two[0], {"a", 6, {1, 2}, {2, 1}, NULL}}, 2, 8, "little", 8);
     refused(&s, &twice, ATOM_E_FORMAT, "'a': appears twice");
     scratch_close(&s);
 }
@@ -217,6 +239,7 @@ static void what_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_of_tensors),
+                                       cmocka_unit_test(storages_behind_each_other),
                                        cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
