@@ -177,6 +177,10 @@ static void merging_is_what_peft_says(void **state)
         const uint64_t rest = g->params[p].offset + (uint64_t)WIDE * WIDE;
         assert_memory_equal(got + rest, base + rest,
                             (g->params[p].elements - WIDE * WIDE) * sizeof *got);
+        memcpy(strstr(text, "\"r\": 2"), "\"r\": 3", 6);
+        scratch_write(&s, "adapter/adapter_config.json", text, (size_t)n);
+        assert_int_equal(file_merged_read(&model, g, file_vector_memory(got)), ATOM_E_USAGE);
+        assert_non_null(strstr(atom_fail_message(), "the adapter belongs to another model"));
         file_model_free(&model);
         graph_close(&g);
         atom_free(base);
