@@ -12,14 +12,15 @@
 
 #include <pthread.h>
 
-enum { GSP_CONTROL_NOTE_BYTES = 256 };
+enum { GSP_CONTROL_NOTE_BYTES = 384 };
 
 typedef enum gsp_control_order_kind {
     GSP_CONTROL_ORDER_NONE,
-    GSP_CONTROL_ORDER_INVITE, /* a ticket for `count` hosts, good for `days` */
-    GSP_CONTROL_ORDER_BAN,    /* `key`, and all of its invite where `with_others` */
-    GSP_CONTROL_ORDER_ROTATE, /* the pre-shared key */
-    GSP_CONTROL_ORDER_RESET,  /* a new lineage from here */
+    GSP_CONTROL_ORDER_INVITE,   /* a ticket for `count` hosts, good for `days` */
+    GSP_CONTROL_ORDER_BAN,      /* `key`, and all of its invite where `with_others` */
+    GSP_CONTROL_ORDER_ROTATE,   /* the pre-shared key */
+    GSP_CONTROL_ORDER_DELEGATE, /* `key`, for `days` */
+    GSP_CONTROL_ORDER_RESET,    /* a new lineage from here */
 } gsp_control_order_kind;
 
 typedef struct gsp_control_order {

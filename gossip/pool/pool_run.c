@@ -37,6 +37,8 @@ static bool admits(void *context, const gsp_key *key, const gsp_shown *shown, ui
         return false;
     if (!shown || d->plain)
         return true;
+    if (gsp_door_voids(d, shown->data, shown->bytes))
+        return false;
     return gsp_credential_check(shown->data, shown->bytes, d->pool, d->owner, key->byte,
                                 now_ns / 1000000000u, &role) == GSP_WELCOME &&
            role != GSP_GUEST;
@@ -45,8 +47,7 @@ static bool admits(void *context, const gsp_key *key, const gsp_shown *shown, ui
 static void shows(void *context, gsp_shown *out)
 {
     const gsp_door *d = &((const gsp_pool *)context)->door;
-    out->bytes = d->credential_bytes;
-    memcpy(out->data, d->credential, d->credential_bytes);
+    out->bytes = gsp_door_shows(d, (uint64_t)atom_wall_seconds(), out->data);
 }
 
 _Static_assert((int)GSP_SHOWN_BYTES_MAX == (int)GSP_CREDENTIAL_BYTES_MAX, "a credential fits");
