@@ -50,8 +50,8 @@ static void widen(const gen_judge *judge, part_plan *plan)
 /*
  * For several devices smaller sub-models may be better than those that one alone likes best, since
  * all devices but the first wait for a visit: plans that use a half, a quarter and an eighth of the
- * memory are judged, too, and halves of that as long as they are better. Where one alone takes less than that,
- * the halves begin below what it takes.
+ * memory are judged, too, and halves of that as long as they are better. Where one alone takes less than half,
+ * these are powers of two, the same however much memory there is, so that more of it does not make it slower.
  */
 static atom_status search_devices(const gen_judge *judge, const part_request *request,
                                   part_plan **out, part_search_stats *stats)
@@ -62,13 +62,15 @@ static atom_status search_devices(const gen_judge *judge, const part_request *re
     part_request some = *request;
     ATOM_TRY(part_search(judge->g, judge->profile, request, out, stats));
     widen(judge, *out);
-    while (all / 2 >= (*out)->device_peak_bytes)
-        all /= 2;
+    const bool roomy = all / 2 >= (*out)->device_peak_bytes;
+    if (roomy)
+        for (all = 1; all < (*out)->device_peak_bytes;)
+            all *= 2;
     if (!some.micro_batches)
         some.micro_batches = (*out)->micro_batches / judge->devices;
     some.no_advice = true;
     bool better = false;
-    for (int i = 1; (i <= HALVES || better) && all >> i; i++) {
+    for (int i = roomy ? 0 : 1; (i <= HALVES || better) && all >> i; i++) {
         part_plan *other = NULL;
         part_search_stats more = {0};
         some.device_budget_bytes = all >> i;

@@ -130,6 +130,9 @@ static void tries_only_what_could_help(void **state)
     assert_false(p.plan->disk);
     assert_null(find(&p, "disk"));
     leave(&p);
+    p = ask(64 * GIB, 0, true); /* in memory, as was asked for: a disk is no gain */
+    assert_null(find(&p, "disk"));
+    leave(&p);
     /* A device that was measured: the rate of AdamW is that of its moments. */
     p = ask(GIB, -1, true);
     p.profile->device.modelled = false;
@@ -279,6 +282,31 @@ static void says_what_would_fit(void **state)
     leave(&p);
 }
 
+/* A free number is that of the plan in every change; more host memory is tried up to eight times as much, and holds
+ * more blocks of a state on disk. */
+static void keeps_what_was_planned(void **state)
+{
+    (void)state;
+    place p = ask(64 * GIB, -1, true);
+    const uint64_t takes = p.plan->host_peak_bytes;
+    p.request.micro_batches = 0;
+    assert_int_equal(plan_what_if_price(p.g, p.profile, &p.request, p.plan, &p.w), ATOM_OK);
+    assert_int_equal(find(&p, "bf16 moments")->micro_batches, C);
+    leave(&p);
+    p = ask(takes / 5, 0, false);
+    assert_true(find(&p, "of host memory")->fits);
+    leave(&p);
+    p = ask(GIB / 8, -1, false);
+    p.request.host_hold = p.request.host_memory;
+    assert_int_equal(plan_what_if_price(p.g, p.profile, &p.request, p.plan, &p.w), ATOM_OK);
+    const plan_outcome held = *find(&p, "of host memory");
+    assert_true(held.fits && held.disk);
+    leave(&p);
+    p = ask(GIB / 8, -1, false);
+    assert_true(find(&p, "of host memory")->host_bytes < held.host_bytes);
+    leave(&p);
+}
+
 /* Sizes are said in the unit that they are whole numbers of. */
 static void says_sizes_as_they_are_typed(void **state)
 {
@@ -313,6 +341,7 @@ int main(void)
         cmocka_unit_test(several_devices_are_hardly_slower_with_more),
         cmocka_unit_test(goes_by_steps_that_run_ahead),
         cmocka_unit_test(says_what_would_fit),
+        cmocka_unit_test(keeps_what_was_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
