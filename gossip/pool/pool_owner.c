@@ -140,7 +140,7 @@ static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CO
     gsp_door_ban done;
     char invite[2 * GSP_INVITE_ID_BYTES + 1];
     uint32_t number = gsp_door_number(&p->door);
-    if (gsp_door_is_owner(&p->door))
+    if (gsp_door_is_owner(&p->door) && !p->door.plain)
         readmit(p, o->key);
     atom_status st = gsp_door_ban_key(&p->door, o->key, o->with_others, &done);
     if (st == ATOM_OK && done.already) {

@@ -190,7 +190,8 @@ static bool pass_on_question(gsp_pool *p, const gsp_word *m, bool admits)
 {
     const gsp_link *owner = gsp_links_find(&p->links, p->door.owner);
     bool here = owner && !owner->guest;
-    bool heard = here && atom_clock_ns() < gsp_net_heard_ns(p->net, owner->key) + AWAY_NS;
+    bool heard =
+        here && (p->door.plain || atom_clock_ns() < gsp_net_heard_ns(p->net, owner->key) + AWAY_NS);
     if (heard && gsp_links_tell(&p->links, owner->key, m))
         return true;
     const uint64_t turn = atom_clock_ns() / SECOND_NS; /* each of them in turn */
