@@ -354,6 +354,26 @@ static void settings(void **state)
     refuses_settings("[", "settings");
 }
 
+/* What the manifest says of the settings, for those who read no settings, is what they say. */
+static void a_manifest_that_contradicts(void **state)
+{
+    static const char steps[] = "batch: 8\nsteps: 100\n";
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        gsp_manifest *m = test_calloc(1, sizeof *m);
+        pool_settings s;
+        m->n_fragments = 8;
+        m->clips_sums = k == 0;
+        m->shares_return = k == 1;
+        m->passes_on = k == 2;
+        strcpy(m->settings, steps);
+        assert_int_equal(pool_asks_settings(m, &s), ATOM_E_FORMAT);
+        says("contradict its manifest");
+        opt_free(&pool_options, &s);
+        test_free(m);
+    }
+}
+
 static void config_is_json(void **state)
 {
     scratch place;
@@ -381,6 +401,7 @@ int main(void)
         cmocka_unit_test(no_key_is_forgotten),
         cmocka_unit_test(files),
         cmocka_unit_test(settings),
+        cmocka_unit_test(a_manifest_that_contradicts),
         cmocka_unit_test(config_is_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
