@@ -139,6 +139,24 @@ typedef struct part_advice {
 } part_advice;
 ATOM_MUST atom_status part_recommend(part_search_state *s, part_advice *out);
 
+/* --- search.c --- */
+
+/* Is a better than b? They may have different numbers of micro-batches where none was asked for. */
+bool part_beats(const part_plan *a, const part_plan *b);
+
+/* Where the optimizer works. */
+typedef struct part_where {
+    bool disk;  /* keeps its state there */
+    bool over;  /* and has no room for gradients of boundaries beside these */
+    bool last;  /* elsewhere has been tried, or may not be */
+    bool ortho; /* may make Muon's products on the device; it does where that pays */
+} part_where;
+
+/* The best plan with the optimizer there, or ATOM_E_RESOURCE with the bytes missing. */
+ATOM_MUST atom_status part_search_once(const graph *g, const part_profile *profile,
+                                       const part_request *request, part_where where,
+                                       part_plan **out, part_search_stats *stats);
+
 /* refuse.c: ATOM_E_RESOURCE with the bytes missing and what would fit. */
 ATOM_MUST atom_status part_refuse_host(const part_search_state *s, uint64_t need);
 /* The plan that needs the least device memory, judged exactly;

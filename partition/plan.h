@@ -218,13 +218,14 @@ typedef struct part_request {
 } part_request;
 
 typedef struct part_search_stats {
-    uint64_t states;    /* (current, next) range pairs that were explored */
-    uint32_t evaluated; /* plans that were simulated */
+    uint64_t states;      /* (current, next) range pairs that were explored */
+    uint32_t evaluated;   /* plans that were simulated */
+    uint64_t needs_bytes; /* what a refusal asks for of the device; 0: it asks for something else */
     double seconds;
 } part_search_stats;
 
 /*
- * search.c: the best plan, or ATOM_E_RESOURCE with the bytes missing and what would make it fit.
+ * passes.c: the best plan, or ATOM_E_RESOURCE with the bytes missing and what would make it fit.
  * Exact about cuts: dynamic programming over (current range, next range) explores the space of
  * Algorithm 1 under one predicate (search.h).
  */

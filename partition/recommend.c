@@ -99,9 +99,28 @@ ATOM_MUST static atom_status confirm(part_search_state *s, part_advice *out)
     }
 }
 
+/* About the largest number that fits: *C does, high does not. *rate stays where that is *C itself. */
+ATOM_MUST static atom_status most_that_fit(part_search_state *s, uint32_t high, uint32_t *C,
+                                           double *rate)
+{
+    enum { TRIES = 3 };
+    for (uint32_t i = 0, middle = high / 2; i < TRIES && *C < middle;
+         i++, middle = *C + (high - *C) / 2) {
+        double got;
+        ATOM_TRY(rate_at(s, middle, false, &got));
+        if (got <= 0) {
+            high = middle;
+            continue;
+        }
+        *C = middle;
+        *rate = got;
+    }
+    return ATOM_OK;
+}
+
 atom_status part_recommend(part_search_state *s, part_advice *out)
 {
-    /* 1, 4, 16 .. MICRO_BATCHES_MAX; the last may be half of one that did not fit */
+    /* 1, 4, 16 .. MICRO_BATCHES_MAX; the last may be between these, where so many did not fit */
     enum { STEPS = 7 };
     const uint32_t asked = s->micro_batches;
     uint32_t at[STEPS] = {0}, n = 0;
@@ -115,8 +134,8 @@ atom_status part_recommend(part_search_state *s, part_advice *out)
         at[n] = C;
         ATOM_TRY_CLEAN(rate_at(s, at[n], false, &rates[n]));
         if (rates[n] <= 0 && n > 0) {
-            at[n] = C / 2;
-            ATOM_TRY_CLEAN(rate_at(s, at[n], false, &rates[n]));
+            at[n] = at[n - 1];
+            ATOM_TRY_CLEAN(most_that_fit(s, C, &at[n], &rates[n]));
             C = MICRO_BATCHES_MAX;
         }
         rises = rates[n] > NOTHING * out->most_tokens_per_second;

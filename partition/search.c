@@ -8,7 +8,6 @@
 #include "partition/search.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 #include "partition/candidates.h"
 
@@ -28,9 +27,10 @@ static bool fits(const part_search_state *s, const part_verdict *v)
            (!s->host_bytes || v->host_peak_bytes <= s->host_bytes);
 }
 
-static bool beats(const part_plan *a, const part_plan *b)
+bool part_beats(const part_plan *a, const part_plan *b)
 {
-    double left = part_plan_seconds(a), right = part_plan_seconds(b);
+    double left = part_plan_seconds(a) * b->micro_batches;
+    double right = part_plan_seconds(b) * a->micro_batches;
     if (left * TIE < right)
         return true;
     if (right * TIE < left)
@@ -109,7 +109,7 @@ ATOM_MUST static atom_status compare(part_search_state *s, part_candidate *next,
         return ATOM_OK;
     ATOM_TRY(hold_blocks(s, next->plan));
     ++*settled;
-    if (best->plan && !beats(next->plan, best->plan))
+    if (best->plan && !part_beats(next->plan, best->plan))
         return ATOM_OK;
     part_plan_close(&best->plan);
     *best = *next;
@@ -177,17 +177,6 @@ cleanup:
 
 /* --- the search --- */
 
-/* So much slower a step may be where updates cannot run ahead after all. */
-static const double WORSE = 1.05;
-
-/* Where the optimizer works. */
-typedef struct part_where {
-    bool disk;  /* keeps its state there */
-    bool over;  /* and has no room for gradients of boundaries beside these */
-    bool last;  /* elsewhere has been tried, or may not be */
-    bool ortho; /* may make Muon's products on the device; it does where that pays */
-} part_where;
-
 ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
                                         const part_profile *profile, const part_request *request,
                                         part_where where)
@@ -249,21 +238,29 @@ ATOM_MUST static atom_status any_within(part_search_state *s, uint64_t device, u
     return st;
 }
 
-/* A plan may not be the one that needs the least of the device: as long as there is one that needs less, that is
- * taken, until it fits. *less is NULL if there is none. */
+/* A plan may not be the one that needs the least of the device: where there is one that needs less, that is taken,
+ * until it fits. What is tried does not depend on what there is, so that with what was asked for it is found again.
+ * *less is NULL if there is none. */
 ATOM_MUST static atom_status lower_device(part_search_state *s, const part_plan *plan,
                                           part_plan **less)
 {
+    enum { NEAR = 256 };
     const uint64_t alone = s->host_alone_bytes;
-    uint64_t peak = plan->device_peak_bytes;
+    uint64_t peak = plan->device_peak_bytes, too_little = 0;
     atom_status st = ATOM_OK;
     for (int i = 0; i < PROBES_MAX && s->stats.states < PROBES_STATES; i++) {
+        const uint64_t between = peak - too_little;
+        const uint64_t limit = between > peak / NEAR ? too_little + between / 2 : peak - 1;
         part_plan *next = NULL;
         if (peak <= s->device_bytes)
             break;
-        st = any_within(s, peak - 1, s->host_bytes, &next);
-        if (st != ATOM_OK || !next)
+        st = any_within(s, limit, s->host_bytes, &next);
+        if (st != ATOM_OK || (!next && limit == peak - 1))
             break;
+        if (!next) {
+            too_little = limit;
+            continue;
+        }
         part_plan_close(less);
         *less = next;
         peak = next->device_peak_bytes;
@@ -313,7 +310,7 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
     ATOM_TRY(s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v));
     if (plan) {
         part_plan_note(s, plan, &v);
-        if (s->last && !fits(s, &v))
+        if ((s->last || !s->model->disk) && !fits(s, &v) && part_host_holds(s, &v))
             ATOM_TRY_CLEAN(lower_device(s, plan, &less));
     }
     const bool enough = less && less->device_peak_bytes <= part_device_limit(s);
@@ -332,6 +329,8 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
     if (s->last && host)
         ATOM_TRY_CLEAN(settle_host(s, &host));
     s->host_alone_bytes = host;
+    const bool device = *least && !host && (*least)->device_peak_bytes > s->device_bytes;
+    s->stats.needs_bytes = device ? (*least)->device_peak_bytes : 0;
     st = part_refuse_device(s, *least);
 cleanup:
     part_plan_close(&plan);
@@ -361,7 +360,7 @@ ATOM_MUST static atom_status try_forced(part_search_state *s, int recompute, par
         else
             part_plan_close(&other);
     }
-    if (other && beats(other, *best)) {
+    if (other && part_beats(other, *best)) {
         part_plan *worse = *best;
         *best = other;
         other = worse;
@@ -399,13 +398,15 @@ ATOM_MUST static atom_status try_what_is_forced(part_search_state *s, bool last,
 }
 
 /* What the plan itself reaches is known better than what was promised of that many micro-batches; and no
- * number may be said to reach nearly all that is far from what the plan reaches. */
-static void note_advice(part_plan *plan, part_advice advice)
+ * number may be said to reach nearly all that is far from what the plan reaches, or if nothing was found to fit
+ * where this plan does. own: the plan has the number that is recommended. */
+static void note_advice(part_plan *plan, part_advice advice, bool own)
 {
     static const double FAR = 0.9;
     const double rate = part_plan_tokens_per_second(plan);
-    if (advice.most_tokens_per_second > 0) {
-        if (plan->micro_batches == advice.micro_batches || advice.tokens_per_second < FAR * rate) {
+    if (!advice.micro_batches || advice.most_tokens_per_second > 0) {
+        if (own || plan->micro_batches == advice.micro_batches ||
+            advice.tokens_per_second < FAR * rate) {
             advice.micro_batches = plan->micro_batches;
             advice.tokens_per_second = rate;
         }
@@ -416,24 +417,44 @@ static void note_advice(part_plan *plan, part_advice advice)
     plan->most_tokens_per_second = advice.most_tokens_per_second;
 }
 
+/* The best plan, or the only one, or a refusal. */
+ATOM_MUST static atom_status choose_or_refuse(part_search_state *s, part_plan **plan, bool *last)
+{
+    ATOM_TRY(choose(s, plan));
+    *last = !*plan;
+    if (!*last)
+        return ATOM_OK;
+    ATOM_TRY(last_resort(s, plan));
+    return hold_blocks(s, *plan);
+}
+
 ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
 {
     atom_status st = ATOM_OK;
     part_advice advice = {0};
     part_plan *plan = NULL;
+    const bool free = !s->micro_batches, advised = free || !s->request->no_advice;
     ATOM_TRY_CLEAN(refuse_host(s));
-    if (!s->micro_batches || !s->request->no_advice)
+    if (advised)
         ATOM_TRY_CLEAN(part_recommend(s, &advice));
     if (!s->micro_batches)
         s->micro_batches = advice.micro_batches ? advice.micro_batches : 1;
-    ATOM_TRY_CLEAN(choose(s, &plan));
-    const bool last = !plan;
-    if (last) {
-        ATOM_TRY_CLEAN(last_resort(s, &plan));
-        ATOM_TRY_CLEAN(hold_blocks(s, plan));
+    bool last = false;
+    st = choose_or_refuse(s, &plan, &last);
+    /* What was recommended was estimated, and may not fit after all; on disk there may be another way. */
+    const bool fewer = free && (s->last || !s->model->disk);
+    for (uint32_t part = 8; st == ATOM_E_RESOURCE && fewer && s->micro_batches > 1;
+         part = 1 + part / 2) {
+        part_plan_close(&plan);
+        advice = (part_advice){0};
+        s->micro_batches -= 1 + (s->micro_batches - 1) / part;
+        st = choose_or_refuse(s, &plan, &last);
     }
+    if (st != ATOM_OK)
+        goto cleanup;
     ATOM_TRY_CLEAN(try_what_is_forced(s, last, &plan));
-    note_advice(plan, advice);
+    if (advised)
+        note_advice(plan, advice, free);
     plan->least_step_seconds = part_least_seconds(s, plan);
     plan->device_budget_bytes = s->request->device_budget_bytes;
     plan->host_budget_bytes = s->request->host_budget_bytes;
@@ -446,9 +467,9 @@ cleanup:
     return st;
 }
 
-ATOM_MUST static atom_status search_once(const graph *g, const part_profile *profile,
-                                         const part_request *request, part_where where,
-                                         part_plan **out, part_search_stats *stats)
+atom_status part_search_once(const graph *g, const part_profile *profile,
+                             const part_request *request, part_where where, part_plan **out,
+                             part_search_stats *stats)
 {
     part_search_state s = {0};
     atom_status st = open_state(&s, g, profile, request, where);
@@ -458,115 +479,5 @@ ATOM_MUST static atom_status search_once(const graph *g, const part_profile *pro
     part_solved_close(&s);
     part_table_close(&s.table);
     part_model_close(&s.model);
-    return st;
-}
-
-/* Takes the other plan if it is quicker, and not much slower where updates cannot run ahead after all. */
-static bool take_quicker(part_plan **plan, part_plan **other)
-{
-    part_plan *old = *plan;
-    if (!beats(*other, old) ||
-        (*other)->predicted_step_seconds >= WORSE * old->predicted_step_seconds)
-        return false;
-    *plan = *other;
-    *other = old;
-    return true;
-}
-
-/*
- * In place there is one sub-model, which needs all of its weights before its first micro-batch:
- * disk and compute follow each other. In the memory that it takes, several may be faster, copies
- * included. They must not be slower where updates cannot run ahead after all.
- */
-ATOM_MUST static atom_status try_several(const graph *g, const part_profile *profile,
-                                         const part_request *request, part_plan **plan,
-                                         part_search_stats *stats)
-{
-    part_request several = *request;
-    part_search_stats done = {0};
-    part_plan *other = NULL;
-    several.device_budget_bytes = (*plan)->device_peak_bytes;
-    several.micro_batches = (*plan)->micro_batches;
-    several.no_advice = true;
-    atom_status st = search_once(g, profile, &several, (part_where){.disk = true}, &other, &done);
-    stats->states += done.states;
-    stats->evaluated += done.evaluated;
-    if (st == ATOM_OK && take_quicker(plan, &other)) { /* what was asked for, and advised, stays */
-        (*plan)->device_budget_bytes = request->device_budget_bytes;
-        (*plan)->recommended_micro_batches = other->recommended_micro_batches;
-        (*plan)->recommended_tokens_per_second = other->recommended_tokens_per_second;
-        (*plan)->most_tokens_per_second = other->most_tokens_per_second;
-    }
-    part_plan_close(&other);
-    if (st == ATOM_OK || st == ATOM_E_RESOURCE)
-        return ATOM_OK;
-    part_plan_close(plan);
-    return st;
-}
-
-static bool may_use_ortho(const part_profile *profile, const part_request *request,
-                          graph_optimizer optimizer)
-{
-    return optimizer == GRAPH_MUON && request->ortho_on_device && request->clip &&
-           profile->device.ortho_flops_per_second > 0 &&
-           !(profile->device.unified && !request->device_budget_bytes);
-}
-
-/* What the host would get beside the disk, where its updates can run ahead and products on the device
- * cannot; it is taken if it is quicker, and not much slower where something is clipped. */
-ATOM_MUST static atom_status try_ahead(const graph *g, const part_profile *profile,
-                                       const part_request *request, part_where where,
-                                       part_plan **plan, part_search_stats *stats)
-{
-    part_search_stats done = {0};
-    part_plan *other = NULL;
-    where.ortho = false;
-    atom_status st = search_once(g, profile, request, where, &other, &done);
-    stats->states += done.states;
-    stats->evaluated += done.evaluated;
-    if (st == ATOM_OK)
-        (void)take_quicker(plan, &other);
-    part_plan_close(&other);
-    if (st == ATOM_OK || st == ATOM_E_RESOURCE)
-        return ATOM_OK;
-    part_plan_close(plan);
-    return st;
-}
-
-/* With Muon's products on the device if there is room for them. */
-ATOM_MUST static atom_status search_on(const graph *g, const part_profile *profile,
-                                       const part_request *request, part_where where,
-                                       part_plan **out, part_search_stats *stats)
-{
-    const bool last = where.last;
-    where.ortho = may_use_ortho(profile, request, g->optimizer);
-    where.last = last && !where.ortho;
-    atom_status st = search_once(g, profile, request, where, out, stats);
-    if (st == ATOM_OK && (*out)->ortho_on_device && where.disk && request->ahead)
-        return try_ahead(g, profile, request, where, out, stats);
-    if (st != ATOM_E_RESOURCE || !where.ortho)
-        return st;
-    where.ortho = false;
-    where.last = last;
-    return search_once(g, profile, request, where, out, stats);
-}
-
-/* In memory if that can be; else, if it may be, through the disk. */
-atom_status part_search(const graph *g, const part_profile *profile, const part_request *request,
-                        part_plan **out, part_search_stats *stats)
-{
-    part_search_stats done = {0};
-    double begin = atom_clock_seconds();
-    atom_status st = ATOM_E_RESOURCE;
-    if (request->disk <= 0)
-        st = search_on(g, profile, request, (part_where){.last = request->disk == 0}, out, &done);
-    for (int over = 0; over < 2 && st == ATOM_E_RESOURCE && request->disk != 0; over++)
-        st = search_on(g, profile, request, (part_where){.disk = true, .over = over, .last = over},
-                       out, &done);
-    if (st == ATOM_OK && (*out)->disk && (*out)->in_place)
-        st = try_several(g, profile, request, out, &done);
-    done.seconds = atom_clock_seconds() - begin;
-    if (stats)
-        *stats = done;
     return st;
 }

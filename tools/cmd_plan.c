@@ -83,8 +83,8 @@ static const opt_spec specs[] = {
     CLI_LORA_ROWS(lora),
     {.name = "what_if", .type = OPT_FLAG, AT(what_if), .fallback = "false", .group = "Output",
      .help = "Print one screen instead: whether it fits, predicted tokens/s, what limits it, and "
-             "what one change (micro-batches, bf16 moments, memory, disk) would gain; each "
-             "change is planned."},
+             "what one change (micro-batches, bf16 moments, optimizer, memory, disk) would gain; "
+             "each change is planned."},
     {.name = "picture", .type = OPT_TEXT, AT(picture), .value = "FILE.svg",
      .help = "With --pool: also draw the hosts, the links between them, and stages."},
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "FILE", .letter = 'o',
@@ -315,25 +315,18 @@ static bool is_card(const part_device *device)
     return !device->unified && (device->modelled || strncmp(device->isa, "sm_", 3) == 0);
 }
 
-/* What a disk costs, and what more memory or a faster disk would buy. */
-static atom_status show_disk(const graph *g, const part_profile *profile, const part_plan *plan,
-                             const plan_request *asked)
+/* What a disk costs, and what these sub-models would take without one. */
+static atom_status show_disk(const graph *g, const part_profile *profile, const part_plan *plan)
 {
-    part_plan *roomy = NULL;
     gen_lowered *low = NULL;
-    plan_request request = *asked;
+    part_verdict roomy;
     part_disk disk = part_device_disk(&profile->device);
     ATOM_TRY(gen_lower_memory(g, plan, profile, NULL, &low));
     double written = (double)graph_state_bytes(g), step = part_plan_seconds(plan);
     double read =
         fmin((double)gen_disk_read_bytes(low, plan), written); /* blocks are whole sectors */
     gen_lowered_close(&low);
-    request.disk = 0;
-    request.host_memory = (uint64_t)1 << 60;
-    request.host_hold = 0;
-    request.micro_batches = plan->micro_batches;
-    request.no_advice = true;
-    atom_status st = plan_search(g, profile, NULL, &request, &roomy, NULL);
+    ATOM_TRY(plan_judge_in_memory(g, profile, plan, &roomy));
     char in[32], out[32];
     cli_print("disk              %s read and %s written per step, %s written a day; %s while both "
               "run%s\n",
@@ -342,18 +335,20 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
               cli_seconds(fmax(read / disk.read_both, written / disk.write_both)),
               disk.assumed ? " (assumed: 2 GB/s in, 1.5 GB/s out; --store-dir measures your disk)"
                            : "");
-    if (st == ATOM_OK)
-        cli_print("                  without it, in %s of host memory, a step takes %s\n",
-                  cli_size(roomy->host_peak_bytes), cli_seconds(roomy->predicted_step_seconds));
-    if (st == ATOM_OK && g->moments == ATOM_F32 &&
-        roomy->host_peak_bytes > plan->host_budget_bytes &&
-        roomy->host_peak_bytes - g->trained_extent * 4 <= plan->host_budget_bytes)
+    cli_print("                  without it the same sub-models need %s of host memory",
+              cli_size(roomy.host_peak_bytes));
+    if (roomy.step_seconds > 0)
+        cli_print(", and a step takes %s", cli_seconds(roomy.step_seconds));
+    cli_print("\n");
+    /* of what is kept in fp32 beside the weights, a half */
+    const uint64_t all =
+        plan->host_budget_bytes ? plan->host_budget_bytes : profile->device.host_bytes;
+    const uint64_t saved = (graph_state_bytes(g) - 4 * g->trained_extent) / 2;
+    if (g->moments == ATOM_F32 && roomy.host_peak_bytes > all &&
+        roomy.host_peak_bytes - saved <= all)
         cli_print(
             "                  with --moments-dtype bf16 it needs no disk: %s of host memory\n",
-            cli_size(roomy->host_peak_bytes - g->trained_extent * 4));
-    part_plan_close(&roomy);
-    if (st != ATOM_OK && st != ATOM_E_RESOURCE)
-        return st;
+            cli_size(roomy.host_peak_bytes - saved));
     return ATOM_OK;
 }
 
@@ -404,7 +399,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .devices = (uint32_t)v->devices,
         .device_memory = v->device_memory,
         .host_memory = v->host_memory,
-        .host_hold = v->host_memory,
+        .host_hold = plan_host_hold(v->host_memory, profile->device.host_bytes, v->optimizer_state),
         .micro_batches =
             v->gradient_accumulation_steps < 0 ? 0 : (uint32_t)v->gradient_accumulation_steps,
         .clip = v->clip,
@@ -434,7 +429,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     } else {
         ATOM_TRY_CLEAN(show(g, profile, plan, &stats));
         if (plan->disk)
-            ATOM_TRY_CLEAN(show_disk(g, profile, plan, &request));
+            ATOM_TRY_CLEAN(show_disk(g, profile, plan));
     }
 cleanup:
     atom_free(text);

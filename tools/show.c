@@ -57,7 +57,7 @@ static void kind_of(const char *name, char kind[GRAPH_NAME_MAX])
     kind[n] = 0;
 }
 
-static const char *state_text(graph_optimizer optimizer, atom_dtype moments)
+const char *show_optimizer(graph_optimizer optimizer, atom_dtype moments)
 {
     if (optimizer == GRAPH_MUON)
         return moments == ATOM_BF16 ? " with muon and bf16 moments" : " with muon";
@@ -70,7 +70,7 @@ void show_profile(const part_profile *p)
     char kind[GRAPH_NAME_MAX], other[GRAPH_NAME_MAX];
     cli_print("%s, %s%s, micro-batch %lld x %lld tokens, %u nodes\n", p->model,
               atom_dtype_name(p->dtype),
-              state_text(part_profile_optimizer(p), part_profile_moments(p)),
+              show_optimizer(part_profile_optimizer(p), part_profile_moments(p)),
               (long long)p->micro_batch, (long long)p->sequence, p->n_nodes);
     show_device(&p->device, p->dtype);
     cli_print("%-22s %6s %11s %11s %11s %11s\n", "node", "times", "forward", "backward",
@@ -262,7 +262,7 @@ static void show_prediction(const part_plan *plan, const graph *g)
 void show_plan(const part_plan *plan, const graph *g)
 {
     cli_print("%s, %s%s, micro-batch %lld x %lld tokens, on %s\n", plan->model,
-              atom_dtype_name(plan->dtype), state_text(plan->optimizer, plan->moments),
+              atom_dtype_name(plan->dtype), show_optimizer(plan->optimizer, plan->moments),
               (long long)plan->micro_batch, (long long)plan->sequence, plan->device);
     show_sub_models(plan, g);
     show_holds(plan, g);

@@ -7,6 +7,9 @@
 
 #include "tools/cli.h"
 
+/* How the optimizer and its moments are named behind a model's dtype: "" for AdamW's in fp32. */
+const char *show_optimizer(graph_optimizer optimizer, atom_dtype moments);
+
 /* Device, rates, and time by kind of node. */
 void show_profile(const part_profile *profile);
 

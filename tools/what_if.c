@@ -4,6 +4,8 @@
  */
 #include "tools/what_if.h"
 
+#include "tools/show.h"
+
 /* Per cent of a step: less than that is no gain. */
 static const double NOTICED = 0.5;
 
@@ -48,7 +50,7 @@ static void print_text(const graph *g, const part_profile *profile, const part_p
 {
     plan_outcome now = {0};
     cli_print("%s, %s%s, micro-batch %lld x %lld tokens, on %s\n", g->name,
-              atom_dtype_name(g->dtype), g->moments == ATOM_BF16 ? " with bf16 moments" : "",
+              atom_dtype_name(g->dtype), show_optimizer(g->optimizer, g->moments),
               (long long)g->micro_batch, (long long)g->sequence, profile->device.name);
     if (plan) {
         now = plan_outcome_of(plan);

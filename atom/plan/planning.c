@@ -50,7 +50,8 @@ static void widen(const gen_judge *judge, part_plan *plan)
 /*
  * For several devices smaller sub-models may be better than those that one alone likes best, since
  * all devices but the first wait for a visit: plans that use a half, a quarter and an eighth of the
- * memory are judged, too. Where one alone takes less than that, the halves begin below what it takes.
+ * memory are judged, too, and halves of that as long as they are better. Where one alone takes less than half,
+ * these are powers of two, the same however much memory there is, so that more of it does not make it slower.
  */
 static atom_status search_devices(const gen_judge *judge, const part_request *request,
                                   part_plan **out, part_search_stats *stats)
@@ -61,12 +62,15 @@ static atom_status search_devices(const gen_judge *judge, const part_request *re
     part_request some = *request;
     ATOM_TRY(part_search(judge->g, judge->profile, request, out, stats));
     widen(judge, *out);
-    while (all / 2 >= (*out)->device_peak_bytes)
-        all /= 2;
+    const bool roomy = all / 2 >= (*out)->device_peak_bytes;
+    if (roomy)
+        for (all = 1; all < (*out)->device_peak_bytes;)
+            all *= 2;
     if (!some.micro_batches)
         some.micro_batches = (*out)->micro_batches / judge->devices;
     some.no_advice = true;
-    for (int i = 1; i <= HALVES && all >> i; i++) {
+    bool better = false;
+    for (int i = roomy ? 0 : 1; (i <= HALVES || better) && all >> i; i++) {
         part_plan *other = NULL;
         part_search_stats more = {0};
         some.device_budget_bytes = all >> i;
@@ -82,7 +86,8 @@ static atom_status search_devices(const gen_judge *judge, const part_request *re
         widen(judge, other);
         other->device_budget_bytes = asked;
         other->recommended_micro_batches = (*out)->recommended_micro_batches;
-        if (part_plan_seconds(other) < part_plan_seconds(*out)) {
+        better = part_plan_seconds(other) < part_plan_seconds(*out);
+        if (better) {
             part_plan *worse = *out;
             *out = other;
             other = worse;
@@ -118,4 +123,16 @@ atom_status plan_search(const graph *g, const part_profile *profile, const krn_t
     if (n > 1)
         return search_devices(&judge, &search, out, stats);
     return part_search(g, profile, &search, out, stats);
+}
+
+atom_status plan_judge_in_memory(const graph *g, const part_profile *profile, const part_plan *plan,
+                                 part_verdict *verdict)
+{
+    gen_judge judge = {
+        .g = g, .profile = profile, .devices = 1}; /* the plan is of all devices already */
+    part_plan roomy = *plan;
+    roomy.disk = roomy.over_boundaries = false;
+    roomy.ring_blocks = 0;
+    roomy.block_elements = 0;
+    return gen_judge_plan(&judge, &roomy, verdict);
 }

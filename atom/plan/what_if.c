@@ -80,25 +80,46 @@ ATOM_MUST static atom_status micro_batches(asking *a)
     return ATOM_OK;
 }
 
-ATOM_MUST static atom_status narrow_moments(asking *a)
+/* The same model, its optimizer or what that keeps changed, on the same device, which is a described one. */
+ATOM_MUST static atom_status otherwise(asking *a, atom_dtype moments, graph_optimizer optimizer,
+                                       const char *change, const char *option)
 {
     graph *g = NULL;
     part_profile *profile = NULL;
     part_device device = a->profile->device;
     plan_outcome outcome;
     atom_status st = ATOM_OK;
-    if (a->g->moments != ATOM_F32 || !device.modelled)
-        return ATOM_OK;
-    device.adamw_params_per_second = 0; /* that of the new moments follows from the host's memory */
+    if (moments != a->g->moments)
+        device.adamw_params_per_second = 0; /* that of others follows from the host's memory */
     ATOM_TRY_CLEAN(part_profile_graph(a->profile, &g));
-    graph_set_moments(g, ATOM_BF16);
+    graph_set_moments(g, moments);
+    graph_set_optimizer(g, optimizer);
+    if (optimizer == GRAPH_MUON && graph_matrix_elements(g) == 0)
+        goto cleanup; /* AdamW would train all of it */
     ATOM_TRY_CLEAN(part_profile_model(g, &device, &profile));
     ATOM_TRY_CLEAN(try_one(g, profile, &a->same, &outcome));
-    add(a, outcome, "bf16 moments", "--moments-dtype bf16");
+    add(a, outcome, change, option);
 cleanup:
     part_profile_close(&profile);
     graph_close(&g);
     return st;
+}
+
+ATOM_MUST static atom_status narrow_moments(asking *a)
+{
+    if (a->g->moments != ATOM_F32 || !a->profile->device.modelled)
+        return ATOM_OK;
+    return otherwise(a, ATOM_BF16, a->g->optimizer, "bf16 moments", "--moments-dtype bf16");
+}
+
+ATOM_MUST static atom_status other_optimizer(asking *a)
+{
+    const bool muon = a->g->optimizer == GRAPH_MUON;
+    if (!a->profile->device.modelled)
+        return ATOM_OK;
+    return otherwise(a, a->g->moments, muon ? GRAPH_ADAMW : GRAPH_MUON,
+                     muon ? "adamw instead of muon" : "muon instead of adamw",
+                     muon ? "--optimizer adamw" : "--optimizer muon");
 }
 
 /* A size in the unit that it is a whole number of: what a person would type. */
@@ -200,6 +221,7 @@ atom_status plan_what_if_price(const graph *g, const part_profile *profile,
     a.same.no_advice = true;
     ATOM_TRY(micro_batches(&a));
     ATOM_TRY(narrow_moments(&a));
+    ATOM_TRY(other_optimizer(&a));
     ATOM_TRY(more_host_memory(&a));
     ATOM_TRY(other_place(&a));
     ATOM_TRY(faster_disk(&a));

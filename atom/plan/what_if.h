@@ -1,6 +1,6 @@
 /*
  * What one change would gain: the same model is planned again with another number of micro-batches,
- * narrower moments, more memory or a faster disk, one change at a time.
+ * narrower moments, the other optimizer, more memory or a faster disk, one change at a time.
  *
  * Units: bytes, seconds, tokens per second. Thread: one caller. Errors: ATOM_E_RESOURCE for want of
  * memory to search in; a change that does not fit is an outcome. Ownership: nothing to free.
@@ -38,9 +38,9 @@ plan_outcome plan_outcome_of(const part_plan *plan);
 /*
  * Plans each change that could help. plan: what `asked` gave; NULL: it was refused. Every change
  * keeps the plan's number of micro-batches, except the change of that number. More memory or a faster
- * disk is never an outcome slower than the plan, which is still possible then. Narrower moments are
- * priced on described devices only: a measured rate of AdamW is that of the moments it was measured
- * with.
+ * disk is never an outcome slower than the plan, which is still possible then. Narrower moments and
+ * the other optimizer are priced on described devices only: measured rates are those of the optimizer and the
+ * moments they were measured with.
  */
 ATOM_MUST atom_status plan_what_if_price(const graph *g, const part_profile *profile,
                                          const plan_request *asked, const part_plan *plan,

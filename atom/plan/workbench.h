@@ -105,7 +105,8 @@ typedef struct plan_workbench {
     plan_workbench_config config; /* texts are borrowed from the caller's config */
     plan_machine machine;
     char busy[160]; /* how it was seen that the machine was busy at the last profile; "": calm */
-    char news[400]; /* why a kept profile was measured again, and what has changed; "": it was not */
+    char
+        news[400]; /* why a kept profile was measured again, and what has changed; "": it was not */
 } plan_workbench;
 
 /* What the tokenizer of a data set says (DATA/tokenizer.json); without one tokens and padded are 0,
@@ -174,11 +175,23 @@ typedef struct plan_request {
 ATOM_MUST atom_status plan_disk_measure(const char *dir, store_kind kind, const graph *g,
                                         part_device *device);
 
+/* plan_request.host_hold, where so much host memory was asked for (0: none) and there is so much; state: a
+ * plan_state. Who sends the state to disk and says no more wants the memory for something else. */
+static inline uint64_t plan_host_hold(uint64_t asked, uint64_t has, int state)
+{
+    return asked ? asked : state == PLAN_STATE_ON_DISK ? 0 : has / 4 * 3;
+}
+
 /* Search with the null device as judge. table: NULL for a device that is not here. For several
  * devices: cuts as they are best for the largest share alone, judged by the step of all; the
  * recommended number of micro-batches is for all, its rates are not said. */
 ATOM_MUST atom_status plan_search(const graph *g, const part_profile *profile,
                                   const krn_table *table, const plan_request *request,
                                   part_plan **out, part_search_stats *stats);
+
+/* What a plan with a disk would come to, its sub-models unchanged, if the optimizer's state were in host
+ * memory, whatever its limits. */
+ATOM_MUST atom_status plan_judge_in_memory(const graph *g, const part_profile *profile,
+                                           const part_plan *plan, part_verdict *verdict);
 
 #endif

@@ -106,11 +106,10 @@ static atom_status search_on_disk(trainer *t, const char *dir, plan_request *req
     const train_config *c = t->config;
     ATOM_TRY(measure_disk(t, dir));
     request->disk = 1;
-    /* a user who sends the state to disk wants the memory for something else */
-    request->host_hold = trainer_is_shared(t) ? 0 /* no block is updated here */
-                         : c->host_memory     ? request->host_memory
-                         : c->optimizer_state == PLAN_STATE_ON_DISK ? 0
-                                                                    : request->host_memory / 4 * 3;
+    request->host_hold = plan_host_hold(c->host_memory ? request->host_memory : 0,
+                                        request->host_memory, c->optimizer_state);
+    if (trainer_is_shared(t))
+        request->host_hold = 0; /* no block is updated here */
     return search(t, request);
 }
 

@@ -125,7 +125,7 @@ ATOM_MUST atom_status gsp_door_take_ticket(gsp_door *door, const gsp_ticket *tic
 ATOM_MUST bool gsp_door_is_owners_word(const gsp_door *door, const gsp_word *refusal,
                                        uint64_t now_s);
 /* An admission of ours came: true if it is good, and better than what we have: the owner's is better than
- * a delegate's, and a later end than an earlier one. Then it is ours from now on. */
+ * a delegate's, and a later end than an earlier one, if ours is good at all. Then it is ours from now on. */
 ATOM_MUST bool gsp_door_take_admission(gsp_door *door, const void *credential, uint32_t bytes,
                                        uint64_t now_s);
 /* Half of our admission's time is over, or a delegate gave it a day ago: ask for the next one. */

@@ -7,16 +7,31 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
+#include "gossip/member/node_look.h"
 
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+/* Where newcomers begin: here; where nobody can dial this host, at others whom it knows. */
+static atom_status hosts_of(const gsp_pool *p, gsp_hosts *out)
+{
+    const gsp_known *best[GSP_TICKET_HOSTS_MAX];
+    ATOM_TRY(gsp_reach_hosts(&p->reach, out));
+    if (out->n > 0 || p->door.plain || !p->book.peers)
+        return ATOM_OK;
+    uint32_t n = gsp_peers_best(p->book.peers, best, GSP_TICKET_HOSTS_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        if (best[i]->contact.n_addresses > 0 && best[i]->contact.address[0].port != 0)
+            (void)gsp_address_text(&best[i]->contact.address[0], out->host[out->n++]);
+    return ATOM_OK;
+}
+
 atom_status gsp_pool_new_ticket(gsp_pool *p, uint32_t count, double days)
 {
     gsp_hosts hosts;
-    ATOM_TRY(gsp_reach_hosts(&p->reach, &hosts));
+    ATOM_TRY(hosts_of(p, &hosts));
     return gsp_door_new_ticket(&p->door, &hosts, count, days);
 }
 
@@ -31,7 +46,7 @@ atom_status gsp_pool_usual_ticket(gsp_pool *p)
 atom_status gsp_pool_refresh_ticket(gsp_pool *p)
 {
     gsp_hosts hosts;
-    ATOM_TRY(gsp_reach_hosts(&p->reach, &hosts));
+    ATOM_TRY(hosts_of(p, &hosts));
     return gsp_door_refresh_ticket(&p->door, &hosts);
 }
 
@@ -102,12 +117,30 @@ static atom_status delegate(gsp_pool *p, const gsp_control_order *o,
     return ATOM_OK;
 }
 
+/* Members of the roster that may still come in are too few to certify a version. */
+static bool lacks_quorum(const gsp_pool *p)
+{
+    uint32_t left = 0; /* bits */
+    if (!p->node)
+        return false;
+    const gsp_roster *roster = gsp_agree_roster(gsp_node_look(p->node));
+    for (uint32_t i = 0; i < roster->n; i++) {
+        const uint8_t *key = roster->member[i].key.byte;
+        const gsp_known *k = gsp_peers_find(p->book.peers, key);
+        const gsp_contact *c = k ? &k->contact : NULL;
+        bool out = gsp_manifest_bans(p->door.manifest, key) ||
+                   (c && gsp_door_voids(&p->door, c->credential, c->credential_bytes));
+        left |= (uint32_t)!out << i;
+    }
+    return !gsp_quorum(p->door.manifest->trust, roster->n, left);
+}
+
 static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CONTROL_NOTE_BYTES])
 {
     gsp_door_ban done;
     char invite[2 * GSP_INVITE_ID_BYTES + 1];
     uint32_t number = gsp_door_number(&p->door);
-    if (gsp_door_is_owner(&p->door))
+    if (gsp_door_is_owner(&p->door) && !p->door.plain)
         readmit(p, o->key);
     atom_status st = gsp_door_ban_key(&p->door, o->key, o->with_others, &done);
     if (st == ATOM_OK && done.already) {
@@ -133,6 +166,12 @@ static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CO
                  : o->with_others   ? " and are banned too"
                                     : " and stay (--whole-invite bans them too)",
                  void_note);
+    if (lacks_quorum(p)) {
+        size_t n = strlen(note);
+        snprintf(note + n, GSP_CONTROL_NOTE_BYTES - n,
+                 "; the members that are left are too few to decide anything: atom pool reset lets "
+                 "them go on");
+    }
     gsp_event_log_add(&p->diary, "\"event\":\"invite_ended\",\"invite\":\"%s\",\"others\":%u",
                       done.has_invite ? invite : "", done.n_others);
     return ATOM_OK;
@@ -186,5 +225,6 @@ void gsp_pool_obey(gsp_pool *p)
     const bool tickets =
         order.kind != GSP_CONTROL_ORDER_RESET && order.kind != GSP_CONTROL_ORDER_DELEGATE;
     const char *ticket = tickets ? p->door.ticket : "";
-    gsp_control_orders_answer(&p->errands, st, st == ATOM_OK ? ticket : atom_fail_message(), note);
+    gsp_control_orders_answer(&p->errands, &order, st, st == ATOM_OK ? ticket : atom_fail_message(),
+                              note);
 }

@@ -550,7 +550,7 @@ cleanup:
 atom_status gsp_pool_leave(gsp_pool *p, double timeout_s)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until); /* nobody sets it meanwhile */
     until.tv_sec += (time_t)timeout_s + 1;
     if (!p->has_thread)
         return ATOM_OK;
@@ -558,7 +558,7 @@ atom_status gsp_pool_leave(gsp_pool *p, double timeout_s)
     atomic_store(&p->leave, true);
     int late = 0;
     while (!atomic_load(&p->ended) && late == 0)
-        late = pthread_cond_timedwait(&p->changed, &p->lock, &until);
+        late = pthread_cond_clockwait(&p->changed, &p->lock, CLOCK_MONOTONIC, &until);
     atom_status end = p->end;
     pthread_mutex_unlock(&p->lock);
     atomic_store(&p->stop, true);

@@ -270,12 +270,14 @@ static json_t *delegates_json(gsp_pool *p)
 {
     gsp_delegation list[GSP_DELEGATES_MAX];
     char who[GSP_PUBLIC_TEXT_BYTES];
+    const uint64_t now_s = (uint64_t)atom_wall_seconds();
     const uint32_t n = gsp_door_read_delegations(&p->door, list);
     json_t *o = json_array();
     for (uint32_t i = 0; i < n; i++)
-        json_array_append_new(o,
-                              json_pack("{s:s, s:I}", "key", gsp_public_text(list[i].delegate, who),
-                                        "until", (json_int_t)list[i].expires_s));
+        if (now_s < list[i].expires_s)
+            json_array_append_new(o, json_pack("{s:s, s:I}", "key",
+                                               gsp_public_text(list[i].delegate, who), "until",
+                                               (json_int_t)list[i].expires_s));
     return o;
 }
 

@@ -108,6 +108,17 @@ void gsp_pool_show_present(gsp_pool *p)
     gsp_door_show_present(&p->door, here, n);
 }
 
+/* Only those that this host dialled see the address at which it leaves its network. */
+static void hear_where_we_are(gsp_pool *p)
+{
+    gsp_address said[GSP_NET_PEERS_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (p->links.link[i].up && !p->links.link[i].inbound)
+            said[n++] = p->links.link[i].seen;
+    p->book.own_changed |= gsp_reach_hear(&p->reach, said, n);
+}
+
 static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     gsp_contact *c = atom_alloc(1, sizeof *c);
@@ -120,10 +131,8 @@ static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
     from->greeted = true;
     from->number = m->number;
     memcpy(from->name, m->name, sizeof from->name);
-    if (!gsp_address_same_host(&m->seen, &p->reach.seen) && !from->inbound) {
-        p->reach.seen = m->seen;
-        p->book.own_changed = true;
-    }
+    from->seen = m->seen;
+    hear_where_we_are(p);
     while (gsp_word_next_contact(m, &at, c)) {
         const gsp_known *known = gsp_peers_find(p->book.peers, c->key);
         if (known && known->contact.sequence >= c->sequence)
@@ -181,11 +190,13 @@ static bool pass_on_question(gsp_pool *p, const gsp_word *m, bool admits)
 {
     const gsp_link *owner = gsp_links_find(&p->links, p->door.owner);
     bool here = owner && !owner->guest;
-    bool heard = here && atom_clock_ns() < gsp_net_heard_ns(p->net, owner->key) + AWAY_NS;
+    bool heard =
+        here && (p->door.plain || atom_clock_ns() < gsp_net_heard_ns(p->net, owner->key) + AWAY_NS);
     if (heard && gsp_links_tell(&p->links, owner->key, m))
         return true;
-    for (uint32_t i = 0; !admits && i < GSP_NET_PEERS_MAX; i++) {
-        const gsp_link *l = &p->links.link[i];
+    const uint64_t turn = atom_clock_ns() / SECOND_NS; /* each of them in turn */
+    for (uint64_t i = 0; !admits && i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_link *l = &p->links.link[(turn + i) % GSP_NET_PEERS_MAX];
         if (l->up && !l->doomed_ns && memcmp(l->key, m->key, sizeof l->key) != 0 &&
             is_delegate(p, l) && gsp_links_tell(&p->links, l->key, m))
             return true;
@@ -241,6 +252,7 @@ static void take_admission(gsp_pool *p, const gsp_word *m)
                                 "and renews admissions, and atom pool ticket prints its ticket");
         p->ticket_is_old = true;
         gsp_pool_rekey(p);
+        gsp_pool_greet_all(p); /* who asks others passes the question on to this host */
         return;
     }
     if (!gsp_door_take_admission(&p->door, m->credential, m->credential_bytes,
@@ -408,7 +420,10 @@ static void on_word(gsp_pool *p, gsp_link *from, const gsp_word *m)
         send_manifest(p, from);
         break;
     case GSP_WORD_MANIFEST:
-        on_manifest(p, from, m);
+        if (gsp_links_may_send_manifest(&p->links, from->key, atom_clock_ns()))
+            on_manifest(p, from, m);
+        else
+            p->refusals++;
         break;
     case GSP_WORD_ASK_FILE:
         gsp_files_asked(p->files, from, m);

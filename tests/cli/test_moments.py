@@ -116,6 +116,14 @@ class Moments(TrainCase):
         self.assertIn("with --moments-dtype bf16 it needs no disk", told)
         self.assertNotIn("on disk", self.ok("plan", *card, *HALF, "--host-memory", between).out)
         self.fails(4, "plan", *card, "--host-memory", between, "--optimizer-state", "memory", says="--moments-dtype bf16")
+        # Muon keeps one moment of most weights, so bf16 saves less with it.
+        muon = [*card, "--optimizer", "muon"]
+        wide, narrow = (int(re.search(r"needs at least .*?\((\d+) bytes\)", self.run_atom(
+            "plan", *muon, *more, "--host-memory", "1GiB", "--optimizer-state", "memory").err).group(1)) for more in ([], HALF))
+        for host, less in ((wide + narrow) // 2, True), (narrow - (wide - narrow) // 2, False):
+            told = self.ok("plan", *muon, "--host-memory", host).out
+            self.assertIn("on disk, in blocks of", told)
+            self.assertEqual("with --moments-dtype bf16 it needs no disk" in told, less, told)
         # A plan and a profile say what they are of.
         self.ok("profile", "--model", self.config, *SHAPE, "--dtype", "fp32", *HALF, "-o", "p.json")
         self.ok("plan", "--profile", "p.json", "-o", "plan.json")

@@ -208,6 +208,16 @@ class Screens(tool.Case):
             self.assertAlmostEqual(float(read) * units[unit] / GiB, (all_bytes - held) / GiB, delta=0.06)
             step = told.get("predicted_ahead_seconds", told["predicted_step_seconds"])
             self.assertAlmostEqual(float(day) * units[day_unit] * step / 86400 / GiB, all_bytes / GiB, delta=0.1)
+            self.assertRegex("\n".join(self.lines(*card, host)), r"without it the same sub-models need [\d.]+ GiB of host memory, and a "
+                                                                r"step takes")
+
+    def test_disk_beside_all_of_the_host(self):
+        """Where no host memory is named, three quarters of it hold blocks of the state, as they do in 'atom train'."""
+        card = ["plan", "--model", "gpt3-6.7b", "--device-spec", "rtx-4090", "--gradient-accumulation-steps", 4, "--json"]
+        free, named = self.ok(*card).json(), self.ok(*card, "--optimizer-state", "disk").json()
+        self.assertGreater(free["host_peak_bytes"], 40 << 30)
+        self.assertLessEqual(free["host_peak_bytes"], 48 << 30)
+        self.assertLess(named["ring_blocks"], 16)
 
     def test_pool(self):
         self.write("pool.yml", """

@@ -56,6 +56,18 @@ class Delegates(PoolCase):
         self.assertTrue(b.ask(do="invite", count=3, days=1)["ok"])
         self.assertFalse(b.ask(do="ban", key=c.status()["key"])["ok"])
 
+    def test_a_delegate_that_nobody_can_dial(self):
+        """Its ticket names others."""
+        a, ticket = self.create(3)
+        b, c = self.join("b", ticket, "-"), self.join("c", ticket)
+        self.go_on(a, b, c)
+        self.named(a, b)
+        a.end(signal.SIGKILL)
+        self.until(lambda: any(m["key"] == c.status()["key"] and m["up"] for m in b.status()["members"]), "b is linked with c", b, c)
+        self.assertTrue(b.ask(do="invite", count=2, days=1)["ok"])
+        d = self.join("d", ticket_of(b))
+        self.go_on(b, c, d)
+
     def test_a_delegate_is_banned(self):
         a, ticket = self.create(4)
         b, c, e = (self.join(name, ticket) for name in "bce")  # without b and d they still are a quorum

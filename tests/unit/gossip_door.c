@@ -4,6 +4,29 @@
 
 #include <time.h>
 
+/* Others saw our admissions in contacts: one that we show now or showed before changes nothing when it comes again, but
+ * where ours has ended. */
+static void only_a_later_one_counts(const owner *o, gsp_door *d, const gsp_word *now)
+{
+    gsp_admission a = {.manifest = 1, .issued_s = test_now_s() - 1};
+    uint8_t other[GSP_CREDENTIAL_BYTES_MAX];
+    const uint64_t ends = gsp_credential_ends(d->credential, d->credential_bytes);
+    memcpy(a.pool, d->pool, sizeof a.pool);
+    memcpy(a.member, d->identity.public_key, sizeof a.member);
+    assert_false(take(d, now));
+    for (int i = -1; i <= 1; i++) {
+        a.expires_s = ends + (uint64_t)i;
+        gsp_admission_sign(&a, &o->door.identity);
+        gsp_admission_encode(&a, other);
+        assert_int_equal(gsp_door_take_admission(d, other, GSP_ADMISSION_BYTES, test_now_s()),
+                         i == 1);
+        assert_true(gsp_credential_ends(d->credential, d->credential_bytes) == ends + (i == 1));
+    }
+    memset(d->credential + 40, 0, 8); /* ours is of no use: any that is good is better */
+    assert_true(take(d, now));
+    assert_memory_equal(d->credential, now->credential, GSP_ADMISSION_BYTES);
+}
+
 static void invite_becomes_admission(void **state)
 {
     (void)state;
@@ -23,6 +46,7 @@ static void invite_becomes_admission(void **state)
     assert_true(second.is_guest);
     assert_true(take(&first, &answer));
     assert_false(first.is_guest);
+    only_a_later_one_counts(&o, &first, &answer);
     /* The invite was for one; the same host again costs nothing. */
     gsp_word again;
     assert_int_equal(ask(&o, &second, &again), GSP_REFUSED_EXPIRED);

@@ -130,12 +130,73 @@ static void tries_only_what_could_help(void **state)
     assert_false(p.plan->disk);
     assert_null(find(&p, "disk"));
     leave(&p);
+    p = ask(64 * GIB, 0, true); /* in memory, as was asked for: a disk is no gain */
+    assert_null(find(&p, "disk"));
+    leave(&p);
     /* A device that was measured: the rate of AdamW is that of its moments. */
     p = ask(GIB, -1, true);
     p.profile->device.modelled = false;
     assert_int_equal(plan_what_if_price(p.g, p.profile, &p.request, p.plan, &p.w), ATOM_OK);
     assert_null(find(&p, "bf16 moments"));
     leave(&p);
+}
+
+/* The optimizer that was not asked for, where it would train anything else, and where its rates are known. */
+static void tries_the_other_optimizer(void **state)
+{
+    (void)state;
+    static const graph_optimizer all[] = {GRAPH_ADAMW, GRAPH_MUON};
+    static const char *const changes[] = {"adamw instead of muon", "muon instead of adamw"};
+    for (int other = 0; other < 2; other++) {
+        place p = {.g = fused_preset("gpt2-124m", ATOM_BF16, 1, 512), .request = ROOMY};
+        graph *g = fused_preset("gpt2-124m", ATOM_BF16, 1, 512);
+        graph_set_optimizer(p.g, all[!other]);
+        graph_set_optimizer(g, all[other]);
+        p.profile = modelled(p.g, "rtx-4090");
+        p.request.ortho_on_device = p.request.update_on_device = true;
+        part_profile *profile = modelled(g, "rtx-4090");
+        assert_int_equal(plan_search(p.g, p.profile, NULL, &p.request, &p.plan, NULL), ATOM_OK);
+        assert_int_equal(plan_what_if_price(p.g, p.profile, &p.request, p.plan, &p.w), ATOM_OK);
+        is_planned(find(&p, changes[other]), g, profile, &p.request, NULL);
+        assert_string_equal(find(&p, changes[other])->option,
+                            other ? "--optimizer muon" : "--optimizer adamw");
+        assert_null(find(&p, changes[!other]));
+        assert_int_equal(p.g->optimizer, all[!other]);
+        p.profile->device.modelled = false;
+        assert_int_equal(plan_what_if_price(p.g, p.profile, &p.request, p.plan, &p.w), ATOM_OK);
+        assert_null(find(&p, changes[other]));
+        part_profile_close(&profile);
+        graph_close(&g);
+        leave(&p);
+    }
+}
+
+/* What a plan with a disk would take without one is enough for a plan without one. */
+static void says_what_memory_would_take(void **state)
+{
+    (void)state;
+    for (uint32_t devices = 1; devices <= 2; devices++) {
+        place p = {.g = fused_preset("gpt2-124m", ATOM_BF16, 1, 512), .request = ROOMY};
+        part_plan *roomy = NULL;
+        part_verdict v;
+        p.profile = modelled(p.g, "rtx-4090");
+        p.request.host_memory = GIB;
+        p.request.devices = devices;
+        assert_int_equal(plan_search(p.g, p.profile, NULL, &p.request, &p.plan, NULL), ATOM_OK);
+        assert_true(p.plan->disk);
+        assert_int_equal(plan_judge_in_memory(p.g, p.profile, p.plan, &v), ATOM_OK);
+        assert_true(p.plan->disk);
+        assert_true(v.host_peak_bytes > GIB && v.step_seconds > 0);
+        assert_true(v.step_seconds < part_plan_seconds(p.plan));
+        p.request.disk = 0;
+        p.request.host_memory = v.host_peak_bytes;
+        assert_int_equal(plan_search(p.g, p.profile, NULL, &p.request, &roomy, NULL), ATOM_OK);
+        if (part_plan_seconds(roomy) > 1.05 * v.step_seconds)
+            fail_msg("%g s are planned where %g s were said", part_plan_seconds(roomy),
+                     v.step_seconds);
+        part_plan_close(&roomy);
+        leave(&p);
+    }
 }
 
 /* More memory may lead the search to a slower plan; the one there is fits still, and is the outcome. */
@@ -221,6 +282,31 @@ static void says_what_would_fit(void **state)
     leave(&p);
 }
 
+/* A free number is that of the plan in every change; more host memory is tried up to eight times as much, and holds
+ * more blocks of a state on disk. */
+static void keeps_what_was_planned(void **state)
+{
+    (void)state;
+    place p = ask(64 * GIB, -1, true);
+    const uint64_t takes = p.plan->host_peak_bytes;
+    p.request.micro_batches = 0;
+    assert_int_equal(plan_what_if_price(p.g, p.profile, &p.request, p.plan, &p.w), ATOM_OK);
+    assert_int_equal(find(&p, "bf16 moments")->micro_batches, C);
+    leave(&p);
+    p = ask(takes / 5, 0, false);
+    assert_true(find(&p, "of host memory")->fits);
+    leave(&p);
+    p = ask(GIB / 8, -1, false);
+    p.request.host_hold = p.request.host_memory;
+    assert_int_equal(plan_what_if_price(p.g, p.profile, &p.request, p.plan, &p.w), ATOM_OK);
+    const plan_outcome held = *find(&p, "of host memory");
+    assert_true(held.fits && held.disk);
+    leave(&p);
+    p = ask(GIB / 8, -1, false);
+    assert_true(find(&p, "of host memory")->host_bytes < held.host_bytes);
+    leave(&p);
+}
+
 /* Sizes are said in the unit that they are whole numbers of. */
 static void says_sizes_as_they_are_typed(void **state)
 {
@@ -249,10 +335,13 @@ int main(void)
         cmocka_unit_test(says_sizes_as_they_are_typed),
         cmocka_unit_test(prices_by_planning),
         cmocka_unit_test(tries_only_what_could_help),
+        cmocka_unit_test(tries_the_other_optimizer),
+        cmocka_unit_test(says_what_memory_would_take),
         cmocka_unit_test(more_is_never_slower),
         cmocka_unit_test(several_devices_are_hardly_slower_with_more),
         cmocka_unit_test(goes_by_steps_that_run_ahead),
         cmocka_unit_test(says_what_would_fit),
+        cmocka_unit_test(keeps_what_was_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
