@@ -316,7 +316,7 @@ static atom_status layers_of(const char *text, json_t **out)
         const char *item = next_item(&at, &n);
         char *end;
         long long first = strtoll(item, &end, 10), last = first;
-        if (end > item && *end == '-')
+        if (end > item && *end == '-' && end[1] >= '0' && end[1] <= '9') /* "0-" is none */
             last = strtoll(end + 1, &end, 10);
         if (n == 0 || end != item + n || first < 0 || last < first || last - first > 4095)
             st = atom_fail(ATOM_E_USAGE,

@@ -360,11 +360,45 @@ static atom_status read_model(steps *s, const json_t *model)
     return ATOM_OK;
 }
 
+/* Switches are read as "true or not": what is no truth value at all would be taken for false. */
+static atom_status check_switches(const steps *s, const char *part, const json_t *of)
+{
+    static const char *const names[] = {"special",          "lstrip",       "rstrip",
+                                        "single_word",      "normalized",   "strip_left",
+                                        "strip_right",      "invert",       "split",
+                                        "add_prefix_space", "use_regex",    "individual_digits",
+                                        "byte_fallback",    "ignore_merges"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *value = json_object_get(of, names[i]);
+        if (!absent(value) && !json_is_boolean(value))
+            return atom_fail(ATOM_E_FORMAT, "%s: \"%s\" of \"%s\" must be true or false", s->name,
+                             names[i], part);
+    }
+    return ATOM_OK;
+}
+
+static atom_status check_all_switches(const steps *s, const json_t *root)
+{
+    static const char *const parts[][2] = {
+        {"normalizer", "normalizers"}, {"pre_tokenizer", "pretokenizers"}, {"decoder", "decoders"}};
+    const json_t *step;
+    ATOM_TRY(check_switches(s, "model", json_object_get(root, "model")));
+    for (size_t i = 0; (step = json_array_get(s->added, i)); i++)
+        ATOM_TRY(check_switches(s, "added_tokens", step));
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+        const json_t *whole = json_object_get(root, parts[p][0]);
+        for (size_t i = 0; (step = step_at(whole, parts[p][1], i)); i++)
+            ATOM_TRY(check_switches(s, parts[p][0], step));
+    }
+    return ATOM_OK;
+}
+
 atom_status text_steps_read(const json_t *root, const char *name, text_recipe *out,
                             const char **begin, const char **finish)
 {
     steps s = {.name = name, .r = out, .added = json_object_get(root, "added_tokens")};
     const json_t *model = json_object_get(root, "model");
+    ATOM_TRY(check_all_switches(&s, root));
     ATOM_TRY(read_model(&s, model));
     ATOM_TRY(read_normalizer(&s, json_object_get(root, "normalizer")));
     ATOM_TRY(read_pre_tokenizer(&s, json_object_get(root, "pre_tokenizer")));

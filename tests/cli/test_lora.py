@@ -154,7 +154,7 @@ class Lora(tool.Case):
         self.assertAlmostEqual(self.evaluate(made), self.evaluate(self.path("merged")), 6)
         more = self.train(self.base, "more", "--adapter", made, "--max-steps", 1).json()
         self.assertLess(more["first_loss"], first["first_loss"] - 0.01)
-        for key, value, says in (("--lora-layers", "1-", "'1-'"), ("--lora-layers", "3-1", "'3-1'"),
+        for key, value, says in (("--lora-layers", "1-", "'1-'"), ("--lora-layers", "0-", "'0-'"), ("--lora-layers", "3-1", "'3-1'"),
                                  ("--lora-rank-pattern", "q_proj", "NAME=NUMBER"), ("--lora-rank-pattern", "q_proj=x", "q_proj=x"),
                                  ("--lora-rank-pattern", "q_proj=1.5", "whole number"), ("--lora-layers", "9", "no block 9; this model has blocks 0 to 1"),
                                  ("--lora-layers", "1-2", "no block 2"), ("--lora-layers", "", "is empty"),

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -161,15 +162,20 @@ static void what_is_left_is_not_the_first(void **state)
            (uint32_t[]){4, 2}, 2);
 }
 
-static void refused(json_t *root, const char *says)
+static void refused_as(json_t *root, atom_status as, const char *says)
 {
     text_tokenizer *t = NULL;
     char *text = json_dumps(root, 0);
-    assert_int_equal(text_tokenizer_parse(text, strlen(text), "t.json", &t), ATOM_E_UNSUPPORTED);
+    assert_int_equal(text_tokenizer_parse(text, strlen(text), "t.json", &t), as);
     if (!strstr(atom_fail_message(), says))
         fail_msg("%s", atom_fail_message());
     free(text);
     json_decref(root);
+}
+
+static void refused(json_t *root, const char *says)
+{
+    refused_as(root, ATOM_E_UNSUPPORTED, says);
 }
 
 static json_t *with_template_id(int id)
@@ -217,6 +223,39 @@ static void refused_by_name(void **state)
             "\"normalizer\" is Prepend");
 }
 
+/* What is no truth value would be taken for false. */
+static void switches_are_true_or_false(void **state)
+{
+    static const struct {
+        const char *part, *value, *says;
+    } cases[] = {
+        {"normalizer", "{\"type\": \"Strip\", \"strip_left\": 1}", "strip_left"},
+        {"normalizer",
+         "{\"type\": \"Sequence\", \"normalizers\": [" METASPACE_REPLACE
+         ", {\"type\": \"Strip\", \"strip_right\": \"true\"}]}",
+         "strip_right"},
+        {"pre_tokenizer",
+         "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", "
+         "\"individual_digits\": \"true\"}]}",
+         "individual_digits"},
+        {"decoder", "{\"type\": \"Metaspace\", \"add_prefix_space\": \"false\"}",
+         "add_prefix_space"},
+        {"added_tokens", "[{\"id\": 1, \"content\": \"<s>\", \"lstrip\": \"true\"}]", "lstrip"},
+        {"model", "{\"type\": \"BPE\", \"byte_fallback\": \"true\"}", "byte_fallback"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root = metaspace_json(METASPACE_REPLACE, "null");
+        json_t *value = json_loads(cases[i].value, 0, NULL);
+        char says[128];
+        assert_non_null(value);
+        json_object_set_new(root, cases[i].part, value);
+        snprintf(says, sizeof says, "\"%s\" of \"%s\" must be true or false", cases[i].says,
+                 cases[i].part);
+        refused_as(root, ATOM_E_FORMAT, says);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_may_become_another),
@@ -224,6 +263,7 @@ int main(void)
                                        cmocka_unit_test(ties_fall_as_in_the_library),
                                        cmocka_unit_test(what_is_left_is_not_the_first),
                                        cmocka_unit_test(refused_by_name),
+                                       cmocka_unit_test(switches_are_true_or_false),
                                        cmocka_unit_test(templates_have_ids)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,8 +169,9 @@ static atom_status bench_device_open(const bench_values *v, atom_threads *thread
     double rate = (double)v->link_bandwidth;
     if (strcmp(v->device, "cpu") == 0)
         return dev_cpu_open(&(dev_cpu_config){.link_bytes_per_second = rate}, threads, out);
-    int card = 0;
-    if (strcmp(v->device, "cuda") != 0 && sscanf(v->device, "cuda:%d", &card) != 1)
+    int card = 0, end = 0;
+    if (strcmp(v->device, "cuda") != 0 &&
+        (sscanf(v->device, "cuda:%d%n", &card, &end) != 1 || v->device[end]))
         return atom_fail(ATOM_E_USAGE, "device: '%s' is not a device; use cpu or cuda[:N]",
                          v->device);
     return dev_cuda_open(&(dev_cuda_config){.card = card, .link_bytes_per_second = rate}, threads,
