@@ -25,9 +25,9 @@ typedef struct cli_command {
 extern const cli_command cli_doctor, cli_data_prepare, cli_data_inspect, cli_profile, cli_plan,
     cli_train, cli_eval, cli_generate, cli_export, cli_inspect, cli_bench, cli_pool_selftest,
     cli_pool_create, cli_pool_join, cli_pool_status, cli_pool_ticket, cli_pool_invite, cli_pool_ban,
-    cli_pool_rotate, cli_pool_reset, cli_pool_leave, cli_pool_pause, cli_pool_resume, cli_pool_web,
-    cli_pool_export, cli_pool_evidence, cli_host_run, cli_host_status, cli_host_stop, cli_version,
-    cli_help, cli_completion;
+    cli_pool_delegate, cli_pool_rotate, cli_pool_reset, cli_pool_leave, cli_pool_pause,
+    cli_pool_resume, cli_pool_web, cli_pool_export, cli_pool_evidence, cli_host_run,
+    cli_host_status, cli_host_stop, cli_version, cli_help, cli_completion;
 
 /* The options of commands that have but --json. */
 typedef struct cli_json {

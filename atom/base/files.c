@@ -14,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 static const uint64_t PIECE_MAX = 1u << 30; /* in one call */
@@ -162,20 +164,64 @@ static int write_whole(int fd, const char *at, uint64_t bytes)
     return 0;
 }
 
-static atom_status write_and_sync(const char *path, const void *data, uint64_t bytes)
+/* Does the name still lead to the open file? Whoever held the lock may have renamed it. */
+static bool is_named(const char *path, int fd)
 {
-    int fd = atom_fd_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return atom_fail_errno(errno, "cannot create %s", path);
+    struct stat named, opened;
+    return stat(path, &named) == 0 && fstat(fd, &opened) == 0 && named.st_ino == opened.st_ino &&
+           named.st_dev == opened.st_dev;
+}
+
+/* Where the file system knows no locks, nobody holds one. */
+static bool is_held(int fd)
+{
+    return flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+atom_status atom_temporary_open(const char *path, uint32_t patience_ms, int *out)
+{
+    enum { PAUSE_MS = 20 };
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
+    for (uint32_t waited = 0;; waited += PAUSE_MS) {
+        int fd = atom_fd_open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (fd < 0)
+            return atom_fail_errno(errno, "cannot create %s", path);
+        bool held = is_held(fd);
+        if (!held && is_named(path, fd) && ftruncate(fd, 0) == 0) {
+            *out = fd;
+            return ATOM_OK;
+        }
+        int error = held || !is_named(path, fd) ? 0 : errno;
+        close(fd);
+        if (error)
+            return atom_fail_errno(error, "cannot empty %s", path);
+        if (waited >= patience_ms)
+            return atom_fail(ATOM_E_USAGE,
+                             "%s is being written by another process; wait until that has ended, "
+                             "or choose another name",
+                             path);
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* The lock on the temporary name lasts until it is gone: whoever opened it between closing and renaming would
+ * write into what is then the file. */
+static atom_status write_over(const char *temporary, const char *path, const void *data,
+                              uint64_t bytes)
+{
+    enum { PATIENCE_MS = 10000 };
+    int fd = -1;
+    ATOM_TRY(atom_temporary_open(temporary, PATIENCE_MS, &fd));
     int error = write_whole(fd, data, bytes);
     if (!error && fsync(fd) < 0)
         error = errno;
-    if (close(fd) < 0 && !error)
-        error = errno;
-    if (!error)
-        return ATOM_OK;
-    unlink(path);
-    return atom_fail_errno(error, "cannot write %s", path);
+    atom_status st = error ? atom_fail_errno(error, "cannot write %s", temporary) : ATOM_OK;
+    if (st == ATOM_OK && rename(temporary, path) < 0)
+        st = atom_fail_errno(errno, "cannot rename %s to %s", temporary, path);
+    if (st != ATOM_OK)
+        unlink(temporary);
+    close(fd);
+    return st;
 }
 
 /* Devices and pipes: no temporary name, nothing to sync. */
@@ -224,12 +270,7 @@ static atom_status write_and_rename(const char *path, const void *data, uint64_t
     char *slash = strrchr(dir, '/');
     if (slash)
         slash[slash == dir ? 1 : 0] = 0;
-    ATOM_TRY_CLEAN(write_and_sync(temporary, data, bytes));
-    if (rename(temporary, path) < 0) {
-        st = atom_fail_errno(errno, "cannot rename %s to %s", temporary, path);
-        unlink(temporary);
-        goto cleanup;
-    }
+    ATOM_TRY_CLEAN(write_over(temporary, path, data, bytes));
     st = atom_dir_sync(slash ? dir : ".");
 cleanup:
     atom_free(temporary);
@@ -326,7 +367,7 @@ static atom_status remove_entry(const char *path)
     return atom_dir_remove(path);
 }
 
-atom_status atom_dir_remove(const char *path)
+atom_status atom_dir_empty(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -346,9 +387,14 @@ atom_status atom_dir_remove(const char *path)
         atom_free(child);
     }
     closedir(dir);
-    if (st == ATOM_OK && rmdir(path) < 0)
-        st = atom_fail_errno(errno, "cannot remove %s", path);
     return st;
+}
+
+atom_status atom_dir_remove(const char *path)
+{
+    ATOM_TRY(atom_dir_empty(path));
+    return rmdir(path) == 0 || errno == ENOENT ? ATOM_OK
+                                               : atom_fail_errno(errno, "cannot remove %s", path);
 }
 
 bool atom_path_exists(const char *path)

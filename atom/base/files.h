@@ -27,6 +27,15 @@ bool atom_file_line(const char *path, char *line, size_t room);
  */
 ATOM_MUST atom_status atom_file_check_place(const char *path, const char *says, const char *what);
 /*
+ * Opens a file for writing under a temporary name, empty and locked until *fd is closed; rename it before
+ * that. A file that a killed process left there is written over. Waits patience_ms at most for another
+ * process that is writing it.
+ *
+ * Errors: ATOM_E_USAGE where that goes on
+ */
+ATOM_MUST atom_status atom_temporary_open(const char *path, uint32_t patience_ms, int *fd);
+enum { ATOM_TEMPORARY_MS = 1000 }; /* patience with a large file: a killed process may be ending */
+/*
  * Writes path.tmp, fsyncs, renames over path, fsyncs the directory. Links are followed;
  * anything else that exists (/dev/stdout, a pipe) is written to directly.
  */
@@ -45,6 +54,8 @@ ATOM_MUST atom_status atom_dir_sync(const char *path);
 ATOM_MUST atom_status atom_dir_lock(const char *path, int *fd, int64_t *holder);
 /* rm -r of a directory that we made. Refuses to follow links. */
 ATOM_MUST atom_status atom_dir_remove(const char *path);
+/* The same, but the directory itself stays. */
+ATOM_MUST atom_status atom_dir_empty(const char *path);
 /* All `bytes` of an open file from byte `at`, in as many system calls as it takes. 0, or the error
  * that is in errno too: ENODATA where the file ends early, ENOSPC where nothing more went in. */
 ATOM_MUST int atom_fd_read(int fd, uint64_t at, void *out, uint64_t bytes);

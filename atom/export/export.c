@@ -14,9 +14,13 @@
 #include "atom/plan/source.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What is exported: a directory with weights, checked, and the LoRA adapter that is merged into
@@ -108,12 +112,22 @@ static void source_close(export_source *source)
     file_model_free(&source->model);
 }
 
-static atom_status check_output(const char *path, bool replace)
+/* real: the path, or where its links lead. A device must not become a file, nor a link what it led to. */
+static atom_status check_output(const char *path, bool replace, char real[PATH_MAX])
 {
-    if (replace || !atom_path_exists(path))
+    struct stat s;
+    if (snprintf(real, PATH_MAX, "%s", path) >= PATH_MAX)
+        return atom_fail(ATOM_E_USAGE, "%.64s...: the path is too long", path);
+    if (stat(path, &s) != 0)
         return ATOM_OK;
-    return atom_fail(ATOM_E_USAGE, "%s already exists; name another file, or use --overwrite",
-                     path);
+    if (S_ISDIR(s.st_mode))
+        return atom_fail(ATOM_E_USAGE, "%s is a directory; give the name of a file", path);
+    if (!S_ISREG(s.st_mode))
+        return atom_fail(ATOM_E_USAGE, "%s is not an ordinary file; name another file", path);
+    if (!replace)
+        return atom_fail(ATOM_E_USAGE, "%s already exists; name another file, or use --overwrite",
+                         path);
+    return realpath(path, real) ? ATOM_OK : atom_fail_errno(errno, "%s", path);
 }
 
 /* --- gguf ------------------------------------------------------------------------------------ */
@@ -158,11 +172,12 @@ atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type typ
 {
     export_source s;
     file_gguf *w = NULL;
+    char real[PATH_MAX];
     atom_status st = ATOM_OK;
-    ATOM_TRY(check_output(path, replace));
+    ATOM_TRY(check_output(path, replace, real));
     ATOM_TRY_CLEAN(source_open(dir, adapter, &s));
     const file_model *model = &s.model;
-    ATOM_TRY_CLEAN(file_gguf_create(path, &s.to, &w));
+    ATOM_TRY_CLEAN(file_gguf_create(real, &s.to, &w));
     ATOM_TRY_CLEAN(file_gguf_put_model(w, &model->config, type));
     warn_of_window(&model->config);
     warn_of_gelu(&model->config);
@@ -181,12 +196,13 @@ atom_status export_llmc(const char *dir, const char *adapter, atom_dtype dtype, 
                         bool replace)
 {
     export_source s;
+    char real[PATH_MAX];
     atom_status st = ATOM_OK;
-    ATOM_TRY(check_output(path, replace));
+    ATOM_TRY(check_output(path, replace, real));
     ATOM_TRY_CLEAN(source_open(dir, adapter, &s));
     ATOM_TRY_CLEAN(file_llmc_check(dir, &s.model.config));
     dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
-    ATOM_TRY_CLEAN(file_llmc_write(path, &s.model.config, s.g, source_vector(&s), dtype));
+    ATOM_TRY_CLEAN(file_llmc_write(real, &s.model.config, s.g, source_vector(&s), dtype));
 cleanup:
     source_close(&s);
     return st;
@@ -248,10 +264,39 @@ static atom_status move_over(const char *temporary, const char *output)
     return atom_fail_errno(errno, "cannot rename %s to %s", temporary, output);
 }
 
+/* The directory under its temporary name, locked; it may have what a killed export left there. */
+static atom_status open_temporary(const char *temporary, const char *output, int *lock)
+{
+    int64_t holder = 0;
+    ATOM_TRY(atom_dir_make(temporary));
+    ATOM_TRY(atom_dir_lock(temporary, lock, &holder));
+    if (*lock < 0)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s is being written by another process (%" PRId64
+                         "); wait until that has ended, or name another directory",
+                         output, holder);
+    struct stat named, locked;
+    if (stat(temporary, &named) != 0 || fstat(*lock, &locked) != 0 ||
+        named.st_ino != locked.st_ino) /* whoever held the lock has renamed it */
+        return atom_fail(ATOM_E_USAGE, "%s was just written by another process", output);
+    return ATOM_OK;
+}
+
+/* Leaves nothing of a directory that failed; the message stays. */
+static atom_status give_up(const char *temporary, atom_status st)
+{
+    char keep[1024];
+    snprintf(keep, sizeof keep, "%s", atom_fail_message());
+    if (atom_dir_remove(temporary) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s could not be removed", temporary);
+    return atom_fail(st, "%s", keep);
+}
+
 atom_status export_directory(const char *output, export_fill *fill, void *context)
 {
-    char *temporary = NULL, keep[1024];
+    char *temporary = NULL;
     size_t n = strlen(output);
+    int lock = -1;
     atom_status st;
     while (n > 1 && output[n - 1] == '/')
         n--;
@@ -261,16 +306,15 @@ atom_status export_directory(const char *output, export_fill *fill, void *contex
     if (atom_path_exists(output) && rmdir(output) != 0)
         ATOM_TRY_CLEAN(
             atom_fail(ATOM_E_USAGE, "%s already exists; name a directory that does not", output));
-    ATOM_TRY_CLEAN(atom_dir_remove(temporary));
-    st = fill(context, temporary);
+    ATOM_TRY_CLEAN(open_temporary(temporary, output, &lock));
+    st = atom_dir_empty(temporary);
+    st = st == ATOM_OK ? fill(context, temporary) : st;
     st = st == ATOM_OK ? move_over(temporary, output) : st;
-    if (st != ATOM_OK) {
-        snprintf(keep, sizeof keep, "%s", atom_fail_message());
-        if (atom_dir_remove(temporary) != ATOM_OK)
-            atom_log(ATOM_LOG_WARN, "%s could not be removed", temporary);
-        st = atom_fail(st, "%s", keep);
-    }
+    if (st != ATOM_OK)
+        st = give_up(temporary, st);
 cleanup:
+    if (lock >= 0)
+        close(lock);
     atom_free(temporary);
     return st;
 }

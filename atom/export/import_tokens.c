@@ -348,6 +348,7 @@ static bool has_takers(const file_gguf_in *f)
 
 static atom_status open_import(importing *in)
 {
+    ATOM_TRY(file_gguf_check_kinds(in->f));
     in->kind = file_gguf_text(in->f, "tokenizer.ggml.model");
     in->pre = file_gguf_text(in->f, "tokenizer.ggml.pre");
     in->pre = in->pre ? in->pre : atom_strdup("default");
@@ -449,7 +450,8 @@ atom_status import_template(const char *path, char **jinja)
     file_gguf_in *f = NULL;
     text_template_files b = {0};
     atom_status st = ATOM_OK;
-    ATOM_TRY(file_gguf_open(path, &f));
+    ATOM_TRY_CLEAN(file_gguf_open(path, &f));
+    ATOM_TRY_CLEAN(file_gguf_check_kinds(f));
     b.source = file_gguf_text(f, "tokenizer.chat_template");
     b.with_tools = b.source ? file_gguf_text(f, "tokenizer.chat_template.tool_use") : NULL;
     ATOM_TRY_CLEAN(text_template_files_join(&b));

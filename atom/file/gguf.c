@@ -44,6 +44,18 @@ struct file_gguf {
     _Alignas(8) char encoded[ENCODE_ELEMENTS * 4];
 };
 
+static atom_status open_temporary(file_gguf *w)
+{
+    int fd = -1;
+    ATOM_TRY(atom_temporary_open(w->temporary, ATOM_TEMPORARY_MS, &fd));
+    w->file = fdopen(fd, "wb");
+    if (w->file)
+        return ATOM_OK;
+    unlink(w->temporary);
+    close(fd);
+    return atom_fail_memory(w->temporary, 4096);
+}
+
 atom_status file_gguf_create(const char *path, const file_sink *sink, file_gguf **out)
 {
     file_gguf *w = atom_alloc(1, sizeof *w);
@@ -55,8 +67,8 @@ atom_status file_gguf_create(const char *path, const file_sink *sink, file_gguf 
     w->temporary = atom_format("%s.tmp", path);
     if (!w->path || !w->temporary)
         st = atom_fail_memory("a path", strlen(path));
-    else if (!(w->file = fopen(w->temporary, "wb")))
-        st = atom_fail_errno(errno, "cannot create %s", w->temporary);
+    else
+        st = open_temporary(w);
     if (st != ATOM_OK)
         file_gguf_close(&w);
     else
@@ -71,10 +83,10 @@ void file_gguf_close(file_gguf **ref)
         return;
     if (w->writer)
         w->sink->close(w->writer);
+    if (w->file && !w->finished) /* while it is locked: it is ours */
+        unlink(w->temporary);
     if (w->file)
         fclose(w->file);
-    if (w->temporary && !w->finished)
-        unlink(w->temporary);
     atom_free(w->path);
     atom_free(w->temporary);
     atom_free(w->meta);
@@ -293,10 +305,6 @@ atom_status file_gguf_finish(file_gguf *w)
     ATOM_ASSERT(w->present == w->n_tensors && w->written == 0);
     ATOM_TRY(w->writer ? w->sink->finish(w->writer) : ATOM_OK);
     if (fflush(w->file) != 0 || fsync(fileno(w->file)) < 0)
-        return atom_fail_errno(errno, "cannot write %s", w->temporary);
-    int closed = fclose(w->file);
-    w->file = NULL;
-    if (closed != 0)
         return atom_fail_errno(errno, "cannot write %s", w->temporary);
     if (rename(w->temporary, w->path) < 0)
         return atom_fail_errno(errno, "cannot rename %s to %s", w->temporary, w->path);

@@ -381,6 +381,7 @@ atom_status file_gguf_take_model(const file_gguf_in *f, graph_config *config)
 {
     graph_config c = {0};
     taking t = {.f = f, .c = &c};
+    ATOM_TRY(file_gguf_check_kinds(f));
     char *arch = file_gguf_text(f, "general.architecture");
     atom_status st = take_family(&t, arch);
     atom_free(arch);
@@ -427,6 +428,10 @@ static atom_status take_turned(const loading *l, const file_slice *s, const file
 {
     uint64_t D = (uint64_t)l->c->head_dim, width = s->rank == 2 ? t->dims[1] : 1;
     bool warned = false;
+    if (t->type == FILE_GGUF_Q8_0 && D * width % FILE_GGUF_Q8_BLOCK)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: tensor '%s' has blocks across heads, which atom does not read",
+                         l->f->path, t->name);
     for (uint64_t at = 0; at < s->elements; at += D * width) {
         ATOM_TRY(file_gguf_read_f32(l->f, t, at, D * width, l->buffer));
         file_vector_look(l->vector, l->f->path, t->name, l->buffer, D * width, &warned);

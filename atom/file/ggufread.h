@@ -86,6 +86,9 @@ int64_t file_gguf_int(const file_gguf_in *f, const char *key, int64_t fallback);
 double file_gguf_real(const file_gguf_in *f, const char *key, double fallback);
 /* A text in fresh memory (atom_free), or NULL: none there, or no memory. */
 char *file_gguf_text(const file_gguf_in *f, const char *key);
+/* Has every key that is asked for here a value of the kind that it must have (ggufkinds.c)? Whoever asks for keys
+ * calls it before. */
+ATOM_MUST atom_status file_gguf_check_kinds(const file_gguf_in *f);
 /* Walks the texts of an array: *at starts as value->at; gives the bytes of one and moves on. */
 const char *file_gguf_next_text(const uint8_t **at, uint64_t *bytes);
 

@@ -159,34 +159,48 @@ static atom_status put_all(const writer *w, const graph_config *c)
     return st;
 }
 
+/* The file's size is known, and its room taken, before anything is written. */
+static atom_status write_temporary(writer *w, const graph_config *config, const char *temporary)
+{
+    const file_sink *sink = w->vector.sink;
+    const uint64_t bytes = file_bytes(w, config);
+    atom_status st = atom_fd_room(fileno(w->file), w->path, bytes);
+    if (st == ATOM_OK && sink)
+        st = sink->open(sink->ctx, temporary, fileno(w->file), bytes, &w->writer);
+    if (st == ATOM_OK)
+        st = put_all(w, config);
+    if (w->writer)
+        sink->close(w->writer);
+    if (st == ATOM_OK && rename(temporary, w->path) < 0)
+        st = atom_fail_errno(errno, "cannot rename %s to %s", temporary, w->path);
+    if (st != ATOM_OK) /* while it is locked: it is ours */
+        unlink(temporary);
+    return st;
+}
+
 atom_status file_llmc_write(const char *path, const graph_config *config, const graph *g,
                             file_vector vector, atom_dtype dtype)
 {
     writer w = {.g = g, .vector = vector, .narrow = dtype == ATOM_BF16, .path = path};
     char *temporary = NULL;
+    int fd = -1;
     atom_status st = ATOM_OK;
     ATOM_TRY(file_llmc_check(path, config));
     temporary = atom_format("%s.tmp", path);
     w.band = atom_alloc(BAND, sizeof *w.band);
     if (!temporary || !w.band)
-        st = atom_fail_memory("a band of a tensor", BAND * sizeof *w.band);
-    else if (!(w.file = fopen(temporary, "wb")))
-        st = atom_fail_errno(errno, "cannot create %s", temporary);
-    if (st == ATOM_OK)
-        st = atom_fd_room(fileno(w.file), path, file_bytes(&w, config));
-    if (st == ATOM_OK && vector.sink)
-        st = vector.sink->open(vector.sink->ctx, temporary, fileno(w.file), file_bytes(&w, config),
-                               &w.writer);
-    if (st == ATOM_OK)
-        st = put_all(&w, config);
-    if (w.writer)
-        vector.sink->close(w.writer);
-    if (w.file && fclose(w.file) != 0 && st == ATOM_OK)
-        st = atom_fail_errno(errno, "cannot write %s", path);
-    if (st == ATOM_OK && rename(temporary, path) < 0)
-        st = atom_fail_errno(errno, "cannot rename %s to %s", temporary, path);
-    if (st != ATOM_OK && w.file)
+        ATOM_TRY_CLEAN(atom_fail_memory("a band of a tensor", BAND * sizeof *w.band));
+    ATOM_TRY_CLEAN(atom_temporary_open(temporary, ATOM_TEMPORARY_MS, &fd));
+    w.file = fdopen(fd, "wb");
+    if (w.file) {
+        st = write_temporary(&w, config, temporary);
+        fclose(w.file); /* nothing is left to write */
+    } else {
         unlink(temporary);
+        close(fd);
+        st = atom_fail_memory(temporary, 4096);
+    }
+cleanup:
     atom_free(temporary);
     atom_free(w.band);
     return st;

@@ -109,10 +109,10 @@ static atom_status check_plain(const char *path, json_t *root)
             return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.64s is not supported; " FILE_LORA_MERGE_IT,
                              path, key);
     }
-    if (bias && strcmp(bias, "none") != 0)
+    if (atom_json_present(root, "bias") && (!bias || strcmp(bias, "none") != 0))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: bias: \"%.32s\" is not supported, only none is; " FILE_LORA_MERGE_IT,
-                         path, bias);
+                         path, bias ? bias : "(not a text)");
     if (init && !begins_alone(init))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: init_lora_weights: \"%.32s\" is not supported, because it may also "
@@ -225,8 +225,16 @@ static atom_status take_targets(const char *path, const json_t *root, char **out
     return list ? ATOM_OK : atom_fail_memory("target_modules", n * 64);
 }
 
+/* A switch that is neither would be taken for false, and the adapter for another one. */
+static atom_status take_switch(const char *path, const json_t *root, const char *key, bool *out)
+{
+    *out = false;
+    return atom_json_present(root, key) ? atom_json_flag(path, root, key, out) : ATOM_OK;
+}
+
 static atom_status parse_fields(const char *path, json_t *root, file_lora *out)
 {
+    bool tying;
     const char *type = json_string_value(json_object_get(root, "peft_type"));
     const char *base = json_string_value(json_object_get(root, "base_model_name_or_path"));
     double rank;
@@ -243,8 +251,9 @@ static atom_status parse_fields(const char *path, json_t *root, file_lora *out)
         return atom_fail(ATOM_E_FORMAT, "%s: r is not a whole number", path);
     ATOM_TRY(take_number(path, root, "lora_alpha", 8, 1e-6, 1e6, &out->alpha));
     ATOM_TRY(take_number(path, root, "lora_dropout", 0, 0, 0.999, &out->dropout));
-    out->rslora = json_is_true(json_object_get(root, "use_rslora"));
-    out->dora = json_is_true(json_object_get(root, "use_dora"));
+    ATOM_TRY(take_switch(path, root, "use_rslora", &out->rslora));
+    ATOM_TRY(take_switch(path, root, "use_dora", &out->dora));
+    ATOM_TRY(take_switch(path, root, "ensure_weight_tying", &tying)); /* file_lora_untie reads it */
     ATOM_TRY(take_targets(path, root, &out->targets));
     if (base) {
         out->base = atom_strdup(base);

@@ -226,13 +226,16 @@ static atom_status op_sdpa(pt2_eval *e)
     const pt2_value *mask = pt2_tensor_arg(e, "attn_mask");
     double p = pt2_real_arg(e, "dropout_p", 0);
     bool causal = pt2_bool_arg(e, "is_causal", false);
+    double scale = pt2_real_arg(e, "scale", 0);
+    if (pt2_arg(e, "scale") && !(scale > 0)) /* attend takes it for none */
+        return pt2_refuse(e, "its scale is %g; it must be above 0", scale);
     if (pt2_arg(e, "attn_mask") && (causal || !mask))
         return not_causal(e);
     if (!causal && (!mask || !(is_causal(e, mask, MASK_ADDED) || is_causal(e, mask, MASK_SHOWS))))
         return not_causal(e);
     return attend(e, pt2_tensor_arg(e, "query"), pt2_tensor_arg(e, "key"),
-                  pt2_tensor_arg(e, "value"), pt2_bool_arg(e, "enable_gqa", false),
-                  pt2_real_arg(e, "scale", 0), 0, (float)p);
+                  pt2_tensor_arg(e, "value"), pt2_bool_arg(e, "enable_gqa", false), scale, 0,
+                  (float)p);
 }
 
 /* --- written out ------------------------------------------------------------------------------ */

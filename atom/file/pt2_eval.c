@@ -246,6 +246,46 @@ static bool changes_self(const json_t *node)
     return dot && dot - target > 1 && dot[-1] == '_' && dot[-2] != '_';
 }
 
+/* Names that are read behind the present node. */
+static bool add_later(const pt2_eval *e, json_t *later)
+{
+    const json_t *nodes = json_object_get(e->archive->graph, "nodes");
+    size_t i = 0, n = json_array_size(nodes);
+    bool fine = add_names(later, json_object_get(e->archive->graph, "outputs"));
+    while (i < n && json_array_get(nodes, i) != e->node)
+        i++;
+    for (i++; i < n && fine; i++)
+        fine = add_names(later, json_object_get(json_array_get(nodes, i), "inputs"));
+    return fine;
+}
+
+/* Other views of the same activations change, too, which is of no matter unless somebody reads them later. */
+static atom_status check_views(pt2_eval *e, const char *name)
+{
+    const pt2_value *was = pt2_named(e, name);
+    const char *other, *found = NULL;
+    json_t *later, *index;
+    if (!was || was->kind != PT2_ACT)
+        return ATOM_OK;
+    later = json_object();
+    bool fine = later && add_later(e, later);
+    json_object_foreach(e->names, other, index)
+    {
+        const pt2_value *v = pt2_named(e, other);
+        if (fine && strcmp(other, name) != 0 && v->kind == PT2_ACT && v->base == was->base &&
+            json_object_get(later, other))
+            found = other;
+    }
+    atom_status st = fine ? ATOM_OK : atom_fail_memory("names", 64);
+    if (found)
+        st = pt2_refuse(e,
+                        "it changes %.64s in place and so %.64s, a view of the same, which is "
+                        "read later; write it without the underscore",
+                        name, found);
+    json_decref(later);
+    return st;
+}
+
 /* Who reads the name of what was changed means what it is now. */
 static atom_status change_self(pt2_eval *e)
 {
@@ -254,7 +294,10 @@ static atom_status change_self(pt2_eval *e)
                  *self = json_object_get(pt2_arg(e, "self"), "as_tensor");
     const pt2_value *v = pt2_named(e, json_string_value(json_object_get(made, "name")));
     const char *name = json_string_value(json_object_get(self, "name"));
-    return v && name ? pt2_name(e, name, v) : ATOM_OK;
+    if (!v || !name)
+        return ATOM_OK;
+    ATOM_TRY(check_views(e, name));
+    return pt2_name(e, name, v);
 }
 
 static atom_status run_node(pt2_eval *e)

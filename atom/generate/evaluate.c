@@ -56,6 +56,19 @@ static void limit_windows(evaluation *v, const char *split)
         v->windows = asked * B;
 }
 
+/* What is left behind the last whole sequence, where that is much. */
+static void note_rest(const evaluation *v, const char *split)
+{
+    const uint32_t T = (uint32_t)v->e.bench->g->sequence;
+    const uint64_t rest = text_shards_rest(v->shards, T);
+    if (rest)
+        atom_log(ATOM_LOG_INFO,
+                 "note: the last %llu of %llu tokens of the %s split do not fill a sequence of %u "
+                 "and are not measured; a smaller sequence_len leaves out fewer",
+                 (unsigned long long)rest, (unsigned long long)text_shards_tokens(v->shards), split,
+                 T);
+}
+
 static void note_packed(const evaluation *v)
 {
     const uint32_t packed = text_shards_packed(v->shards), T = (uint32_t)v->e.bench->g->sequence;
@@ -91,6 +104,8 @@ static atom_status open_data(evaluation *v)
             "last target; use a smaller sequence_len",
             r->data, text_split_name(split), (unsigned long long)text_shards_tokens(v->shards),
             (long long)g->sequence);
+    if (r->batches == 0)
+        note_rest(v, text_split_name(split));
     limit_windows(v, text_split_name(split));
     note_packed(v);
     return ATOM_OK;

@@ -282,6 +282,11 @@ static atom_status check_path(const opt_spec *spec, const char *text)
         return atom_fail(ATOM_E_USAGE, "it is empty; name a %s%s%s%s", file ? "file" : "",
                          dir && file ? " or " : "", dir ? "directory" : "",
                          spec->flags & OPT_REQUIRED ? "" : ", or leave it out");
+    if ((dir || file) && strpbrk(text, "\r\n")) /* of a | or > in YAML, which keep the line's end */
+        return atom_fail(ATOM_E_USAGE,
+                         "the name of a %s has a line end in it; write it on one line, without | "
+                         "or >",
+                         file ? "file" : "directory");
     const char *variable = variable_in(text);
     if ((dir || file) && variable && !atom_path_exists(text))
         return atom_fail(ATOM_E_USAGE,

@@ -59,6 +59,13 @@ uint64_t text_shards_tokens(const text_shards *s);
 uint32_t text_shards_count(const text_shards *s);       /* files */
 uint32_t text_shards_token_bytes(const text_shards *s); /* 2 or 4 */
 uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len);
+/* Tokens behind the last window, where they are more than a twentieth of all; else 0. */
+static inline uint64_t text_shards_rest(const text_shards *s, uint32_t sequence_len)
+{
+    uint64_t all = text_shards_tokens(s),
+             used = text_shards_windows(s, sequence_len) * sequence_len;
+    return used && all - 1 - used > all / 20 ? all - 1 - used : 0;
+}
 /* The length of the sequences that documents were packed into (packer.h); 0: they were not. */
 uint32_t text_shards_packed(const text_shards *s);
 /* Reads shards and compares them with the hashes in their headers. ATOM_E_FORMAT: one is damaged.

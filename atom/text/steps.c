@@ -15,6 +15,7 @@ typedef struct steps {
     const char *name; /* of the file */
     text_recipe *r;
     bool bytes; /* a ByteLevel pre-tokenizer was seen */
+    const json_t *added;
     const char *begin, *finish;
 } steps;
 
@@ -258,6 +259,28 @@ static atom_status read_pre_tokenizer(steps *s, const json_t *whole)
     return st;
 }
 
+/* The library takes the ids of a template's token from the template, not from the token of that name: they
+ * must be the same, or the model has learned another one. */
+static atom_status check_ids(const steps *s, const json_t *step, const char *token)
+{
+    const json_t *known = json_object_get(json_object_get(step, "special_tokens"), token), *entry;
+    const json_t *ids = json_object_get(known, "ids"), *id = json_array_get(ids, 0);
+    char what[160];
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)s->added, i, entry)
+    {
+        const char *content = json_string_value(json_object_get(entry, "content"));
+        if (!ids || !content || strcmp(content, token) != 0 ||
+            (json_array_size(ids) == 1 && json_equal(id, json_object_get(entry, "id"))))
+            continue;
+        snprintf(what, sizeof what,
+                 "a template whose \"%.40s\" has other ids than the added token of that name",
+                 token);
+        return unsupported(s, "post_processor", what);
+    }
+    return ATOM_OK;
+}
+
 /* A template of special tokens around one text: names of the first and the last. */
 static atom_status read_template(steps *s, const json_t *step)
 {
@@ -268,6 +291,8 @@ static atom_status read_template(steps *s, const json_t *step)
     {
         const char *token =
             json_string_value(json_object_get(json_object_get(piece, "SpecialToken"), "id"));
+        if (token)
+            ATOM_TRY(check_ids(s, step, token));
         if (json_object_get(piece, "Sequence") && !text)
             text = true;
         else if (token && !text && !s->begin)
@@ -338,7 +363,7 @@ static atom_status read_model(steps *s, const json_t *model)
 atom_status text_steps_read(const json_t *root, const char *name, text_recipe *out,
                             const char **begin, const char **finish)
 {
-    steps s = {.name = name, .r = out};
+    steps s = {.name = name, .r = out, .added = json_object_get(root, "added_tokens")};
     const json_t *model = json_object_get(root, "model");
     ATOM_TRY(read_model(&s, model));
     ATOM_TRY(read_normalizer(&s, json_object_get(root, "normalizer")));

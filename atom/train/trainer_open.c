@@ -65,6 +65,12 @@ static atom_status open_data(trainer *t)
     text_shards_warn(t->train);
     ATOM_TRY(text_shards_verify(t->train, false));
     ATOM_TRY(text_sampler_make(t->train, T, (uint64_t)c->seed, &t->sampler));
+    const uint64_t rest = text_shards_rest(t->train, T);
+    if (rest)
+        trainer_note(t,
+                     "note: the last %" PRIu64 " of %" PRIu64 " tokens do not fill a sequence of "
+                     "%u and are never learned; a smaller sequence_len leaves out fewer",
+                     rest, text_shards_tokens(t->train), T);
     if (c->eval_steps > 0) {
         if (!text_shards_exist(c->data, TEXT_VAL)) {
             trainer_note(t, "note: %s has no validation split%s; eval_steps is ignored", c->data,

@@ -137,7 +137,9 @@ static bool welcome(const gsp_contact *c, const gsp_handshake_config *config, ui
         role == GSP_GUEST)
         return false;
     return !config->may_enter ||
-           config->may_enter(config->ctx, c->key, role, &hello) == GSP_WELCOME;
+           config->may_enter(config->ctx, c->key,
+                             gsp_credential_issuer(c->credential, c->credential_bytes),
+                             &hello) == GSP_WELCOME;
 }
 
 gsp_contact_verdict gsp_contact_judge(const gsp_contact *contact,

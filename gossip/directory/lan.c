@@ -17,8 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HEARD_MAX = 64, READS_PER_STEP = 256 };
-static const uint64_t SECOND_NS = 1000000000u;
+/* Packets that were judged: members have fewer that have not expired. */
+enum { HEARD_MAX = 64, READS_PER_STEP = 256, SEEN_MAX = 1024 };
+static const uint64_t SECOND_NS = 1000000000u, LOOK_NS = 10000000000u;
 static const char GROUP[] = "239.255.44.0"; /* site-local; kept on the link by TTL 1 */
 
 typedef struct heard_key {
@@ -30,6 +31,8 @@ struct gsp_lan {
     gsp_handshake_config who;
     int fd;
     struct sockaddr_in group;
+    bool follows; /* whatever interfaces come and go */
+    uint64_t looked_ns;
     uint32_t n_interfaces;
     unsigned interface[GSP_LAN_INTERFACES_MAX];
     uint64_t period_ns, due_ns, sent_ns; /* due: 0 is at once */
@@ -38,6 +41,9 @@ struct gsp_lan {
     uint64_t second; /* of the rate of judging */
     uint32_t judged;
     heard_key heard[HEARD_MAX];
+    uint64_t seen[SEEN_MAX]; /* keyed hashes of packets, a ring */
+    uint32_t seen_next;
+    uint8_t seen_key[crypto_shorthash_KEYBYTES];
     gsp_lan_found found[GSP_LAN_FOUND_MAX];
     uint32_t first, n_found;
     gsp_lan_stats stats;
@@ -57,26 +63,43 @@ static bool join(gsp_lan *lan, unsigned interface)
     return true;
 }
 
-static atom_status join_all(gsp_lan *lan)
+static void join_all(gsp_lan *lan)
 {
     struct ifaddrs *all = NULL;
     const unsigned want = IFF_UP | IFF_RUNNING | IFF_MULTICAST;
     if (getifaddrs(&all) != 0)
-        return atom_fail_errno(errno, "LAN discovery: cannot list the interfaces");
+        return;
     for (const struct ifaddrs *a = all; a; a = a->ifa_next)
         if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET && (a->ifa_flags & want) == want &&
             !(a->ifa_flags & (IFF_LOOPBACK | IFF_POINTOPOINT)))
             join(lan, if_nametoindex(a->ifa_name));
     freeifaddrs(all);
-    return lan->n_interfaces
-               ? ATOM_OK
-               : atom_fail(ATOM_E_RUNTIME, "LAN discovery: no interface here can multicast");
+}
+
+/* A laptop changes networks, and a service may start before there is one. Whoever is on a new network says so. */
+static void follow(gsp_lan *lan, uint64_t now_ns)
+{
+    char name[IF_NAMESIZE];
+    uint32_t kept = 0;
+    if (!lan->follows || (lan->looked_ns && now_ns - lan->looked_ns < LOOK_NS))
+        return;
+    lan->looked_ns = now_ns;
+    for (uint32_t i = 0; i < lan->n_interfaces; i++)
+        if (if_indextoname(lan->interface[i], name))
+            lan->interface[kept++] = lan->interface[i];
+    lan->n_interfaces = kept;
+    join_all(lan);
+    if (lan->n_interfaces > kept)
+        lan->due_ns = 0;
 }
 
 static atom_status join_some(gsp_lan *lan, const char *name)
 {
-    if (!name)
-        return join_all(lan);
+    lan->follows = !name;
+    if (!name) {
+        join_all(lan);
+        return ATOM_OK;
+    }
     unsigned interface = if_nametoindex(name);
     if (!interface)
         return atom_fail(ATOM_E_USAGE, "LAN discovery: no interface '%.32s' here", name);
@@ -101,6 +124,7 @@ atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out)
     if (!lan)
         return atom_fail_memory("LAN discovery", sizeof *lan);
     lan->who = config->who;
+    randombytes_buf(lan->seen_key, sizeof lan->seen_key);
     lan->period_ns = config->period_ns ? config->period_ns : 60 * SECOND_NS;
     lan->group = (struct sockaddr_in){.sin_family = AF_INET,
                                       .sin_port = htons(config->port ? config->port : GSP_LAN_PORT),
@@ -117,7 +141,6 @@ atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out)
         ATOM_TRY_CLEAN(
             atom_fail_errno(errno, "LAN discovery: UDP port %u", ntohs(lan->group.sin_port)));
     ATOM_TRY_CLEAN(join_some(lan, config->interface));
-    lan->stats.interfaces = lan->n_interfaces;
     *out = lan;
     return ATOM_OK;
 cleanup:
@@ -186,6 +209,37 @@ static bool is_new(gsp_lan *lan, const uint8_t key[GSP_PUBLIC_BYTES], uint64_t n
     return true;
 }
 
+static bool is_seen(const gsp_lan *lan, uint64_t hash)
+{
+    for (uint32_t i = 0; i < SEEN_MAX; i++)
+        if (lan->seen[i] == hash)
+            return true;
+    return false;
+}
+
+/* Anybody on the network can send again what members sent. Each packet is sealed anew, so one that comes again
+ * says nothing, and must not cost what is left for others to be heard. */
+static gsp_contact_verdict judge(gsp_lan *lan, const uint8_t *data, size_t bytes, uint64_t now_s,
+                                 gsp_contact *out)
+{
+    uint64_t hash;
+    _Static_assert(sizeof hash == crypto_shorthash_BYTES, "a short hash");
+    crypto_shorthash((uint8_t *)&hash, data, bytes, lan->seen_key);
+    if (is_seen(lan, hash)) {
+        lan->stats.dropped++;
+        return GSP_CONTACT_VERDICT_N;
+    }
+    gsp_contact_verdict verdict = gsp_contact_open(data, bytes, &lan->who, now_s, out);
+    lan->stats.verdicts[verdict]++;
+    /* All others cost next to nothing: a flood of them must not keep members from being heard. */
+    if (verdict == GSP_CONTACT_GOOD || verdict == GSP_CONTACT_FORGED ||
+        verdict == GSP_CONTACT_STRANGER) {
+        lan->judged++;
+        lan->seen[lan->seen_next++ % SEEN_MAX] = hash;
+    }
+    return verdict;
+}
+
 static void take(gsp_lan *lan, const uint8_t *data, size_t bytes,
                  const struct sockaddr_storage *from, uint64_t now_ns, uint64_t now_s)
 {
@@ -199,11 +253,7 @@ static void take(gsp_lan *lan, const uint8_t *data, size_t bytes,
         lan->stats.dropped++;
         return;
     }
-    gsp_contact_verdict verdict = gsp_contact_open(data, bytes, &lan->who, now_s, &found.contact);
-    lan->stats.verdicts[verdict]++;
-    /* Noise costs next to nothing: a flood of it must not keep members from being heard. */
-    lan->judged += verdict != GSP_CONTACT_NOISE && verdict != GSP_CONTACT_SELF;
-    if (verdict != GSP_CONTACT_GOOD)
+    if (judge(lan, data, bytes, now_s, &found.contact) != GSP_CONTACT_GOOD)
         return;
     if (is_new(lan, found.contact.key, now_ns)) {
         /* Answer soon, but not all at the same moment. */
@@ -248,6 +298,7 @@ void gsp_lan_step(gsp_lan *lan, uint64_t now_ns, uint64_t now_s)
             break;
         take(lan, data, (size_t)n, &from, now_ns, now_s);
     }
+    follow(lan, now_ns);
     if (!lan->has_contact || now_ns < speak_ns(lan))
         return;
     if (lan->contact.expires_s > now_s)
@@ -269,4 +320,5 @@ bool gsp_lan_next(gsp_lan *lan, gsp_lan_found *out)
 void gsp_lan_read_stats(const gsp_lan *lan, gsp_lan_stats *stats)
 {
     *stats = lan->stats;
+    stats->interfaces = lan->n_interfaces;
 }

@@ -7,7 +7,8 @@
  * A new member speaks at once, and each member that hears it answers within a second, so that both
  * know each other. After that everybody speaks once a minute. Whatever happens, an endpoint sends
  * at most one packet per interface and second, and judges at most GSP_LAN_JUDGED_PER_SECOND; the
- * rest is dropped and counted. Nothing is ever sent to a single address because it asked.
+ * rest is dropped and counted. What somebody recorded and sends again is known and not judged.
+ * Nothing is ever sent to a single address because it asked.
  *
  * No thread of its own: the owner calls gsp_lan_step now and then, a few times a second. Nothing
  * blocks. Thread: one at a time per object.
@@ -26,7 +27,7 @@ enum {
 
 typedef struct gsp_lan_config {
     gsp_handshake_config who; /* copied; self and ctx must outlive the object */
-    const char *interface;    /* one by name ("lo" in tests); NULL: all that are up and can */
+    const char *interface;    /* one by name ("lo" in tests); NULL: all that are up and can, also later */
     uint16_t port;            /* 0: GSP_LAN_PORT */
     uint64_t period_ns;       /* 0: a minute */
 } gsp_lan_config;
@@ -40,16 +41,16 @@ typedef struct gsp_lan_stats {
     uint64_t sent, send_failed;
     uint64_t heard; /* packets of any kind */
     uint64_t verdicts[GSP_CONTACT_VERDICT_N];
-    uint64_t dropped; /* over the rate, or nobody took what was found */
+    uint64_t dropped; /* heard before, over the rate, or nobody took what was found */
     uint32_t interfaces;
 } gsp_lan_stats;
 
 typedef struct gsp_lan gsp_lan;
 
 /*
- * Joins the group. Several endpoints of one host may share the port.
- * Errors  ATOM_E_USAGE  no such interface; ATOM_E_RUNTIME  no interface can multicast, or the
- *         socket cannot be made: the pool can do without
+ * Joins the group. Several endpoints of one host may share the port. Where no interface can multicast yet, as at the
+ * start of a machine, it is quiet until one can.
+ * Errors  ATOM_E_USAGE  no such interface; ATOM_E_RUNTIME  the socket cannot be made: the pool can do without
  */
 ATOM_MUST atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out);
 void gsp_lan_close(gsp_lan **lan);

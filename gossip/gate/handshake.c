@@ -225,7 +225,9 @@ static gsp_refusal unseal_proof(gsp_handshake *h, uint64_t which, const uint8_t 
     if (refusal == GSP_WELCOME && h->old_key && h->peer_role == GSP_GUEST)
         refusal = GSP_REFUSED_EXPIRED; /* its ticket is from before the key was rotated */
     if (refusal == GSP_WELCOME && h->config->may_enter)
-        refusal = h->config->may_enter(h->config->ctx, h->peer_key, h->peer_role, &h->peer_hello);
+        refusal =
+            h->config->may_enter(h->config->ctx, h->peer_key,
+                                 gsp_credential_issuer(h->peer_credential, bytes), &h->peer_hello);
     return refusal;
 }
 

@@ -70,9 +70,10 @@ typedef struct gsp_handshake_config {
     uint32_t n_psks;
     uint32_t credential_bytes; /* 0: we are the owner */
     uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
-    /* May this key, whose credential is good and who says this hello, come in? NULL: yes. Called
-     * on the thread that runs the handshake. */
-    gsp_refusal (*may_enter)(void *ctx, const uint8_t key[GSP_PUBLIC_BYTES], gsp_role role,
+    /* May this key, whose credential is good, was signed by `issuer` (NULL: the key is the owner or a
+     * delegate) and who says this hello, come in? NULL: yes. Called on the thread that runs the
+     * handshake. */
+    gsp_refusal (*may_enter)(void *ctx, const uint8_t key[GSP_PUBLIC_BYTES], const uint8_t *issuer,
                              const gsp_hello *hello);
     void *ctx;
     gsp_replays *replays; /* the gate's; NULL: replays are not looked for */

@@ -19,7 +19,7 @@ enum {
 };
 static const uint64_t SECOND = 1000000000u;
 static const uint64_t GIVEN_LEAST = 64 << 20;    /* bytes, of a state however small */
-static const uint64_t HOLD_NS = 5000000000u;     /* after its last question */
+static const uint64_t HOLD_NS = 5000000000u;     /* after its last chunk */
 static const uint64_t ASK_PAUSE_NS = 100000000u; /* between two answers to one peer */
 
 atom_status gsp_donor_open(gsp_donor *o, gsp_friends *friends, const gsp_work *work,
@@ -34,6 +34,9 @@ atom_status gsp_donor_open(gsp_donor *o, gsp_friends *friends, const gsp_work *w
     o->given.each_max += GIVEN_LEAST;
     o->given.all_max = UINT64_MAX;
     o->given.window_ns = GSP_STATES_SECONDS * SECOND;
+    o->held = (gsp_tally){.window_ns = o->given.window_ns,
+                          .each_max = o->given.window_ns / 3,
+                          .all_max = o->given.window_ns / 3};
     gsp_leases_open(&o->leases, directory, work);
     o->chunk = atom_alloc(GSP_CHUNK_FLOATS, sizeof(float));
     return o->chunk ? ATOM_OK : atom_fail_memory("a chunk", GSP_CHUNK_BYTES);
@@ -198,10 +201,9 @@ bool gsp_donor_pulled(gsp_donor *o, const gsp_friend *from, const gsp_message *m
     const gsp_state_pull *p = &m->as.state_pull;
     gsp_joiner *j = joiner_of(o, from);
     if (p->n == 0 || p->n > GSP_STATE_PULL_MAX || p->fragment >= o->n_fragments ||
-        p->first >= gsp_chunks(o->work->n_state[p->fragment]))
-        return false;
+        (uint64_t)p->first + p->n > gsp_chunks(o->work->n_state[p->fragment]))
+        return false; /* nothing behind the end of a state is ever read */
     j->fetch_version = m->version;
-    j->fetch_ns = atom_clock_ns();
     if (!j->wanted)
         j->wanted = atom_alloc(WANTED_MAX, sizeof *j->wanted);
     for (uint32_t k = 0; j->wanted && k < p->n && j->n_wanted < WANTED_MAX; k++)
@@ -224,9 +226,19 @@ static bool caught_up(const gsp_agree *a, const gsp_key *key)
     return false;
 }
 
+/* Counts how long a version has waited for this key. False: that was enough. */
+static bool may_hold(gsp_donor *o, const gsp_key *key, uint64_t now)
+{
+    uint64_t left = gsp_tally_left(&o->held, key->byte, now);
+    uint64_t passed = o->held_ns && now - o->held_ns < SECOND ? now - o->held_ns : 0;
+    o->held_ns = now;
+    (void)gsp_tally_take(&o->held, key->byte, passed < left ? passed : left, now);
+    return left > 0;
+}
+
 /* A pool that goes faster than its state travels would never be joined. Training goes on meanwhile,
  * only the averaging waits, and never longer than a quarter of T. */
-bool gsp_donor_holds(const gsp_donor *o, uint64_t now_ns)
+bool gsp_donor_holds(gsp_donor *o, uint64_t now_ns)
 {
     const gsp_agree *a = o->friends->agree;
     uint64_t now = atom_clock_ns();
@@ -238,7 +250,7 @@ bool gsp_donor_holds(const gsp_donor *o, uint64_t now_ns)
             a->certified >= j->fetch_version + HOLD_VERSIONS &&
             a->certified < j->fetch_version + 4 * GSP_REPLAY_MAX &&
             !caught_up(a, &o->friends->friend[i].key))
-            return true;
+            return may_hold(o, &o->friends->friend[i].key, now);
     }
     return false;
 }
@@ -285,7 +297,7 @@ static bool chunk_send(gsp_donor *o, gsp_friend *to, const gsp_wanted *w, const 
     if (sent == GSP_NET_BUSY)
         return false;
     wanted_pop(joiner_of(o, to));
-    o->sent_ns = atom_clock_ns();
+    o->sent_ns = joiner_of(o, to)->fetch_ns = atom_clock_ns();
     gsp_donor_gave(o, to, bytes);
     o->sent_bytes += bytes;
     o->kept_bytes += kept ? bytes : 0;

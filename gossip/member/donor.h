@@ -37,7 +37,7 @@ typedef struct gsp_joiner {
     uint64_t roots_ns;  /* when it last got them */
     gsp_wanted *wanted; /* a ring */
     uint32_t n_wanted, first_wanted;
-    uint64_t fetch_version, fetch_ns; /* the state that it fetches, and when it last asked */
+    uint64_t fetch_version, fetch_ns; /* the state that it fetches, and when it was last given of it */
 } gsp_joiner;
 
 typedef struct gsp_donor {
@@ -52,6 +52,8 @@ typedef struct gsp_donor {
     uint32_t flux;    /* this fragment is becoming another; GSP_FRAGMENTS_MAX: none is */
     uint64_t sent_bytes, kept_bytes; /* kept: of those, from a lease */
     gsp_tally given;                 /* bytes of chunks, roots and chains, by key */
+    gsp_tally held;                  /* ns for which a version waited, by key */
+    uint64_t held_ns;                /* when one last waited */
 } gsp_donor;
 
 /* What the answer to members that ask is made of. */
@@ -83,8 +85,9 @@ ATOM_MUST atom_status gsp_donor_changes(gsp_donor *donor, uint32_t fragment, boo
 /* The fragment's state is another now. */
 void gsp_donor_changed(gsp_donor *donor, uint32_t fragment);
 void gsp_donor_changed_all(gsp_donor *donor);
-/* A joiner falls too far behind: the next version can wait a little. */
-bool gsp_donor_holds(const gsp_donor *donor, uint64_t now_ns);
+/* A joiner falls too far behind: the next version can wait a little. Only for one that really gets chunks, and for no
+ * longer than an hour in three, for all together: how far behind it is is its own word. */
+bool gsp_donor_holds(gsp_donor *donor, uint64_t now_ns);
 
 /* Nobody fetches any more: what was kept goes. With every turn. */
 void gsp_donor_tick(gsp_donor *donor);

@@ -204,14 +204,15 @@ static bool on_piece(gsp_node *n, gsp_friend *from, const gsp_message *m, const 
 static void on_pull(gsp_node *n, gsp_friend *from, const gsp_message *m)
 {
     const gsp_pull *p = &m->as.pull;
-    const gsp_blob *b = p->is_result ? gsp_recent_find(&n->held, p->part, &p->root) : NULL;
-    if (p->part >= n->terms.n_parts || (p->is_result && !b))
+    if (p->part >= n->terms.n_parts)
         return;
-    uint64_t bytes = b ? b->bytes : gsp_terms_bytes(&n->terms, m->version, p->part);
+    uint64_t bytes = gsp_terms_bytes(&n->terms, m->version, p->part);
+    if (p->is_result && !gsp_recent_has(&n->held, p->part, &p->root, &bytes))
+        return;
     if (!gsp_friends_may_pull(&n->friends, from, bytes))
         n->status.refused++;
-    else if (b ? gsp_friends_send_result(from, m->version, p->part, &p->root)
-               : gsp_friends_send_exhibit(from, m->version, p->part, &p->root))
+    else if (p->is_result ? gsp_friends_send_result(from, m->version, p->part, &p->root)
+                          : gsp_friends_send_exhibit(from, m->version, p->part, &p->root))
         gsp_friends_pulls(&n->friends, from, bytes);
 }
 

@@ -199,7 +199,7 @@ static uint64_t samples_to_hasten(const gsp_node *n)
     return enough || here < 2 ? rules->samples_due : (rules->samples_due + here - 1) / here;
 }
 
-static uint64_t samples_now(const gsp_node *n)
+static uint64_t samples_now(gsp_node *n)
 {
     const gsp_work *w = &n->config.work;
     if (gsp_donor_holds(&n->donor, gsp_node_now(n)))

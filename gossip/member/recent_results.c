@@ -103,6 +103,19 @@ gsp_blob *gsp_recent_find(gsp_recent *h, uint32_t part, const gsp_hash *hash)
     return b;
 }
 
+bool gsp_recent_has(const gsp_recent *h, uint32_t part, const gsp_hash *hash, uint64_t *bytes)
+{
+    const gsp_blob *b = NULL;
+    if (part >= GSP_PARTS_MAX || gsp_hash_none(hash))
+        return false;
+    if (((b = row_find(h->fresh[part], hash)) && b->whole) ||
+        ((b = row_find(h->certified[part], hash)) && b->whole)) {
+        *bytes = b->bytes;
+        return true;
+    }
+    return gsp_results_find(h->results, part, hash, bytes);
+}
+
 bool gsp_recent_recall(gsp_recent *h, const gsp_agree *agree, uint32_t part, const gsp_hash *hash)
 {
     gsp_blob *b = from_disk(h, part, hash);

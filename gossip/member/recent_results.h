@@ -39,6 +39,9 @@ void gsp_recent_close(gsp_recent *held);
 gsp_blob *gsp_recent_fresh(const gsp_recent *held, uint32_t part, const gsp_hash *hash);
 /* A whole result, from memory or from disk; NULL: not here. Valid until the next call. */
 gsp_blob *gsp_recent_find(gsp_recent *held, uint32_t part, const gsp_hash *hash);
+/* How long such a result is, without a look at the disk: whoever only asks must not make this host read. False: not
+ * here. */
+bool gsp_recent_has(const gsp_recent *held, uint32_t part, const gsp_hash *hash, uint64_t *bytes);
 /* After a restart: reads a result that a vote names back into the version in progress. False: it is
  * not here. */
 bool gsp_recent_recall(gsp_recent *held, const gsp_agree *agree, uint32_t part,

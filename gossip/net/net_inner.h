@@ -17,7 +17,8 @@
 enum {
     LINK_STREAMS_MAX = 1 + GSP_NET_STREAMS_MAX, /* stream 0 is CONTROL */
     STREAMS_DEFAULT = 2,
-    RELAYS_MAX = 96, /* dials through relays that are under way */
+    RELAYS_MAX = 96,        /* dials through relays that are under way */
+    RELAYS_OTHERS_MAX = 72, /* of these, those that others began: five of them do not use up ours */
     RELAYS_PER_KEY = LINK_STREAMS_MAX + 3,
     DATA_CARRIER = 0xfffe, /* epoll: what the carrier waits on, and wake */
     DATA_WAKE = 0xffff,

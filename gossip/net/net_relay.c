@@ -27,6 +27,11 @@ static const uint64_t WAIT_NS = 10000000000ull;
 
 static net_relay *take(net_endpoint *e, net_relay_role role)
 {
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < RELAYS_MAX; i++)
+        others += e->relay[i].role == RELAY_TAKES || e->relay[i].role == RELAY_HOLDS;
+    if (role != RELAY_ASKS && others >= RELAYS_OTHERS_MAX)
+        return NULL;
     for (uint32_t i = 0; i < RELAYS_MAX; i++) {
         net_relay *r = &e->relay[i];
         if (r->role == RELAY_FREE) {

@@ -22,6 +22,7 @@
 enum {
     LIFETIME_S = 3600,
     AGAIN_S = 600,
+    LOOK_S = 10, /* for a sleep of the host, in which its lease ran out */
     UPNP_TRIES = 8,
     UPNP_ONLY_PERMANENT = 725,
     UPNP_CONFLICT = 718
@@ -143,6 +144,8 @@ static bool ask_upnp(const gsp_portmap *m, uint16_t wish, uint32_t lease_s, stru
         return false;
     *leased_s = lease_s;
     for (uint32_t k = 0; k < UPNP_TRIES && error == UPNP_CONFLICT; k++) {
+        if (wish + k > UINT16_MAX)
+            break; /* 0 would be any port */
         *port = (uint16_t)(wish + k);
         error = add_mapping(&d, *port, m->config.port, lease_s);
         if (error == UPNP_ONLY_PERMANENT)
@@ -230,22 +233,35 @@ static void give_back(gsp_portmap *m)
         end_upnp(m, m->outer_port);
 }
 
+/* Nobody sets this clock, and it counts while the host sleeps, as the router's does. */
+static time_t lived_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return t.tv_sec;
+}
+
+/* With the lock held. True: something moved before so many seconds were over. */
+static bool sleeps(gsp_portmap *m, time_t seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += seconds;
+    return pthread_cond_clockwait(&m->moved, &m->lock, CLOCK_MONOTONIC, &until) != ETIMEDOUT;
+}
+
 static void *run(void *arg)
 {
     gsp_portmap *m = arg;
-    for (;;) {
-        struct timespec until;
+    for (bool stop = false; !stop;) {
         lease(m);
-        uint32_t half = m->lease_s / 2 ? m->lease_s / 2 : 1;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += m->status.way == GSP_PORTMAP_NONE ? AGAIN_S : half;
+        const uint32_t half = m->lease_s / 2 ? m->lease_s / 2 : 1;
+        const time_t due = lived_s() + (m->status.way == GSP_PORTMAP_NONE ? AGAIN_S : half);
         pthread_mutex_lock(&m->lock);
-        while (!m->stop && pthread_cond_timedwait(&m->moved, &m->lock, &until) != ETIMEDOUT)
-            ;
-        bool stop = m->stop;
+        for (time_t left; !m->stop && (left = due - lived_s()) > 0;)
+            (void)sleeps(m, left < LOOK_S ? left : LOOK_S);
+        stop = m->stop;
         pthread_mutex_unlock(&m->lock);
-        if (stop)
-            break;
     }
     give_back(m);
     return NULL;
@@ -291,11 +307,8 @@ void gsp_portmap_close(gsp_portmap **map)
 
 void gsp_portmap_wait(gsp_portmap *m, double seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)seconds + 1;
     pthread_mutex_lock(&m->lock);
-    while (!m->status.asked && pthread_cond_timedwait(&m->moved, &m->lock, &until) != ETIMEDOUT)
+    while (!m->status.asked && sleeps(m, (time_t)seconds + 1))
         ;
     pthread_mutex_unlock(&m->lock);
 }

@@ -30,6 +30,14 @@ typedef struct probe {
     char why[120];
 } probe;
 
+/* It is shown to a user, whose terminal obeys nobody. */
+static void make_plain(char *text)
+{
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
 static void take_message(probe *p, const gsp_net_event *e)
 {
     atom_reader r;
@@ -52,6 +60,7 @@ static void take_message(probe *p, const gsp_net_event *e)
         first = atom_read_u8(&r);
         atom_read_bytes(&r, text, sizeof text);
         text[sizeof text - 1] = 0;
+        make_plain(text);
     } else if (kind == PROBE_HERE || kind == PROBE_GOT || kind == PROBE_NO) {
         first = atom_read_u64(&r);
         if (kind != PROBE_NO)

@@ -28,12 +28,13 @@ bool gsp_control_orders_give(gsp_control_orders *o, const gsp_control_order *wan
 {
     struct timespec until;
     int late = 0;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until); /* nobody sets it meanwhile */
     until.tv_sec += seconds;
     pthread_mutex_lock(&o->lock);
     o->order = *wanted;
+    o->order.number = ++o->n_given;
     while (!o->order.done && late == 0)
-        late = pthread_cond_timedwait(&o->answered, &o->lock, &until);
+        late = pthread_cond_clockwait(&o->answered, &o->lock, CLOCK_MONOTONIC, &until);
     *answer = o->order;
     sodium_memzero(&o->order, sizeof o->order);
     pthread_mutex_unlock(&o->lock);
@@ -50,14 +51,16 @@ bool gsp_control_orders_take(gsp_control_orders *o, gsp_control_order *out)
     return waits;
 }
 
-void gsp_control_orders_answer(gsp_control_orders *o, atom_status st, const char *text,
-                               const char *note)
+void gsp_control_orders_answer(gsp_control_orders *o, const gsp_control_order *of, atom_status st,
+                               const char *text, const char *note)
 {
     pthread_mutex_lock(&o->lock);
-    o->order.st = st;
-    snprintf(o->order.text, sizeof o->order.text, "%s", text);
-    snprintf(o->order.note, sizeof o->order.note, "%s", note ? note : "");
-    o->order.done = true;
-    pthread_cond_broadcast(&o->answered);
+    if (o->order.number == of->number) {
+        o->order.st = st;
+        snprintf(o->order.text, sizeof o->order.text, "%s", text);
+        snprintf(o->order.note, sizeof o->order.note, "%s", note ? note : "");
+        o->order.done = true;
+        pthread_cond_broadcast(&o->answered);
+    }
     pthread_mutex_unlock(&o->lock);
 }

@@ -12,14 +12,15 @@
 
 #include <pthread.h>
 
-enum { GSP_CONTROL_NOTE_BYTES = 256 };
+enum { GSP_CONTROL_NOTE_BYTES = 512 };
 
 typedef enum gsp_control_order_kind {
     GSP_CONTROL_ORDER_NONE,
-    GSP_CONTROL_ORDER_INVITE, /* a ticket for `count` hosts, good for `days` */
-    GSP_CONTROL_ORDER_BAN,    /* `key`, and all of its invite where `with_others` */
-    GSP_CONTROL_ORDER_ROTATE, /* the pre-shared key */
-    GSP_CONTROL_ORDER_RESET,  /* a new lineage from here */
+    GSP_CONTROL_ORDER_INVITE,   /* a ticket for `count` hosts, good for `days` */
+    GSP_CONTROL_ORDER_BAN,      /* `key`, and all of its invite where `with_others` */
+    GSP_CONTROL_ORDER_ROTATE,   /* the pre-shared key */
+    GSP_CONTROL_ORDER_DELEGATE, /* `key`, for `days` */
+    GSP_CONTROL_ORDER_RESET,    /* a new lineage from here */
 } gsp_control_order_kind;
 
 typedef struct gsp_control_order {
@@ -28,6 +29,7 @@ typedef struct gsp_control_order {
     bool with_others;
     uint32_t count;
     double days;
+    uint64_t number; /* of no other order; who gives one leaves it alone */
     bool done;
     atom_status st;
     char text[GSP_TICKET_TEXT_BYTES];  /* the answer: a ticket (a secret) or "", or what is wrong */
@@ -38,6 +40,7 @@ typedef struct gsp_control_orders {
     pthread_mutex_t lock;
     pthread_cond_t answered;
     gsp_control_order order;
+    uint64_t n_given;
 } gsp_control_orders;
 
 void gsp_control_orders_open(gsp_control_orders *errands);
@@ -48,8 +51,9 @@ ATOM_MUST bool gsp_control_orders_give(gsp_control_orders *errands, const gsp_co
 /* The order that waits; false: none. It waits, and is given again, until gsp_control_orders_answer or
  * until whoever gave it has gone. */
 ATOM_MUST bool gsp_control_orders_take(gsp_control_orders *errands, gsp_control_order *out);
-/* text: the answer where st is ATOM_OK, else what is wrong. note: NULL or a sentence more. */
-void gsp_control_orders_answer(gsp_control_orders *errands, atom_status st, const char *text,
-                               const char *note);
+/* of: what was taken; nobody hears the answer if whoever gave it has gone, or has given another meanwhile. text: the
+ * answer where st is ATOM_OK, else what is wrong. note: NULL or a sentence more. */
+void gsp_control_orders_answer(gsp_control_orders *errands, const gsp_control_order *of,
+                               atom_status st, const char *text, const char *note);
 
 #endif

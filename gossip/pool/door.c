@@ -14,7 +14,10 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { OLD_KEY_SECONDS = 24 * 3600 }; /* a rotated key still opens the door for members */
+enum {
+    DAY_S = 24 * 3600,
+    OLD_KEY_SECONDS = DAY_S
+}; /* a rotated key still opens the door for members */
 
 atom_status gsp_door_open(gsp_door *d, const char *directory)
 {
@@ -54,17 +57,19 @@ static bool has_twin(const gsp_door *d, const uint8_t *key, uint64_t boot)
     return false;
 }
 
-static gsp_refusal may_enter(void *context, const uint8_t key[GSP_PUBLIC_BYTES], gsp_role role,
-                             const gsp_hello *hello)
+static gsp_refusal may_enter(void *context, const uint8_t key[GSP_PUBLIC_BYTES],
+                             const uint8_t *issuer, const gsp_hello *hello)
 {
     gsp_door *d = context;
-    (void)role;
     pthread_mutex_lock(&d->lock);
     bool banned = d->has_manifest && gsp_manifest_bans(d->manifest, key);
+    bool is_void = issuer && d->has_manifest && gsp_manifest_bans(d->manifest, issuer);
     bool twin = hello->boot && has_twin(d, key, hello->boot);
     pthread_mutex_unlock(&d->lock);
     if (banned)
         return GSP_REFUSED_BANNED;
+    if (is_void)
+        return GSP_REFUSED_CREDENTIAL;
     if (atomic_load(&d->shut))
         return GSP_REFUSED_FULL;
     return twin ? GSP_REFUSED_TWIN : GSP_WELCOME;
@@ -86,8 +91,7 @@ void gsp_door_who(gsp_door *d, gsp_handshake_config *out)
     memcpy(out->owner, d->owner, sizeof out->owner);
     memcpy(out->psk, d->psk, sizeof out->psk);
     out->n_psks = d->n_psks;
-    memcpy(out->credential, d->credential, d->credential_bytes);
-    out->credential_bytes = d->credential_bytes;
+    out->credential_bytes = gsp_door_shows(d, (uint64_t)atom_wall_seconds(), out->credential);
     out->may_enter = may_enter;
     out->ctx = d;
 }
@@ -119,7 +123,7 @@ static atom_status take_earlier(gsp_door *d, const gsp_ticket *t)
     if (gsp_dir_has(d->directory, "manifest.json"))
         ATOM_TRY(gsp_door_load_manifest(d));
     memcpy(psk, d->psk[0], sizeof psk);
-    bool keep = d->has_manifest && d->manifest->number >= t->manifest;
+    bool keep = d->has_manifest && d->manifest->number >= t->manifest && gsp_door_knows_key(d);
     take(d, t);
     if (keep)
         memcpy(d->psk[0], psk, sizeof psk);
@@ -134,6 +138,7 @@ atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
     if (gsp_door_is_owner(d))
         return atom_fail(ATOM_E_USAGE, "this is the directory of the pool's owner; to continue "
                                        "there, run atom pool join without a ticket");
+    ATOM_TRY(gsp_door_load_delegations(d));
     if (!gsp_door_load_admission(d)) {
         d->credential_bytes = (uint32_t)gsp_ticket_credential(t, d->credential);
         d->is_guest = true;
@@ -147,38 +152,43 @@ atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
 
 /* ---- our admission ---- */
 
-uint64_t gsp_admission_ends(const uint8_t *credential, uint32_t bytes)
+static bool is_owners(const gsp_door *d, const uint8_t *credential, uint32_t bytes)
 {
-    uint64_t from, until;
-    (void)gsp_admission_span(credential, bytes, &from, &until);
-    return until;
+    const uint8_t *issuer = gsp_credential_issuer(credential, bytes);
+    return issuer && memcmp(issuer, d->owner, sizeof d->owner) == 0;
 }
 
 bool gsp_door_wants_admission(const gsp_door *d, uint64_t now_s)
 {
     uint64_t from, until;
-    return gsp_admission_span(d->credential, d->credential_bytes, &from, &until) &&
-           now_s > from + (until - from) / 2;
+    if (!gsp_admission_span(d->credential, d->credential_bytes, &from, &until))
+        return false;
+    const bool owners = is_owners(d, d->credential, d->credential_bytes);
+    return now_s > from + (until - from) / 2 || (!owners && now_s > from + DAY_S);
 }
 
 bool gsp_door_lacks_admission(const gsp_door *d, uint64_t now_s, char *text, size_t bytes)
 {
     const uint64_t before_s = 10 * 24 * 3600;
-    uint64_t from, until;
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    const uint32_t shown_bytes = gsp_door_shows(d, now_s, shown);
+    const uint64_t until = gsp_credential_ends(shown, shown_bytes);
+    const bool delegate = shown_bytes == GSP_DELEGATION_BYTES;
     char when[24] = "";
     struct tm t;
-    if (!gsp_admission_span(d->credential, d->credential_bytes, &from, &until) ||
-        now_s + before_s < until)
+    if (!until || now_s + before_s < until)
         return false;
     const time_t at = (time_t)until;
     if (gmtime_r(&at, &t))
         (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M", &t);
     snprintf(
         text, bytes,
-        "this host's admission to the pool %s on %s (UTC), and without one the others let "
-        "nobody in. Only the pool's owner can renew it, which happens by itself while it takes "
-        "part: ask for that",
-        now_s > until ? "ended" : "ends", when);
+        "this host's %s %s on %s (UTC), and without one the others let nobody in. Only the pool's "
+        "owner%s can renew it%s: ask for that",
+        delegate ? "delegation" : "admission to the pool", now_s > until ? "ended" : "ends", when,
+        delegate ? "" : " and its delegates",
+        delegate ? " (atom pool delegate)"
+                 : ", which happens by itself while one of them takes part");
     return true;
 }
 
@@ -189,12 +199,34 @@ bool gsp_door_is_owners_word(const gsp_door *d, const gsp_word *m, uint64_t now_
                               m->credential_bytes);
 }
 
+/*
+ * Than the admission that we have. The owner's counts more, because a ban makes those of a delegate void;
+ * in its last week a delegate's is better than none. Everybody that saw our contact has our admissions: one
+ * that we have had, or an earlier one, is no news and takes no time from us.
+ */
+static bool is_better(const gsp_door *d, const uint8_t *credential, uint32_t bytes, uint64_t now_s)
+{
+    const uint64_t week_s = 7 * DAY_S, until = gsp_credential_ends(credential, bytes),
+                   ours_until = gsp_credential_ends(d->credential, d->credential_bytes);
+    gsp_role role;
+    if (d->is_guest || gsp_door_voids(d, d->credential, d->credential_bytes) ||
+        gsp_credential_check(d->credential, d->credential_bytes, d->pool, d->owner,
+                             d->identity.public_key, now_s, &role) != GSP_WELCOME)
+        return true;
+    const bool owners = is_owners(d, credential, bytes);
+    if (owners == is_owners(d, d->credential, d->credential_bytes))
+        return until > ours_until;
+    return owners ? until > ours_until || until > now_s + week_s
+                  : until > ours_until && ours_until < now_s + week_s;
+}
+
 bool gsp_door_take_admission(gsp_door *d, const void *credential, uint32_t bytes, uint64_t now_s)
 {
     gsp_role role = GSP_GUEST;
     if (gsp_credential_check(credential, bytes, d->pool, d->owner, d->identity.public_key, now_s,
                              &role) != GSP_WELCOME ||
-        role != GSP_MEMBER)
+        role != GSP_MEMBER || gsp_door_voids(d, credential, bytes) ||
+        !is_better(d, credential, bytes, now_s))
         return false;
     memcpy(d->credential, credential, bytes);
     d->credential_bytes = bytes;
@@ -227,7 +259,10 @@ atom_status gsp_door_adopt(gsp_door *d, const gsp_manifest *next, const char *te
         return atom_fail(ATOM_E_FORMAT, "a manifest was refused: %s", bad);
     gsp_manifest_key_hash(psk, &hash);
     bool key_fits = gsp_hash_equal(&hash, &next->key);
-    if (!key_fits && !gsp_manifest_bans(next, d->identity.public_key))
+    const uint8_t *issuer = gsp_credential_issuer(d->credential, d->credential_bytes);
+    bool shut_out = gsp_manifest_bans(next, d->identity.public_key) ||
+                    (issuer && gsp_manifest_bans(next, issuer));
+    if (!key_fits && !shut_out)
         return atom_fail(ATOM_E_FORMAT, "a manifest came without its key");
     char *copy = atom_strdup(text);
     if (!copy)
@@ -242,6 +277,13 @@ atom_status gsp_door_adopt(gsp_door *d, const gsp_manifest *next, const char *te
         take_key(d, psk);
     ATOM_TRY(gsp_door_save_keys(d));
     return gsp_door_save_manifest(d);
+}
+
+bool gsp_door_knows_key(const gsp_door *d)
+{
+    gsp_hash hash;
+    gsp_manifest_key_hash(d->psk[0], &hash);
+    return d->has_manifest && gsp_hash_equal(&hash, &d->manifest->key);
 }
 
 bool gsp_door_bans_us(const gsp_door *d)

@@ -2,14 +2,17 @@
  * Who gets into a pool (docs/design/pool.md#who-gets-in): this host's identity, the pool's keys,
  * our own right to be a member, the newest manifest, and, at the owner, the turning of invites into
  * admissions, bans and new keys. Each change is the next signed manifest, so nobody has to be
- * online when it is made.
+ * online when it is made. Delegates turn invites into admissions too, and renew them, so that a pool
+ * outlives an owner that is away.
  *
- * On disk (in `directory`): identity, keys, manifest.json, admission; the owner's: invites, ticket.
+ * On disk (in `directory`): identity, keys, manifest.json, admission; the owner's and delegates':
+ * invites, ticket, delegations.
  *
  * Thread: one at a time (the pool's), but for what the gate's and the directory's threads ask
  * (may_enter of gsp_door_who: may this key come in?) and what the control's thread reads
- * (gsp_door_read_ticket): those take `lock`, and so do the few places that change `manifest` or
- * `ticket`. `shut` is atomic. Ownership: the door owns all it points to but `directory`.
+ * (gsp_door_read_ticket, gsp_door_read_delegations): those take `lock`, and so do the few places that
+ * change `manifest`, `ticket` or `delegation`. `shut` is atomic. Ownership: the door owns all it points
+ * to but `directory`.
  */
 #ifndef GOSSIP_POOL_DOOR_H
 #define GOSSIP_POOL_DOOR_H
@@ -26,7 +29,14 @@
 enum {
     GSP_INVITE_COUNT = 16, /* of the ticket that a new pool or a new key brings */
     GSP_INVITE_DAYS = 7,
+    GSP_DELEGATES_MAX = 16, /* of a pool at a time */
 };
+
+/* What a member is told whose admission a ban made void (gsp_door_voids). */
+#define GSP_DOOR_VOID                                                                              \
+    "the delegate of the pool's owner that admitted this host has been banned, and its "           \
+    "admissions "                                                                                  \
+    "are void; join again with a new ticket, into the same directory"
 
 /* A process of a member that is heard at the moment. */
 typedef struct gsp_present {
@@ -58,7 +68,10 @@ typedef struct gsp_door {
     gsp_present present[GSP_PRESENT_MAX];
     uint32_t n_present;
 
-    gsp_ledger *ledger; /* the owner's; NULL: another's, or not open */
+    /* The owner's: those it gave; a delegate's: its own; else none. */
+    gsp_delegation delegation[GSP_DELEGATES_MAX];
+    uint32_t n_delegations;
+    gsp_ledger *ledger; /* of whoever admits; NULL: that is not this host, or it is not open */
     char ticket[GSP_TICKET_TEXT_BYTES];
 } gsp_door;
 
@@ -93,8 +106,10 @@ ATOM_MUST atom_status gsp_door_save_admission(const gsp_door *door);
 bool gsp_door_load_admission(gsp_door *door);
 /* Fails with the reason for that: ATOM_E_FORMAT. */
 atom_status gsp_door_fail_admission(const gsp_door *door, uint64_t now_s);
-/* The owner's book of invites and its ticket, where it has one. */
+/* The book of invites of whoever admits, and its ticket, where it has one. */
 ATOM_MUST atom_status gsp_door_load_owner(gsp_door *door);
+/* Those of the file that still hold, after the keys. ATOM_E_FORMAT: it is damaged. */
+ATOM_MUST atom_status gsp_door_load_delegations(gsp_door *door);
 
 /* ---- coming in (door.c) ---- */
 
@@ -109,17 +124,15 @@ ATOM_MUST atom_status gsp_door_take_ticket(gsp_door *door, const gsp_ticket *tic
 /* The owner's word about us, whoever passed it on: it refused what we show now. */
 ATOM_MUST bool gsp_door_is_owners_word(const gsp_door *door, const gsp_word *refusal,
                                        uint64_t now_s);
-/* An admission of ours came: true if it is good; then it is what we show from now on. */
+/* An admission of ours came: true if it is good, and better than what we have: the owner's is better than
+ * a delegate's, and a later end than an earlier one, if ours is good at all. Then it is ours from now on. */
 ATOM_MUST bool gsp_door_take_admission(gsp_door *door, const void *credential, uint32_t bytes,
                                        uint64_t now_s);
-/* Half of our admission's time is over: ask for the next one. */
+/* Half of our admission's time is over, or a delegate gave it a day ago: ask for the next one. */
 bool gsp_door_wants_admission(const gsp_door *door, uint64_t now_s);
 /* Ten days before our admission ends, and after it, while nobody has renewed it: true, and a sentence that
  * says so. */
 bool gsp_door_lacks_admission(const gsp_door *door, uint64_t now_s, char *text, size_t bytes);
-/* Since 1970, when an admission ends; 0: it is none. */
-uint64_t gsp_admission_ends(const uint8_t *credential, uint32_t bytes);
-
 /*
  * Takes a newer manifest with its text and the key that goes with it (zeros: not for us, we are
  * banned), and keeps both on disk. Errors ATOM_E_FORMAT: it does not follow the one we have, or its
@@ -127,17 +140,51 @@ uint64_t gsp_admission_ends(const uint8_t *credential, uint32_t bytes);
  */
 ATOM_MUST atom_status gsp_door_adopt(gsp_door *door, const gsp_manifest *next, const char *text,
                                      const uint8_t *psk);
+/* We have the key of the manifest that we have: it did not shut us out. */
+bool gsp_door_knows_key(const gsp_door *door);
 /* We are banned by the manifest that we have. */
 bool gsp_door_bans_us(const gsp_door *door);
 /* The key before the newest one is a day old: forgets it. True: the keys have changed. */
 bool gsp_door_forget_old_key(gsp_door *door, uint64_t now_s);
 
-/* ---- the owner's (door_owner.c) ---- */
+/* ---- delegates (door_delegate.c) ---- */
 
-/* Somebody asks for an admission: the answer, with it or with a refusal. True: a new member. */
+/* Owner: lets a key admit and renew for so many days. ATOM_E_USAGE: we are not the owner, or it cannot
+ * be one. */
+ATOM_MUST atom_status gsp_door_delegate(gsp_door *door, const uint8_t *key, double days,
+                                        gsp_delegation *out);
+/* The delegation of a key that holds now, where this host knows it; NULL: none. */
+const gsp_delegation *gsp_door_delegation(const gsp_door *door, const uint8_t *key, uint64_t now_s);
+/* For other threads; returns how many. */
+uint32_t gsp_door_read_delegations(gsp_door *door, gsp_delegation out[GSP_DELEGATES_MAX]);
+/* We were told of one that is ours: true if it is good and later than what we have. */
+ATOM_MUST bool gsp_door_take_delegation(gsp_door *door, const void *data, uint32_t bytes,
+                                        uint64_t now_s);
+/* Forgets the delegation of a key; false: it had none. */
+bool gsp_door_end_delegation(gsp_door *door, const uint8_t *key);
+/* This host turns invites into admissions and renews them: as the owner or as a delegate. */
+bool gsp_door_admits(const gsp_door *door, uint64_t now_s);
+/* What we show to others; returns its bytes. Our delegation where we have one, else our admission or
+ * invite. */
+uint32_t gsp_door_shows(const gsp_door *door, uint64_t now_s,
+                        uint8_t out[GSP_CREDENTIAL_BYTES_MAX]);
+/* It was signed by a delegate that has been banned since, and so is worth nothing. */
+bool gsp_door_voids(const gsp_door *door, const uint8_t *credential, uint32_t bytes);
+
+/* ---- whoever admits, and the owner (door_owner.c) ---- */
+
+/*
+ * Somebody asks for an admission: the answer, with it or with a refusal. True: a new member. A
+ * delegate's admission ends with its delegation at the latest.
+ */
 bool gsp_door_admit(gsp_door *door, const gsp_word *ask, gsp_word *answer);
+/*
+ * Owner: a new admission for a member whose own was signed by a delegate that is about to be banned, if
+ * this host's book knows the member from before; false: it does not.
+ */
+bool gsp_door_readmit(gsp_door *door, const uint8_t *key, gsp_word *answer);
 /* A ticket with a new invite, kept on disk. ATOM_E_USAGE: count or days are out of bounds, or this
- * host is not the owner. */
+ * host is neither the owner nor a delegate. */
 ATOM_MUST atom_status gsp_door_new_ticket(gsp_door *door, const gsp_hosts *hosts, uint32_t count,
                                           double days);
 /* The same invite with other hosts; a new ticket where there is none. */

@@ -132,26 +132,25 @@ atom_status gsp_door_save_admission(const gsp_door *d)
 bool gsp_door_load_admission(gsp_door *d)
 {
     char *data = NULL;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, now_s = (uint64_t)atom_wall_seconds();
     gsp_role role = GSP_GUEST;
-    if (gsp_door_is_owner(d)) {
-        d->credential_bytes = 0;
+    d->credential_bytes = 0;
+    d->is_guest = false;
+    if (gsp_door_is_owner(d))
         return true; /* the owner shows nothing */
-    }
+    const bool delegate = gsp_door_delegation(d, d->identity.public_key, now_s);
     if (gsp_dir_read(d->directory, "admission", &data, &bytes) != ATOM_OK)
-        return false;
-    uint64_t now_s = (uint64_t)atom_wall_seconds();
+        return delegate;
     bool good = bytes >= GSP_ADMISSION_BYTES && bytes <= GSP_CREDENTIAL_BYTES_MAX &&
                 gsp_credential_check(data, (size_t)bytes, d->pool, d->owner, d->identity.public_key,
                                      now_s, &role) == GSP_WELCOME &&
-                role == GSP_MEMBER;
+                role == GSP_MEMBER && !gsp_door_voids(d, (const uint8_t *)data, (uint32_t)bytes);
     if (good) {
         memcpy(d->credential, data, (size_t)bytes);
         d->credential_bytes = (uint32_t)bytes;
-        d->is_guest = false;
     }
     atom_free(data);
-    return good;
+    return good || delegate;
 }
 
 atom_status gsp_door_fail_admission(const gsp_door *d, uint64_t now_s)
@@ -160,13 +159,17 @@ atom_status gsp_door_fail_admission(const gsp_door *d, uint64_t now_s)
     uint64_t bytes = 0, from = 0, until = 0;
     gsp_role role = GSP_GUEST;
     gsp_refusal refusal = GSP_REFUSED_CREDENTIAL;
+    bool is_void = false;
     bool any = gsp_dir_has(d->directory, "admission");
     if (any && gsp_dir_read(d->directory, "admission", &data, &bytes) == ATOM_OK) {
         refusal = gsp_credential_check(data, (size_t)bytes, d->pool, d->owner,
                                        d->identity.public_key, now_s, &role);
         gsp_admission_span((const uint8_t *)data, (uint32_t)bytes, &from, &until);
+        is_void = gsp_door_voids(d, (const uint8_t *)data, (uint32_t)bytes);
     }
     atom_free(data);
+    if (is_void)
+        return atom_fail(ATOM_E_FORMAT, "%s: " GSP_DOOR_VOID, d->directory);
     if (refusal == GSP_REFUSED_EXPIRED || refusal == GSP_REFUSED_CLOCK)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: this host's admission to the pool is %s; else join again with a "
@@ -178,10 +181,12 @@ atom_status gsp_door_fail_admission(const gsp_door *d, uint64_t now_s)
                      d->directory, any ? "damaged, or not for this key" : "missing");
 }
 
-/* ---- the owner's ---- */
+/* ---- whoever admits ---- */
 
 atom_status gsp_door_load_owner(gsp_door *d)
 {
+    if (d->ledger)
+        return ATOM_OK;
     char *book = atom_format("%s/invites", d->directory), *text = NULL;
     uint64_t bytes = 0;
     atom_status st = book ? gsp_ledger_open(book, &d->ledger) : atom_fail_memory("a path", 0);

@@ -1,7 +1,8 @@
 /*
- * Owns what only the pool's owner may do: turn invites into admissions, ban, rotate the pre-shared
- * key, make tickets. Its one idea: each change is the next signed manifest, which members pass on;
- * nobody has to be online when it is made. It refuses invites from before the last rotation.
+ * Owns what the pool's owner does: turn invites into admissions, make tickets, which its delegates do
+ * too; ban, rotate the pre-shared key, which they cannot. Its one idea: each change is the next signed
+ * manifest, which members pass on; nobody has to be online when it is made. It refuses invites from
+ * before the last rotation.
  */
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
@@ -41,8 +42,8 @@ atom_status gsp_door_new_ticket(gsp_door *d, const gsp_hosts *hosts, uint32_t co
 {
     uint64_t now = (uint64_t)atom_wall_seconds();
     gsp_ticket t = {.manifest = d->manifest->number, .has_invite = true};
-    if (!gsp_door_is_owner(d))
-        return atom_fail(ATOM_E_USAGE, "only the pool's owner can make tickets");
+    if (!gsp_door_admits(d, now))
+        return atom_fail(ATOM_E_USAGE, "only the pool's owner and its delegates can make tickets");
     if (count == 0 || count > GSP_INVITE_COUNT_MAX || !(days > 0) || days > 3650)
         return atom_fail(ATOM_E_USAGE, "an invite is for 1 to %d hosts and at most 3650 days",
                          GSP_INVITE_COUNT_MAX);
@@ -56,13 +57,25 @@ atom_status gsp_door_new_ticket(gsp_door *d, const gsp_hosts *hosts, uint32_t co
     randombytes_buf(t.invite.id, sizeof t.invite.id);
     memcpy(t.invite.pool, d->pool, sizeof t.invite.pool);
     gsp_invite_sign(&t.invite, &d->identity);
+    if (!gsp_door_is_owner(d)) {
+        t.has_delegation = true;
+        t.delegation = *gsp_door_delegation(d, d->identity.public_key, now);
+    }
     return keep_ticket(d, &t, hosts);
 }
 
 atom_status gsp_door_refresh_ticket(gsp_door *d, const gsp_hosts *hosts)
 {
     gsp_ticket t = {0};
-    if (!d->ticket[0] || gsp_ticket_parse(d->ticket, &t) != ATOM_OK)
+    bool good = d->ticket[0] && gsp_ticket_parse(d->ticket, &t) == ATOM_OK;
+    /* A delegate learns of a new key from others, and its delegation may have been renewed. */
+    if (good && !gsp_door_is_owner(d)) {
+        const gsp_delegation *mine =
+            gsp_door_delegation(d, d->identity.public_key, (uint64_t)atom_wall_seconds());
+        good = mine && t.delegation.expires_s == mine->expires_s &&
+               memcmp(t.psk, d->psk[0], sizeof t.psk) == 0;
+    }
+    if (!good)
         return gsp_door_new_ticket(d, hosts, GSP_INVITE_COUNT, GSP_INVITE_DAYS);
     return keep_ticket(d, &t, hosts);
 }
@@ -83,21 +96,63 @@ static uint8_t judge(const gsp_door *d, const gsp_word *ask, uint64_t now, gsp_r
                                                d->owner, ask->key, now, role);
     if (gsp_manifest_bans(d->manifest, ask->key))
         return GSP_REFUSED_BANNED;
+    if (refusal == GSP_WELCOME && gsp_door_voids(d, ask->credential, ask->credential_bytes))
+        refusal = GSP_REFUSED_CREDENTIAL;
     if (refusal != GSP_WELCOME)
         return (uint8_t)refusal;
     if (*role != GSP_GUEST)
         return GSP_WELCOME;
     if (!gsp_credential_invite(ask->credential, ask->credential_bytes, invite))
         return GSP_REFUSED_CREDENTIAL;
-    return invite->issued_s < d->rotated_s ? GSP_REFUSED_EXPIRED : GSP_WELCOME;
+    /* A delegate heard of the new key later than it was made, and a ticket was made with it at once. */
+    const uint64_t heard_s = gsp_door_is_owner(d) ? 0 : 2 * GSP_SKEW_SECONDS;
+    return invite->issued_s + heard_s < d->rotated_s ? GSP_REFUSED_EXPIRED : GSP_WELCOME;
 }
 
-/* Whoever passes it on can neither make nor change it. */
+/* Whoever passes it on can neither make nor change it. A delegate's refusal is one of many. */
 static void sign_refusal(const gsp_door *d, const gsp_word *ask, uint64_t now, gsp_word *answer)
 {
+    if (!gsp_door_is_owner(d))
+        return;
     gsp_refusal_sign(&d->identity, d->pool, ask->key, ask->credential, ask->credential_bytes,
                      (gsp_refusal)answer->refusal, now, answer->credential);
     answer->credential_bytes = GSP_REFUSAL_BYTES;
+}
+
+/* An admission as it travels: with our delegation where we are not the owner. */
+static void write_admission(const gsp_door *d, const gsp_admission *a, const gsp_delegation *mine,
+                            gsp_word *answer)
+{
+    gsp_admission_encode(a, answer->credential);
+    answer->credential_bytes = GSP_ADMISSION_BYTES;
+    if (gsp_door_is_owner(d))
+        return;
+    gsp_delegation_encode(mine, answer->credential + GSP_ADMISSION_BYTES);
+    answer->credential_bytes += GSP_DELEGATION_BYTES;
+}
+
+static void renew(const gsp_door *d, const uint8_t *key, uint64_t now, uint64_t until,
+                  gsp_admission *out)
+{
+    *out = (gsp_admission){.manifest = d->manifest->number, .issued_s = now, .expires_s = until};
+    memcpy(out->pool, d->pool, sizeof out->pool);
+    memcpy(out->member, key, sizeof out->member);
+    gsp_admission_sign(out, &d->identity);
+}
+
+bool gsp_door_readmit(gsp_door *d, const uint8_t *key, gsp_word *answer)
+{
+    uint8_t invite[GSP_INVITE_ID_BYTES];
+    uint64_t now = (uint64_t)atom_wall_seconds();
+    gsp_admission a;
+    if (!gsp_door_is_owner(d) || !d->ledger || gsp_manifest_bans(d->manifest, key) ||
+        !gsp_ledger_invite_of(d->ledger, key, invite))
+        return false;
+    *answer = (gsp_word){.kind = GSP_WORD_ADMISSION, .refusal = GSP_WELCOME};
+    memcpy(answer->key, key, sizeof answer->key);
+    renew(d, key, now, now + ADMITTED_DAYS * DAY_S, &a);
+    write_admission(d, &a, NULL, answer);
+    return true;
 }
 
 bool gsp_door_admit(gsp_door *d, const gsp_word *ask, gsp_word *answer)
@@ -106,6 +161,9 @@ bool gsp_door_admit(gsp_door *d, const gsp_word *ask, gsp_word *answer)
     gsp_invite invite;
     gsp_admission a = {0};
     uint64_t now = (uint64_t)atom_wall_seconds(), until = now + ADMITTED_DAYS * DAY_S;
+    const gsp_delegation *mine = gsp_door_delegation(d, d->identity.public_key, now);
+    if (mine && until > mine->expires_s)
+        until = mine->expires_s;
     *answer = (gsp_word){.kind = GSP_WORD_ADMISSION};
     memcpy(answer->key, ask->key, sizeof answer->key);
     answer->refusal = judge(d, ask, now, &role, &invite);
@@ -124,13 +182,9 @@ bool gsp_door_admit(gsp_door *d, const gsp_word *ask, gsp_word *answer)
             return false;
         }
     } else {
-        a = (gsp_admission){.manifest = d->manifest->number, .issued_s = now, .expires_s = until};
-        memcpy(a.pool, d->pool, sizeof a.pool);
-        memcpy(a.member, ask->key, sizeof a.member);
-        gsp_admission_sign(&a, &d->identity);
+        renew(d, ask->key, now, until, &a);
     }
-    gsp_admission_encode(&a, answer->credential);
-    answer->credential_bytes = GSP_ADMISSION_BYTES;
+    write_admission(d, &a, mine, answer);
     return role == GSP_GUEST;
 }
 

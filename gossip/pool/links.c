@@ -17,6 +17,7 @@ enum {
     GUEST_WORDS_PER_MINUTE = 60, /* of one address */
     CONTACTS_PER_MINUTE = 12 * GSP_WORD_CONTACTS_MAX,
     NOTES_PER_MINUTE = 20, /* questions */
+    MANIFESTS_PER_MINUTE = 20,
 };
 static const uint64_t SECOND_NS = 1000000000u, STUBBORN_NS = 120u * 1000000000ull,
                       SHUNNED_NS = 600u * 1000000000ull;
@@ -166,6 +167,11 @@ bool gsp_links_may_bring(gsp_links *links, const uint8_t *key, uint64_t now)
 bool gsp_links_may_ask_notes(gsp_links *links, const uint8_t *key, uint64_t now)
 {
     return minute_takes(&links->notes, key, NOTES_PER_MINUTE, now);
+}
+
+bool gsp_links_may_send_manifest(gsp_links *links, const uint8_t *key, uint64_t now)
+{
+    return minute_takes(&links->manifests, key, MANIFESTS_PER_MINUTE, now);
 }
 
 void gsp_links_shun(gsp_links *links, gsp_link *l, uint64_t now)

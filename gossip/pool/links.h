@@ -35,6 +35,7 @@ typedef struct gsp_link {
     uint8_t key[GSP_PUBLIC_BYTES];
     char name[GSP_WORD_NAME_BYTES];
     gsp_address address;
+    gsp_address seen;   /* this host as it sees it; zeros: it has not said */
     uint32_t number;    /* of its manifest */
     uint64_t hello_ns;  /* when to say HELLO next */
     uint64_t doomed_ns; /* banned: to be ended then; 0: no */
@@ -58,6 +59,7 @@ typedef struct gsp_links {
     gsp_tally given;               /* bytes of files and manifests, by key, of GSP_GIVEN_SECONDS */
     gsp_tally judged;              /* contacts of a minute, by the key that brought them */
     gsp_tally notes;               /* questions for notes of a minute, by key */
+    gsp_tally manifests;           /* that came in a minute, by key */
     struct {
         uint8_t key[GSP_PUBLIC_BYTES];
         uint64_t until_ns;
@@ -99,6 +101,8 @@ void gsp_links_give(gsp_links *links, const uint8_t *key, uint64_t bytes, uint64
 bool gsp_links_may_bring(gsp_links *links, const uint8_t *key, uint64_t now_ns);
 /* Counts a question for notes, whose answer may be long; false: it gets none in this minute. */
 bool gsp_links_may_ask_notes(gsp_links *links, const uint8_t *key, uint64_t now_ns);
+/* Counts a manifest that a key sent and that is about to be read; false: it has sent too many in this minute. */
+bool gsp_links_may_send_manifest(gsp_links *links, const uint8_t *key, uint64_t now_ns);
 /* Ends the link soon, and those with which the key comes back in the next ten minutes. */
 void gsp_links_shun(gsp_links *links, gsp_link *link, uint64_t now_ns);
 

@@ -38,6 +38,7 @@ typedef struct side {
     uint64_t born;   /* of the link that this is about */
     uint64_t ask_ns; /* we may ask it again then */
     uint32_t n_asked;
+    uint32_t n_shown;   /* notes of its answers that were looked at */
     bool said_all;      /* it answered */
     uint64_t answer_ns; /* it may ask us again then */
     uint64_t told;      /* the order of our last note that it was given */
@@ -124,8 +125,8 @@ static bool tell(gsp_notes *all, const uint8_t *to, const gsp_hash *key, const n
     return gsp_links_tell(all->links, to, &m);
 }
 
-/* Shows a note to our caller, once. */
-static void show(gsp_notes *all, const char *who, const char *text, size_t bytes)
+/* Shows a note to our caller, once. False: it was shown before, or there is no need for it. */
+static bool show(gsp_notes *all, const char *who, const char *text, size_t bytes)
 {
     gsp_hash hash;
     crypto_generichash(hash.byte, sizeof hash.byte, (const uint8_t *)text, bytes, NULL, 0);
@@ -133,9 +134,10 @@ static void show(gsp_notes *all, const char *who, const char *text, size_t bytes
     for (uint32_t i = 0; i < all->n_looked; i++)
         again |= gsp_hash_equal(&all->looked[i], &hash);
     if (again)
-        return;
+        return false;
     all->looked[all->n_looked++] = hash;
     all->found = all->look(all->context, who, text, bytes);
+    return true;
 }
 
 /* ---- words of others ---- */
@@ -171,10 +173,11 @@ bool gsp_notes_came(gsp_notes *all, const gsp_link *from, const gsp_word *m)
     }
     if (memchr(m->body, 0, m->body_bytes))
         return false;
-    if (asked)
-        show(all, gsp_member_text(from->name, from->key, who), (const char *)m->body,
-             m->body_bytes);
-    else
+    side *s = side_of(all, from);
+    if (asked && s->n_shown < PER_ANSWER) /* one member does not use up what is looked at */
+        s->n_shown += show(all, gsp_member_text(from->name, from->key, who), (const char *)m->body,
+                           m->body_bytes);
+    else if (!asked)
         (void)keep(all, &m->hash, from->key, m->body, m->body_bytes);
     return true;
 }
@@ -275,7 +278,7 @@ static void look_here(gsp_notes *all)
             const gsp_link *l = gsp_links_find(all->links, n->from);
             char who[GSP_MEMBER_TEXT_BYTES];
             gsp_member_text(l ? l->name : "", n->from, who);
-            show(all, own ? "" : who, n->text, n->bytes);
+            (void)show(all, own ? "" : who, n->text, n->bytes);
         }
 }
 
@@ -289,7 +292,7 @@ void gsp_notes_ask_begin(gsp_notes *all, const gsp_hash *key, gsp_notes_look *lo
     all->asking = true;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         all->side[i].said_all = false;
-        all->side[i].n_asked = 0;
+        all->side[i].n_asked = all->side[i].n_shown = 0;
     }
     look_here(all);
 }

@@ -187,7 +187,7 @@ static void open_router(gsp_pool *p)
     if (p->host.no_router)
         return;
     gsp_reach_ask_router(&p->reach);
-    if (!gsp_door_is_owner(&p->door))
+    if (!gsp_door_admits(&p->door, (uint64_t)atom_wall_seconds()))
         return;
     gsp_reach_wait(&p->reach);
     gsp_pool_look_at_router(p);
@@ -207,6 +207,8 @@ atom_status gsp_pool_open_net(gsp_pool *p)
     p->seek.hosts = &p->door.hosts;
     gsp_seek_dial(&p->seek);
     ATOM_TRY(gsp_control_open(p->directory, gsp_pool_answer, p, &p->control));
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    p->shown_bytes = gsp_door_shows(&p->door, (uint64_t)atom_wall_seconds(), shown);
     p->started_s = atom_clock_seconds();
     return ATOM_OK;
 }
@@ -246,14 +248,14 @@ atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out)
     ATOM_TRY_CLEAN(gsp_pool_make(host, &p));
     ATOM_TRY_CLEAN(gsp_door_load_keys(&p->door));
     ATOM_TRY_CLEAN(gsp_door_load_manifest(&p->door));
+    ATOM_TRY_CLEAN(gsp_door_load_delegations(&p->door));
     if (!gsp_door_load_admission(&p->door))
         ATOM_TRY_CLEAN(gsp_door_fail_admission(&p->door, (uint64_t)atom_wall_seconds()));
     if (gsp_door_bans_us(&p->door))
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "the pool's owner has banned this host"));
-    if (gsp_door_is_owner(&p->door))
-        ATOM_TRY_CLEAN(gsp_door_load_owner(&p->door));
+    ATOM_TRY_CLEAN(gsp_pool_load_owner(p));
     ATOM_TRY_CLEAN(gsp_pool_open_net(p));
-    if (gsp_door_is_owner(&p->door))
+    if (gsp_door_admits(&p->door, (uint64_t)atom_wall_seconds()))
         ATOM_TRY_CLEAN(gsp_pool_refresh_ticket(p));
     gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     *out = p;

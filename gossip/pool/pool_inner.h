@@ -71,11 +71,13 @@ struct gsp_pool {
     gsp_control *control;
 
     uint64_t step_ns, ask_ns, renew_ns, key_ns, snapshot_ns; /* when to do it next */
-    uint64_t warn_ns;  /* of an admission that nobody renews: next; 0: there was no need */
-    uint64_t twin_ns;  /* since when others say that a twin is there, and nobody lets us in; 0 */
-    bool was_admitted; /* as a guest: all links have to be made anew */
-    uint32_t refusals; /* words that were not heard */
-    bool no_favours;   /* the month's bytes are for ourselves now */
+    uint64_t warn_ns;     /* of an admission that nobody renews: next; 0: there was no need */
+    uint64_t twin_ns;     /* since when others say that a twin is there, and nobody lets us in; 0 */
+    bool was_admitted;    /* as a guest: all links have to be made anew */
+    bool ticket_is_old;   /* of a delegate: gsp_pool_renew_ticket */
+    uint32_t shown_bytes; /* of what the gate shows (gsp_door_shows) */
+    uint32_t refusals;    /* words that were not heard */
+    bool no_favours;      /* the month's bytes are for ourselves now */
 
     /* Data. */
     gsp_data data;
@@ -130,6 +132,8 @@ void gsp_pool_found(void *pool, const gsp_contact *contact, const gsp_address *f
 bool gsp_pool_take(gsp_pool *p, const gsp_net_event *event);
 /* Tells the door which members are heard. */
 void gsp_pool_show_present(gsp_pool *p);
+/* The owner: tells a delegate of its delegation. False: it is not linked, or the link is full now. */
+bool gsp_pool_tell_delegation(gsp_pool *p, const uint8_t *key);
 /* The door has adopted a manifest: says so to everybody. */
 void gsp_pool_tell_manifest(gsp_pool *p);
 
@@ -139,6 +143,10 @@ ATOM_MUST atom_status gsp_pool_new_ticket(gsp_pool *p, uint32_t count, double da
 /* For as many hosts and days as this host's settings say. */
 ATOM_MUST atom_status gsp_pool_usual_ticket(gsp_pool *p);
 ATOM_MUST atom_status gsp_pool_refresh_ticket(gsp_pool *p);
+/* The book of invites and the ticket, where this host is the owner or a delegate. */
+ATOM_MUST atom_status gsp_pool_load_owner(gsp_pool *p);
+/* A delegate has a new delegation or a new key: it opens its book, and makes its ticket anew. */
+void gsp_pool_renew_ticket(gsp_pool *p);
 /* Does what the control socket ordered. */
 void gsp_pool_obey(gsp_pool *p);
 

@@ -86,6 +86,7 @@ atom_status gsp_pool_join(const gsp_pool_host *host, const char *text, double pa
     ATOM_TRY_CLEAN(gsp_ticket_check(&t, (uint64_t)atom_wall_seconds()));
     ATOM_TRY_CLEAN(gsp_pool_make(host, &p));
     ATOM_TRY_CLEAN(gsp_door_take_ticket(&p->door, &t));
+    ATOM_TRY_CLEAN(gsp_pool_load_owner(p));
     ATOM_TRY_CLEAN(gsp_pool_open_net(p));
     ATOM_TRY_CLEAN(come_in(p, patience_s, watch, context));
     ATOM_TRY_CLEAN(check(p));

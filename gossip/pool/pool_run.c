@@ -37,6 +37,8 @@ static bool admits(void *context, const gsp_key *key, const gsp_shown *shown, ui
         return false;
     if (!shown || d->plain)
         return true;
+    if (gsp_door_voids(d, shown->data, shown->bytes))
+        return false;
     return gsp_credential_check(shown->data, shown->bytes, d->pool, d->owner, key->byte,
                                 now_ns / 1000000000u, &role) == GSP_WELCOME &&
            role != GSP_GUEST;
@@ -45,8 +47,7 @@ static bool admits(void *context, const gsp_key *key, const gsp_shown *shown, ui
 static void shows(void *context, gsp_shown *out)
 {
     const gsp_door *d = &((const gsp_pool *)context)->door;
-    out->bytes = d->credential_bytes;
-    memcpy(out->data, d->credential, d->credential_bytes);
+    out->bytes = gsp_door_shows(d, (uint64_t)atom_wall_seconds(), out->data);
 }
 
 _Static_assert((int)GSP_SHOWN_BYTES_MAX == (int)GSP_CREDENTIAL_BYTES_MAX, "a credential fits");
@@ -549,7 +550,7 @@ cleanup:
 atom_status gsp_pool_leave(gsp_pool *p, double timeout_s)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until); /* nobody sets it meanwhile */
     until.tv_sec += (time_t)timeout_s + 1;
     if (!p->has_thread)
         return ATOM_OK;
@@ -557,7 +558,7 @@ atom_status gsp_pool_leave(gsp_pool *p, double timeout_s)
     atomic_store(&p->leave, true);
     int late = 0;
     while (!atomic_load(&p->ended) && late == 0)
-        late = pthread_cond_timedwait(&p->changed, &p->lock, &until);
+        late = pthread_cond_clockwait(&p->changed, &p->lock, CLOCK_MONOTONIC, &until);
     atom_status end = p->end;
     pthread_mutex_unlock(&p->lock);
     atomic_store(&p->stop, true);

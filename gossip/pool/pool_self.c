@@ -28,16 +28,17 @@ void gsp_pool_renew_contact(gsp_pool *p)
         c.version = a->certified;
     }
     c.n_addresses = gsp_reach_addresses(&p->reach, c.address, GSP_CONTACT_ADDRESSES_MAX);
-    memcpy(c.credential, p->door.credential, p->door.credential_bytes);
-    c.credential_bytes = p->door.credential_bytes;
+    c.credential_bytes = gsp_door_shows(&p->door, (uint64_t)atom_wall_seconds(), c.credential);
     gsp_address_book_renew(&p->book, &c, p->door.pool, &p->door.identity);
 }
 
 void gsp_pool_rekey(gsp_pool *p)
 {
     const gsp_door *d = &p->door;
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    p->shown_bytes = gsp_door_shows(d, (uint64_t)atom_wall_seconds(), shown);
     if (!d->plain)
-        gsp_net_rekey(p->net, d->psk, d->n_psks, d->credential, d->credential_bytes);
+        gsp_net_rekey(p->net, d->psk, d->n_psks, shown, p->shown_bytes);
     gsp_address_book_rekey(&p->book, d->psk, d->n_psks);
     gsp_pool_renew_contact(p);
 }

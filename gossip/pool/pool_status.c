@@ -70,10 +70,11 @@ static void show_links(gsp_pool *p, gsp_pool_status *s)
 static void tell_muted(gsp_pool *p, bool muted)
 {
     if (muted && !p->muted)
-        atom_log(ATOM_LOG_WARN,
-                 "what this host brings to the pool counts for nothing from now on, because it leads "
-                 "away from what the others bring; it counts again when it leads where theirs does. "
-                 "If that does not happen, look for wrong data or a memory that makes errors");
+        atom_log(
+            ATOM_LOG_WARN,
+            "what this host brings to the pool counts for nothing from now on, because it leads "
+            "away from what the others bring; it counts again when it leads where theirs does. "
+            "If that does not happen, look for wrong data or a memory that makes errors");
     if (!muted && p->muted)
         atom_log(ATOM_LOG_INFO, "what this host brings to the pool counts again");
     p->muted = muted;
@@ -264,6 +265,22 @@ static json_t *no(const char *why)
     return json_pack("{s:b, s:s}", "ok", 0, "error", why);
 }
 
+/* At the owner those that it named, at a delegate itself. */
+static json_t *delegates_json(gsp_pool *p)
+{
+    gsp_delegation list[GSP_DELEGATES_MAX];
+    char who[GSP_PUBLIC_TEXT_BYTES];
+    const uint64_t now_s = (uint64_t)atom_wall_seconds();
+    const uint32_t n = gsp_door_read_delegations(&p->door, list);
+    json_t *o = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        if (now_s < list[i].expires_s)
+            json_array_append_new(o, json_pack("{s:s, s:I}", "key",
+                                               gsp_public_text(list[i].delegate, who), "until",
+                                               (json_int_t)list[i].expires_s));
+    return o;
+}
+
 static json_t *show(gsp_pool *p)
 {
     gsp_pool_status *s = atom_alloc(1, sizeof *s);
@@ -278,6 +295,8 @@ static json_t *show(gsp_pool *p)
                                 .is_owner = gsp_door_is_owner(&p->door),
                                 .port = p->reach.port};
     json_t *o = gsp_pool_status_json(s, &head);
+    if (o)
+        json_object_set_new(o, "delegates", delegates_json(p));
     atom_free(s);
     return o;
 }
@@ -297,11 +316,13 @@ static json_t *order(gsp_pool *p, const gsp_control_order *wanted)
     return o;
 }
 
-static json_t *ban(gsp_pool *p, const json_t *request)
+/* What a member is to be done to: an order about the key that a request names, whole or its beginning. */
+static json_t *order_about(gsp_pool *p, const json_t *request, gsp_control_order_kind kind)
 {
-    gsp_control_order o = {.kind = GSP_CONTROL_ORDER_BAN};
+    gsp_control_order o = {.kind = kind};
     const char *who = json_string_value(json_object_get(request, "key"));
     o.with_others = json_is_true(json_object_get(request, "whole_invite"));
+    o.days = json_number_value(json_object_get(request, "days"));
     gsp_pool_status *s = atom_alloc(1, sizeof *s);
     uint32_t found = 0;
     size_t n = who ? strlen(who) : 0;
@@ -348,12 +369,14 @@ static json_t *answer(gsp_pool *p, const json_t *request)
         char text[GSP_TICKET_TEXT_BYTES];
         gsp_door_read_ticket(&p->door, text);
         json_t *o = text[0] ? json_pack("{s:b, s:s}", "ok", 1, "ticket", text)
-                            : no("only the pool's owner has a ticket to give");
+                            : no("only the pool's owner and its delegates have tickets to give");
         sodium_memzero(text, sizeof text);
         return o;
     }
     if (strcmp(what, "ban") == 0)
-        return ban(p, request);
+        return order_about(p, request, GSP_CONTROL_ORDER_BAN);
+    if (strcmp(what, "delegate") == 0)
+        return order_about(p, request, GSP_CONTROL_ORDER_DELEGATE);
     gsp_control_order o = {.kind = GSP_CONTROL_ORDER_ROTATE};
     if (strcmp(what, "rotate") == 0)
         return order(p, &o);

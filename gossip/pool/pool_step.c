@@ -51,11 +51,11 @@ static bool expired(gsp_pool *p, const gsp_link *l, uint64_t now_s)
     uint32_t bytes = 0;
     if (p->door.plain || l->guest || !gsp_net_peer_credential(p->net, l->key, &role, shown, &bytes))
         return false;
-    uint64_t until = gsp_admission_ends(shown, bytes);
+    uint64_t until = gsp_credential_ends(shown, bytes);
     if (!until || now_s <= until + GSP_SKEW_SECONDS)
         return false;
     const gsp_known *k = gsp_peers_find(p->book.peers, l->key);
-    until = k ? gsp_admission_ends(k->contact.credential, k->contact.credential_bytes) : 0;
+    until = k ? gsp_credential_ends(k->contact.credential, k->contact.credential_bytes) : 0;
     return now_s > until + GSP_SKEW_SECONDS;
 }
 
@@ -77,9 +77,9 @@ static void look_at_links(gsp_pool *p, uint64_t now)
 
 static void ask_admission(gsp_pool *p)
 {
-    gsp_word ask = {.kind = GSP_WORD_ASK_ADMISSION, .credential_bytes = p->door.credential_bytes};
+    gsp_word ask = {.kind = GSP_WORD_ASK_ADMISSION};
+    ask.credential_bytes = gsp_door_shows(&p->door, (uint64_t)atom_wall_seconds(), ask.credential);
     memcpy(ask.key, p->door.identity.public_key, sizeof ask.key);
-    memcpy(ask.credential, p->door.credential, p->door.credential_bytes);
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         if (p->links.link[i].up && !p->links.link[i].guest)
             (void)gsp_links_tell(&p->links, p->links.link[i].key, &ask);
@@ -130,7 +130,8 @@ void gsp_pool_look_at_router(gsp_pool *p)
     p->book.own_changed = true;
     atom_log(ATOM_LOG_INFO, "%s", p->reach.routed.why);
     gsp_event_log_add(&p->diary, "\"event\":\"router\",\"text\":\"%s\"", p->reach.routed.why);
-    if (p->door.ticket[0] && gsp_door_is_owner(&p->door) && gsp_pool_refresh_ticket(p) != ATOM_OK)
+    if (p->door.ticket[0] && gsp_door_admits(&p->door, (uint64_t)atom_wall_seconds()) &&
+        gsp_pool_refresh_ticket(p) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
 }
 
@@ -163,6 +164,10 @@ static void step_links(gsp_pool *p, uint64_t now)
         gsp_pool_rekey(p);
         redial(p);
     }
+    if (p->ticket_is_old) {
+        p->ticket_is_old = false;
+        gsp_pool_renew_ticket(p);
+    }
     gsp_address_book_look(&p->book, gsp_pool_found, p, now);
     ask_again(p, now);
     look_at_links(p, now);
@@ -176,7 +181,11 @@ static void step_links(gsp_pool *p, uint64_t now)
         gsp_pool_renew_contact(p);
     if (now >= p->key_ns) {
         p->key_ns = now + 60 * SECOND_NS;
-        if (gsp_door_forget_old_key(&p->door, (uint64_t)atom_wall_seconds()))
+        const uint64_t now_s = (uint64_t)atom_wall_seconds();
+        uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+        bool other =
+            gsp_door_shows(&p->door, now_s, shown) != p->shown_bytes; /* a delegation ended */
+        if (gsp_door_forget_old_key(&p->door, now_s) || other)
             gsp_pool_rekey(p);
     }
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 
 static const uint64_t SECOND_NS = 1000000000u, OLD_KEY_NS = 3000000000u, PRESENT_NS = 3000000000u,
-                      TWIN_NS = 10000000000u;
+                      TWIN_NS = 10000000000u, AWAY_NS = 10000000000u;
 
 /* To be ended soon: what it has to hear is on its way. */
 static void doom(gsp_link *l, uint64_t after_ns)
@@ -25,17 +25,35 @@ static void doom(gsp_link *l, uint64_t after_ns)
 
 /* ---- greetings ---- */
 
+/* A delegate that has been banned since let it in, and nobody has shown us another admission of it. */
+static bool is_void(gsp_pool *p, const gsp_link *l)
+{
+    gsp_role role;
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    uint8_t invite[GSP_INVITE_ID_BYTES];
+    uint32_t bytes = 0;
+    if (p->door.plain || l->guest || p->door.manifest->n_banned == 0 ||
+        !gsp_net_peer_credential(p->net, l->key, &role, shown, &bytes) ||
+        !gsp_door_voids(&p->door, shown, bytes))
+        return false;
+    if (gsp_door_is_owner(&p->door) && p->door.ledger &&
+        gsp_ledger_invite_of(p->door.ledger, l->key, invite))
+        return false; /* it was admitted again (gsp_door_readmit) */
+    const gsp_known *k = gsp_peers_find(p->book.peers, l->key);
+    return !k || gsp_door_voids(&p->door, k->contact.credential, k->contact.credential_bytes);
+}
+
 static void send_manifest(gsp_pool *p, const gsp_link *to)
 {
     gsp_word m = {.kind = GSP_WORD_MANIFEST};
     uint64_t now = atom_clock_ns();
-    if (!p->door.has_manifest)
-        return;
+    if (!gsp_door_knows_key(&p->door))
+        return; /* without its key it is of use to nobody */
     m.body_bytes = strlen(p->door.manifest_text);
     uint64_t most = gsp_manifest_gives(p->door.manifest);
     if (!to->guest && !gsp_links_may_give(&p->links, to->key, m.body_bytes, most, now))
         return;
-    if (!gsp_manifest_bans(p->door.manifest, to->key))
+    if (!gsp_manifest_bans(p->door.manifest, to->key) && !is_void(p, to))
         memcpy(m.psk, p->door.psk[0], sizeof m.psk);
     m.body = (const uint8_t *)p->door.manifest_text;
     if (gsp_links_tell(&p->links, to->key, &m) && !to->guest)
@@ -90,6 +108,17 @@ void gsp_pool_show_present(gsp_pool *p)
     gsp_door_show_present(&p->door, here, n);
 }
 
+/* Only those that this host dialled see the address at which it leaves its network. */
+static void hear_where_we_are(gsp_pool *p)
+{
+    gsp_address said[GSP_NET_PEERS_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (p->links.link[i].up && !p->links.link[i].inbound)
+            said[n++] = p->links.link[i].seen;
+    p->book.own_changed |= gsp_reach_hear(&p->reach, said, n);
+}
+
 static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     gsp_contact *c = atom_alloc(1, sizeof *c);
@@ -102,10 +131,8 @@ static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
     from->greeted = true;
     from->number = m->number;
     memcpy(from->name, m->name, sizeof from->name);
-    if (!gsp_address_same_host(&m->seen, &p->reach.seen) && !from->inbound) {
-        p->reach.seen = m->seen;
-        p->book.own_changed = true;
-    }
+    from->seen = m->seen;
+    hear_where_we_are(p);
     while (gsp_word_next_contact(m, &at, c)) {
         const gsp_known *known = gsp_peers_find(p->book.peers, c->key);
         if (known && known->contact.sequence >= c->sequence)
@@ -140,6 +167,59 @@ static void has_answer(gsp_link *to, uint8_t refusal)
     doom(to, SECOND_NS);
 }
 
+/* It showed so when its link was made, or its newest contact says so. */
+static bool is_delegate(gsp_pool *p, const gsp_link *l)
+{
+    const uint64_t now_s = (uint64_t)atom_wall_seconds();
+    gsp_role role = GSP_GUEST;
+    gsp_delegation given;
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    uint32_t bytes = 0;
+    if (p->door.plain || l->guest || !gsp_net_peer_credential(p->net, l->key, &role, shown, &bytes))
+        return false;
+    const gsp_known *k = gsp_peers_find(p->book.peers, l->key);
+    return (role == GSP_DELEGATE && gsp_delegation_decode(shown, bytes, &given) &&
+            now_s < given.expires_s) ||
+           (k &&
+            gsp_delegation_decode(k->contact.credential, k->contact.credential_bytes, &given) &&
+            now_s < given.expires_s);
+}
+
+/* To the owner; where it is not heard, and we do not admit ourselves, to a delegate. */
+static bool pass_on_question(gsp_pool *p, const gsp_word *m, bool admits)
+{
+    const gsp_link *owner = gsp_links_find(&p->links, p->door.owner);
+    bool here = owner && !owner->guest;
+    bool heard =
+        here && (p->door.plain || atom_clock_ns() < gsp_net_heard_ns(p->net, owner->key) + AWAY_NS);
+    if (heard && gsp_links_tell(&p->links, owner->key, m))
+        return true;
+    const uint64_t turn = atom_clock_ns() / SECOND_NS; /* each of them in turn */
+    for (uint64_t i = 0; !admits && i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_link *l = &p->links.link[(turn + i) % GSP_NET_PEERS_MAX];
+        if (l->up && !l->doomed_ns && memcmp(l->key, m->key, sizeof l->key) != 0 &&
+            is_delegate(p, l) && gsp_links_tell(&p->links, l->key, m))
+            return true;
+    }
+    return !admits && here && gsp_links_tell(&p->links, owner->key, m);
+}
+
+bool gsp_pool_tell_delegation(gsp_pool *p, const uint8_t *key)
+{
+    const gsp_delegation *given =
+        gsp_door_is_owner(&p->door)
+            ? gsp_door_delegation(&p->door, key, (uint64_t)atom_wall_seconds())
+            : NULL;
+    gsp_word m = {.kind = GSP_WORD_ADMISSION,
+                  .refusal = GSP_WELCOME,
+                  .credential_bytes = GSP_DELEGATION_BYTES};
+    if (!given)
+        return false;
+    memcpy(m.key, key, sizeof m.key);
+    gsp_delegation_encode(given, m.credential);
+    return gsp_links_tell(&p->links, key, &m);
+}
+
 static void on_ask_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     gsp_word answer = {.kind = GSP_WORD_ADMISSION, .refusal = GSP_WORD_AWAY};
@@ -148,15 +228,14 @@ static void on_ask_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
     memcpy(answer.key, m->key, sizeof answer.key);
     if ((!own && from->guest) || from->answered)
         return;
-    if (gsp_door_is_owner(&p->door) && p->door.ledger) {
+    const bool admits = gsp_door_admits(&p->door, (uint64_t)atom_wall_seconds());
+    if (own && !gsp_door_is_owner(&p->door) && pass_on_question(p, m, admits))
+        return; /* its answer is passed on */
+    if (admits) {
         if (gsp_door_admit(&p->door, m, &answer))
             gsp_event_log_add(&p->diary, "\"event\":\"admitted\",\"key\":\"%s\"",
                               gsp_public_text(m->key, who));
-    } else if (own) {
-        gsp_link *owner = gsp_links_find(&p->links, p->door.owner);
-        if (owner && !owner->guest && gsp_links_tell(&p->links, owner->key, m))
-            return; /* its answer is passed on */
-    } else {
+    } else if (!own) {
         return; /* one hop only */
     }
     (void)gsp_links_tell(&p->links, from->key, &answer);
@@ -166,6 +245,16 @@ static void on_ask_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
 static void take_admission(gsp_pool *p, const gsp_word *m)
 {
     bool was_guest = p->door.is_guest;
+    if (!was_guest && gsp_door_take_delegation(&p->door, m->credential, m->credential_bytes,
+                                               (uint64_t)atom_wall_seconds())) {
+        gsp_event_log_add(&p->diary, "\"event\":\"delegated\"");
+        atom_log(ATOM_LOG_INFO, "this host is a delegate of the pool's owner now: it admits others "
+                                "and renews admissions, and atom pool ticket prints its ticket");
+        p->ticket_is_old = true;
+        gsp_pool_rekey(p);
+        gsp_pool_greet_all(p); /* who asks others passes the question on to this host */
+        return;
+    }
     if (!gsp_door_take_admission(&p->door, m->credential, m->credential_bytes,
                                  (uint64_t)atom_wall_seconds()))
         return;
@@ -202,7 +291,8 @@ static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
         return;
     if (memcmp(m->key, p->door.identity.public_key, sizeof m->key) != 0) {
         gsp_link *to = gsp_links_find(&p->links, m->key);
-        if (to && memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0)
+        if (to &&
+            (memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0 || is_delegate(p, from)))
             pass_on_admission(p, to, m);
         return;
     }
@@ -212,8 +302,10 @@ static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
         if (p->door.is_guest)
             gsp_headline_say(
                 &p->headline, GSP_POOL_ASKING,
-                "a member answers, but only the pool's owner can admit this host and is not "
-                "there now: it may be off, or the run may have ended; waiting");
+                "a member answers, but only the pool's owner and its delegates can admit this "
+                "host, "
+                "and none of them is there now: they may be off, or the run may have ended; "
+                "waiting");
     } else if (p->door.is_guest) {
         bool owners = memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0 ||
                       gsp_door_is_owners_word(&p->door, m, (uint64_t)atom_wall_seconds());
@@ -226,15 +318,17 @@ static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
 
 static void say_banned(gsp_pool *p)
 {
-    gsp_headline_refuse(&p->headline, GSP_POOL_DEAD, "the pool's owner has banned this host");
+    gsp_headline_refuse(&p->headline, GSP_POOL_DEAD,
+                        gsp_door_bans_us(&p->door) ? "the pool's owner has banned this host"
+                                                   : GSP_DOOR_VOID);
 }
 
-/* Who is banned, and guests, whose ticket has the key before. */
+/* Who is banned, those that it let in as a delegate, and guests, whose ticket has the key before. */
 static void doom_unwelcome(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++) {
         gsp_link *l = &p->links.link[i];
-        bool banned = gsp_manifest_bans(p->door.manifest, l->key);
+        bool banned = gsp_manifest_bans(p->door.manifest, l->key) || is_void(p, l);
         if (!l->up || l->doomed_ns || !(banned || l->guest))
             continue;
         if (!l->guest || l->old_key)
@@ -250,9 +344,11 @@ void gsp_pool_tell_manifest(gsp_pool *p)
     const gsp_manifest *m = p->door.manifest;
     gsp_event_log_add(&p->diary, "\"event\":\"manifest\",\"number\":%u,\"banned\":%u", m->number,
                       m->n_banned);
-    if (gsp_door_bans_us(&p->door))
+    if (gsp_door_bans_us(&p->door) ||
+        gsp_door_voids(&p->door, p->door.credential, p->door.credential_bytes))
         say_banned(p);
     gsp_pool_rekey(p);
+    p->ticket_is_old = !gsp_door_is_owner(&p->door);
     doom_unwelcome(p);
     gsp_pool_greet_all(p);
 }
@@ -324,7 +420,10 @@ static void on_word(gsp_pool *p, gsp_link *from, const gsp_word *m)
         send_manifest(p, from);
         break;
     case GSP_WORD_MANIFEST:
-        on_manifest(p, from, m);
+        if (gsp_links_may_send_manifest(&p->links, from->key, atom_clock_ns()))
+            on_manifest(p, from, m);
+        else
+            p->refusals++;
         break;
     case GSP_WORD_ASK_FILE:
         gsp_files_asked(p->files, from, m);
@@ -377,6 +476,7 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
     }
     gsp_address_book_answered(&p->book, e->key, &e->address);
     gsp_pool_greet(p, l);
+    (void)gsp_pool_tell_delegation(p, l->key); /* if it is one of ours */
 }
 
 static void on_down(gsp_pool *p, const gsp_net_event *e)

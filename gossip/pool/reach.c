@@ -22,6 +22,40 @@ static bool is_loopback(const gsp_address *a)
     return memcmp(a->ip, one, 16) == 0 || (memcmp(a->ip, mapped, 12) == 0 && a->ip[12] == 127);
 }
 
+/* It means something to those on the same network, or behind the same provider, and to nobody else. */
+static bool is_local(const gsp_address *a)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    const uint8_t *v4 = a->ip + 12;
+    if (memcmp(a->ip, mapped, sizeof mapped) != 0)
+        return is_loopback(a) || (a->ip[0] & 0xfe) == 0xfc ||
+               (a->ip[0] == 0xfe && (a->ip[1] & 0xc0) == 0x80);
+    return v4[0] == 10 || v4[0] == 127 || (v4[0] == 172 && (v4[1] & 0xf0) == 16) ||
+           (v4[0] == 192 && v4[1] == 168) || (v4[0] == 169 && v4[1] == 254) ||
+           (v4[0] == 100 && (v4[1] & 0xc0) == 64);
+}
+
+/* ---- how others see it ---- */
+
+bool gsp_reach_hear(gsp_reach *r, const gsp_address *said, uint32_t n)
+{
+    gsp_address best = r->seen;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t votes = is_local(&said[i]) ? 0 : n;
+        for (uint32_t k = 0; k < n; k++)
+            votes += gsp_address_same_host(&said[i], &said[k]);
+        if (gsp_address_is_any(&said[i]) || votes < most ||
+            (votes == most && !gsp_address_same_host(&said[i], &r->seen)))
+            continue;
+        most = votes;
+        best = said[i];
+    }
+    bool news = !gsp_address_same_host(&best, &r->seen);
+    r->seen = best;
+    return news;
+}
+
 /* ---- the router ---- */
 
 static bool listens_everywhere(const gsp_reach *r)

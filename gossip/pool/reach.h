@@ -21,7 +21,7 @@ typedef struct gsp_reach {
     const char *announce[GSP_TICKET_HOSTS_MAX]; /* borrowed */
     uint32_t n_announced; /* what these names meant when they were looked up */
     gsp_address announced[GSP_TICKET_HOSTS_MAX];
-    gsp_address seen;          /* this host as others see it; zeros: nobody said */
+    gsp_address seen;          /* this host as most others see it; zeros: nobody said */
     gsp_portmap *router;       /* NULL: not asked */
     gsp_portmap_status routed; /* as it was looked at last */
     uint64_t look_ns;
@@ -37,6 +37,12 @@ void gsp_reach_wait(gsp_reach *reach);
 /* Looks what the router says, now and then. True: the address outside is news, routed.why says
  * it. */
 bool gsp_reach_step(gsp_reach *reach, uint64_t now_ns);
+/*
+ * How members that this host dialled say that they see it, all of them (zeros: not said). What most say counts, but an
+ * address that only a local network or a provider knows yields to any other; of equals, the one that counted before
+ * stays. So neither a member on our own network nor one that lies changes it to and fro. True: it is news.
+ */
+bool gsp_reach_hear(gsp_reach *reach, const gsp_address *said, uint32_t n);
 void gsp_reach_close(gsp_reach *reach);
 
 /* Where others should dial, best first, none twice. Returns how many. */

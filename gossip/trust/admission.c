@@ -71,16 +71,22 @@ void gsp_delegation_encode(const gsp_delegation *d, uint8_t out[GSP_DELEGATION_B
     ATOM_ASSERT(!w.bad && w.at == w.end);
 }
 
-static bool delegation_decode(const uint8_t *bytes, gsp_delegation *d)
+bool gsp_delegation_decode(const void *data, size_t bytes, gsp_delegation *out)
 {
-    atom_reader r = atom_reader_make(bytes, GSP_DELEGATION_BYTES);
+    gsp_delegation d;
+    if (bytes != GSP_DELEGATION_BYTES)
+        return false;
+    atom_reader r = atom_reader_make(data, bytes);
     bool right = read_head(&r, KIND_DELEGATION);
-    atom_read_bytes(&r, d->pool, sizeof d->pool);
-    atom_read_bytes(&r, d->delegate, sizeof d->delegate);
-    d->issued_s = atom_read_u64(&r);
-    d->expires_s = atom_read_u64(&r);
-    atom_read_bytes(&r, d->signature, sizeof d->signature);
-    return right && atom_reader_ok(&r);
+    atom_read_bytes(&r, d.pool, sizeof d.pool);
+    atom_read_bytes(&r, d.delegate, sizeof d.delegate);
+    d.issued_s = atom_read_u64(&r);
+    d.expires_s = atom_read_u64(&r);
+    atom_read_bytes(&r, d.signature, sizeof d.signature);
+    if (!right || !atom_reader_ok(&r))
+        return false;
+    *out = d;
+    return true;
 }
 
 void gsp_invite_encode(const gsp_invite *i, uint8_t out[GSP_INVITE_BYTES])
@@ -157,8 +163,7 @@ static gsp_refusal check_issuer(const uint8_t *issuer, const uint8_t *bytes, siz
     gsp_delegation d;
     if (same(issuer, owner))
         return n == 0 ? GSP_WELCOME : GSP_REFUSED_CREDENTIAL;
-    if (n != GSP_DELEGATION_BYTES || !delegation_decode(bytes, &d) || !same(d.pool, pool) ||
-        !same(d.delegate, issuer) ||
+    if (!gsp_delegation_decode(bytes, n, &d) || !same(d.pool, pool) || !same(d.delegate, issuer) ||
         !gsp_verify(owner, GSP_FOR_DELEGATION, bytes, n - GSP_SIGNATURE_BYTES, d.signature))
         return GSP_REFUSED_CREDENTIAL;
     return check_time(now_s, d.issued_s, d.expires_s);
@@ -304,6 +309,28 @@ bool gsp_admission_span(const uint8_t *credential, uint32_t bytes, uint64_t *fro
         *until |= (uint64_t)credential[AT + 8 + i] << 8 * i;
     }
     return true;
+}
+
+uint64_t gsp_credential_ends(const uint8_t *credential, uint32_t bytes)
+{
+    uint64_t from, until;
+    gsp_delegation d;
+    if (gsp_delegation_decode(credential, bytes, &d))
+        return d.expires_s;
+    if (!gsp_admission_span(credential, bytes, &from, &until))
+        return 0;
+    bool own =
+        !gsp_delegation_decode(credential + GSP_ADMISSION_BYTES, bytes - GSP_ADMISSION_BYTES, &d);
+    return own || until < d.expires_s ? until : d.expires_s;
+}
+
+const uint8_t *gsp_credential_issuer(const uint8_t *credential, size_t bytes)
+{
+    enum { HEAD = 4, ADMISSION_AT = HEAD + 2 * 32, INVITE_AT = HEAD + 32 };
+    if (bytes >= GSP_ADMISSION_BYTES && credential[0] == KIND_ADMISSION)
+        return credential + ADMISSION_AT;
+    return bytes >= GSP_INVITE_BYTES && credential[0] == KIND_INVITE ? credential + INVITE_AT
+                                                                     : NULL;
 }
 
 static const char *time_text(uint64_t s, char text[24])

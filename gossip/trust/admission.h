@@ -59,6 +59,8 @@ void gsp_invite_sign(gsp_invite *invite, const gsp_identity *issuer);
 
 void gsp_admission_encode(const gsp_admission *admission, uint8_t out[GSP_ADMISSION_BYTES]);
 void gsp_delegation_encode(const gsp_delegation *delegation, uint8_t out[GSP_DELEGATION_BYTES]);
+/* False: not the form of one. What it says is not checked (gsp_credential_check). */
+ATOM_MUST bool gsp_delegation_decode(const void *data, size_t bytes, gsp_delegation *out);
 void gsp_invite_encode(const gsp_invite *invite, uint8_t out[GSP_INVITE_BYTES]);
 
 /* Why a host is not let in. The numbers travel (sealed) and never change. */
@@ -81,6 +83,11 @@ const char *gsp_refusal_text(gsp_refusal refusal);
 
 /* Since 1970, when the admission of a credential was given and ends; false, and zeros: it has none. */
 bool gsp_admission_span(const uint8_t *credential, uint32_t bytes, uint64_t *from, uint64_t *until);
+/* Since 1970, when a credential ends: its admission or the delegation of whoever signed that, whichever is
+ * first, or the delegation that it is alone; 0: it is neither. */
+uint64_t gsp_credential_ends(const uint8_t *credential, uint32_t bytes);
+/* Who signed the admission or invite of a credential, within it; NULL: it has neither. */
+const uint8_t *gsp_credential_issuer(const uint8_t *credential, size_t bytes);
 /* "... from A to B, but this host's clock says C": of what a host's clock says it is too early or too late
  * for; a clock that is wrong is the likely reason where it is days. */
 const char *gsp_validity_text(uint64_t issued_s, uint64_t expires_s, uint64_t now_s, char *text,

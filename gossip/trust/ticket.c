@@ -226,10 +226,15 @@ atom_status gsp_ticket_check(const gsp_ticket *ticket, uint64_t now_s)
     gsp_refusal refusal =
         gsp_credential_check(credential, bytes, ticket->pool, ticket->owner, nobody, now_s, &role);
     if (refusal == GSP_REFUSED_EXPIRED || refusal == GSP_REFUSED_CLOCK) {
-        const gsp_invite *i = &ticket->invite;
+        /* Valid while both are. */
+        uint64_t from = ticket->invite.issued_s, until = ticket->invite.expires_s;
+        if (ticket->has_delegation && ticket->delegation.issued_s > from)
+            from = ticket->delegation.issued_s;
+        if (ticket->has_delegation && ticket->delegation.expires_s < until)
+            until = ticket->delegation.expires_s;
         char text[240];
         return atom_fail(ATOM_E_USAGE, "the ticket is %s; else ask for a new ticket",
-                         gsp_validity_text(i->issued_s, i->expires_s, now_s, text, sizeof text));
+                         gsp_validity_text(from, until, now_s, text, sizeof text));
     }
     if (refusal != GSP_WELCOME)
         return atom_fail(ATOM_E_USAGE, "ticket: %s", gsp_refusal_text(refusal));

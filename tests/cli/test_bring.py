@@ -455,6 +455,23 @@ class Bring(chats.Case):
                 self.assertEqual(told.err.count(said[split]), 1, told.err)
         self.assertIn(said["val"], self.ok("eval", "--model", "run/checkpoint-1", *shape).err)
 
+    def test_what_fills_no_sequence(self):
+        """Of few data the tokens behind the last whole sequence are many, and neither learned nor measured without a word."""
+        self.write("t.txt", tool.english(4000))
+        made = self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0.5, "--json").json()
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=1400, vocab_size=257)))
+        rest = {split: (made[split]["tokens"] - 1) % 1400 for split in ("train", "val")}
+        shape = ["--data", "data", "--micro-batch-size", 1]
+        train = ["train", "--model", "c.json", *shape, "--max-steps", 1, "--gradient-accumulation-steps", 1]
+        told = self.ok(*train, "-o", "run", "--sequence-len", 1400, "--quiet").err
+        self.assertIn(f"the last {rest['train']} of {made['train']['tokens']} tokens do not fill a sequence of 1400", told)
+        self.assertNotIn("do not fill", self.ok(*train, "-o", "other", "--sequence-len", 32, "--quiet").err)
+        measure = ["eval", "--model", "run/checkpoint-1", *shape]
+        told = self.ok(*measure, "--sequence-len", 1400).err
+        self.assertIn(f"the last {rest['val']} of {made['val']['tokens']} tokens of the val split do not fill", told)
+        for few in ["--sequence-len", 32], ["--sequence-len", 1400, "--batches", 1]:
+            self.assertNotIn("do not fill", self.ok(*measure, *few).err)
+
     def test_a_validation_split_of_another_size(self):
         """Whole documents are set aside: where one is most of the text, that may be all of it, or nothing."""
         told = {}

@@ -5,6 +5,7 @@ import pty
 import signal
 import socket
 import sys
+import time
 
 import test_pool_train
 import tool
@@ -176,6 +177,26 @@ class PoolFirst(test_pool_train.Members):
         said = self.ok(*ban[:-1])
         self.assertIn("already banned", said.out)
         self.assertNotIn("new ticket", said.out)
+        process.kill()
+
+    def test_a_delegate_is_named(self):
+        process, _ = self.create("a")
+        self.until("a", "it runs", lambda s: s["state"] == "running", [process])
+        somebody = "A" * 42 + "E"
+        said = self.ok("pool", "delegate", somebody, "a", "--days", 30).out
+        until = time.gmtime(time.time() + 30 * 86400)
+        self.assertIn(time.strftime("until %Y-%m-%d", until), said)
+        self.assertIn("as soon as both take part", said)
+        self.assertNotIn("atom1-", said)  # an order is no reason to show a secret
+        self.assertIn(time.strftime("delegate: AAAAAAAA, until %Y-%m-%d", until), self.ok("pool", "status", "a").out)
+        wrong = self.run_atom("pool", "delegate", "a", somebody)
+        self.assertEqual((wrong.code, "the key comes first" in wrong.err), (2, True), str(wrong))
+        wrong = self.run_atom("pool", "delegate", somebody, "a", "--days", "0.5")
+        self.assertEqual(wrong.code, 2, str(wrong))
+        self.ok("pool", "ban", somebody, "a")
+        wrong = self.run_atom("pool", "delegate", somebody, "a")
+        self.assertEqual((wrong.code, "banned" in wrong.err), (1, True), str(wrong))
+        self.assertNotIn("delegate:", self.ok("pool", "status", "a").out)
         process.kill()
 
     def test_help_lists_the_keys_of_the_section(self):

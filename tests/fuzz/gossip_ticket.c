@@ -57,6 +57,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ATOM_ASSERT(gsp_credential_check(data, size, pool, owner, key, 1000, &role) != GSP_WELCOME);
     if (gsp_credential_invite(data, size, &invite))
         ATOM_ASSERT(invite.count > 0 && invite.count <= GSP_INVITE_COUNT_MAX);
+    const uint8_t *issuer = gsp_credential_issuer(data, size);
+    ATOM_ASSERT(!issuer || (issuer >= data && issuer + GSP_PUBLIC_BYTES <= data + size));
+    (void)gsp_credential_ends(data, (uint32_t)size);
     atom_free(text);
     return 0;
 }

@@ -62,9 +62,10 @@ class Host:
         os.close(place)
         return json.loads(answer)
 
-    def event(self, name):
+    def event(self, name, **has):
+        """The first event of that name that has these values; None."""
         with open(os.path.join(self.dir, "events.jsonl"), encoding="ascii") as f:
-            return next((e for e in map(json.loads, f) if e["event"] == name), None)
+            return next((e for e in map(json.loads, f) if e["event"] == name and has.items() <= e.items()), None)
 
     def status(self):
         return self.ask(do="status")

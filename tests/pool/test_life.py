@@ -77,6 +77,19 @@ class Life(PoolCase):
         self.assertNotEqual(again.status()["lineage"], before)
         self.equal(again, b, c)
 
+    def test_a_ban_that_leaves_no_quorum(self):
+        a, ticket = self.create(3)
+        b, c = self.join("b", ticket), self.join("c", ticket)
+        self.go_on(a, b, c)
+        self.roster(a, 3)
+        answer = a.ask(do="ban", key=b.status()["key"], whole_invite=True)
+        self.assertTrue(answer["ok"], answer)
+        self.assertIn("atom pool reset", answer["note"])
+        for host in (b, c):
+            self.assertEqual(host.process.wait(timeout=PATIENCE_S), 1)
+        self.assertTrue(a.ask(do="reset")["ok"])
+        self.go_on(a)
+
     def test_leaving_and_banning(self):
         a, ticket = self.create(3)
         b, c = self.join("b", ticket), self.join("c", ticket, "-")
@@ -112,6 +125,7 @@ class Life(PoolCase):
         self.until(lambda: any(m["key"] == key for m in a.status()["members"]), "the owner sees it", a, g)
         g.process.send_signal(signal.SIGSTOP)  # it could not end by itself
         answer = a.ask(do="ban", key=key[:12])
+        self.assertNotIn("atom pool reset", answer["note"])
         self.assertTrue(answer["ok"], (answer, key, [m["key"] for m in a.status()["members"]]))
         self.until(lambda: not any(m["key"] == key and m["up"] for m in a.status()["members"] + b.status()["members"]),
                    "nobody is linked with who is banned", a, b)

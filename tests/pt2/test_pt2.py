@@ -374,6 +374,30 @@ def check_in_place(work, data):
             made.append(tensors(os.path.join(out, "checkpoint-4", "model.safetensors")))
         check(made[0] == made[1], f"{name}: changed in place, the weights are others")
 
+    def by_a_view(program, _):
+        """A view is changed, and what it is a view of is read."""
+        nodes = program["graph_module"]["graph"]["nodes"]
+        i = next(i for i, node in enumerate(nodes) if node["target"].endswith("aten.relu.default"))
+        nodes[i]["target"] = nodes[i]["target"].replace("relu.", "relu_.")
+        rest = json.dumps(nodes[i + 1:]).replace(json.dumps(nodes[i]["outputs"][0]["as_tensor"]["name"]),
+                                                 json.dumps(nodes[i]["inputs"][0]["arg"]["as_tensor"]["name"]))
+        nodes[i + 1:] = json.loads(rest)
+        alias = {"target": "torch.ops.aten.alias.default", "metadata": {}, "outputs": [{"as_tensor": {"name": "other"}}],
+                 "inputs": [{"name": "self", "arg": nodes[i]["inputs"][0]["arg"], "kind": 1}]}
+        nodes[i] = json.loads(json.dumps(nodes[i]))
+        nodes[i]["inputs"][0]["arg"] = {"as_tensor": {"name": "other"}}
+        nodes.insert(i, alias)
+
+    def turned_over(program, _):
+        node = next(node for node in program["graph_module"]["graph"]["nodes"] if "scaled_dot_product" in node["target"])
+        node["inputs"] = [one for one in node["inputs"] if one["name"] != "scale"]
+        node["inputs"].append({"name": "scale", "arg": {"as_float": -0.25}, "kind": 2})
+
+    model = os.path.join(work, "view.pt2")
+    for change, said in (by_a_view, "changes other in place"), (turned_over, "its scale is -0.25"):
+        keep(os.path.join(fixtures, "acts.pt2"), model, change=change)
+        check(said in run("inspect", model, code=2), f"not refused: {said}")
+
 
 def check_halves(work, data):
     """The halves of one product, added in either order: each is a product of its own."""

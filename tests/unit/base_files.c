@@ -328,6 +328,33 @@ static void survives_want_of_memory(void **state)
     }
 }
 
+/* A temporary is written by one process at a time, and never into a file that it has become. */
+static void temporaries_have_one_writer(void **state)
+{
+    (void)state;
+    char *now = NULL;
+    int first = -1, second = -1;
+    uint64_t bytes;
+    assert_int_equal(atom_file_write("t.tmp", "left by a process that was killed", 33), ATOM_OK);
+    assert_int_equal(atom_temporary_open("t.tmp", 0, &first), ATOM_OK);
+    assert_int_equal(write(first, "one", 3), 3);
+    assert_int_equal(atom_temporary_open("t.tmp", 0, &second), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "is being written by another process"));
+    assert_int_equal(rename("t.tmp", "t"), 0);
+    assert_int_equal(atom_temporary_open("t.tmp", 0, &second), ATOM_OK); /* a file of its own */
+    assert_int_equal(write(second, "second", 6), 6);
+    close(first);
+    close(second);
+    assert_int_equal(atom_file_read("t", 99, &now, &bytes), ATOM_OK);
+    assert_string_equal(now, "one");
+    atom_free(now);
+    assert_int_equal(atom_file_write("t", "3", 1), ATOM_OK); /* over what is left */
+    assert_int_equal(atom_file_read("t", 99, &now, &bytes), ATOM_OK);
+    assert_string_equal(now, "3");
+    atom_free(now);
+    assert_false(atom_path_exists("t.tmp"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +362,7 @@ int main(void)
         cmocka_unit_test(bad_files_are_format_errors),
         cmocka_unit_test(failed_writes_leave_the_old_file),
         cmocka_unit_test(devices_and_links_stay),
+        cmocka_unit_test(temporaries_have_one_writer),
         cmocka_unit_test(directories),
         cmocka_unit_test(open_files_are_moved_whole_or_say_why),
         cmocka_unit_test(a_write_waits_for_room_where_somebody_can),

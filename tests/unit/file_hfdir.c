@@ -385,7 +385,7 @@ static void read_through(model *m, const char *dir)
 static void shards(void **state)
 {
     static const char *const bad_names[] = {
-        "../a.safetensors", "/etc/a.safetensors", "a.bin",
+        "../a.safetensors", ".a.safetensors",     "/etc/a.safetensors", "a.bin",
         "C:a.safetensors",  "x\\\\a.safetensors", ".safetensors"};
     static const char a[] = "model-00001-of-00002.safetensors",
                       b[] = "model-00002-of-00002.safetensors";

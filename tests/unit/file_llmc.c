@@ -65,8 +65,29 @@ static void every_number_has_its_place(void **state)
     scratch_close(&s);
 }
 
+/* What its header does not say must be what llm.c takes it for. */
+static void other_mathematics_is_refused(void **state)
+{
+    (void)state;
+    graph_config config = {.vocab_size = VOCAB,
+                           .positions = POSITIONS,
+                           .width = WIDTH,
+                           .layers = 1,
+                           .heads = 2,
+                           .inner = 4 * WIDTH,
+                           .epsilon = 1e-6f};
+    assert_int_equal(file_llmc_check("m", &config), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "layer_norm_epsilon is 1e-06"));
+    config.epsilon = 1e-5f;
+    assert_int_equal(file_llmc_check("m", &config), ATOM_OK);
+    config.untied = true;
+    assert_int_equal(file_llmc_check("m", &config), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "tie_word_embeddings"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_number_has_its_place)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_number_has_its_place),
+                                       cmocka_unit_test(other_mathematics_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,13 @@ static void test_refuses_what_is_no_tensor(void **state)
     refused(PICKLE("ccollections\nOrderedDict\n]\x85R."), ATOM_E_UNSUPPORTED, "OrderedDict");
     refused(PICKLE("ctorch._utils\n_rebuild_tensor_v2\n)R."), ATOM_E_UNSUPPORTED,
             "_rebuild_tensor");
+    refused(PICKLE("ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\n"
+                   "X\x01\0\0\0"
+                   "0X\x03\0\0\0cpuK\x01tQK\0))\x89}}X\x03\0\0\0neg\x88stR."),
+            ATOM_E_UNSUPPORTED, "negated");
+    refused(PICKLE("(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0"
+                   "0X\x03\0\0\0cpuK\x01K\x02tQ."),
+            ATOM_E_UNSUPPORTED, "a part of another");
     refused(PICKLE("ctorch._utils\n_rebuild_parameter\n)R."), ATOM_E_UNSUPPORTED,
             "_rebuild_parameter");
     refused(PICKLE("ctorch._utils\n_rebuild_parameter\nN\x85R."), ATOM_E_UNSUPPORTED,

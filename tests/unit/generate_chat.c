@@ -73,8 +73,12 @@ static void test_conversation(void **state)
     assert_memory_equal(a.said.text, b.said.text, b.said.bytes);
     assert_int_equal(a.said.prompt_tokens, b.said.prompt_tokens);
     /* the oldest are forgotten when no more fits */
-    for (int i = 0; i < 6; i++)
+    int64_t most = 0;
+    for (int i = 0; i < 6; i++) {
         assert_int_equal(say(c, &p, "and again, and again", -1, &a), ATOM_OK);
+        most = a.said.prompt_tokens > most ? a.said.prompt_tokens : most;
+    }
+    assert_true(most > 200 - 200 / 4); /* no more than what 12 tokens need is kept free */
     assert_true(a.forgotten > 0 && a.forgotten % 2 == 0 && a.forgotten < 14);
     assert_true(a.said.prompt_tokens + 12 <= 200);
     generate_chat_close(&c);
@@ -163,6 +167,54 @@ static void test_reset_is_a_fresh_start(void **state)
     scratch_close(&s);
 }
 
+/* A model that says one letter after the other, so that what it said is the same tokens again. */
+static void speak_letters(model_dir *m)
+{
+    const float *wte = model_dir_param(m, "wte.weight");
+    float *wpe = model_dir_param(m, "wpe.weight");
+    const int64_t C = m->config.width;
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        char name[64];
+        snprintf(name, sizeof name, "h.%d.attn.c_proj.weight", (int)layer);
+        memset(model_dir_param(m, name), 0, (size_t)(C * C) * sizeof(float));
+        snprintf(name, sizeof name, "h.%d.mlp.c_proj.weight", (int)layer);
+        memset(model_dir_param(m, name), 0, (size_t)(C * m->config.inner) * sizeof(float));
+    }
+    for (int64_t p = 0; p < m->config.positions; p++)
+        for (int64_t c = 0; c < C; c++)
+            wpe[p * C + c] = 50 * wte[('a' + p % 26) * C + c];
+}
+
+/* What the decoder holds is what it was fed last, although the same was said before and more of it. */
+static void test_the_same_again(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, 120, 3);
+    generate_request r = request_of(m.dir, NULL, 8);
+    generate_chat *c = NULL;
+    generate_chat_result a;
+    char first[BYTES_MAX], second[BYTES_MAX];
+    (void)state;
+    speak_letters(&m);
+    model_dir_save(&m);
+    r.temperature = 0;
+    r.template = "plain";
+    r.stop_at_end = false;
+    assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(generate_chat_say(c, "one", NULL, &a), ATOM_OK);
+        assert_true(i == 0 || strcmp(a.said.text, first) == 0);
+        snprintf(first, sizeof first, "%s", a.said.text);
+        assert_int_equal(generate_chat_say(c, "two", NULL, &a), ATOM_OK);
+        assert_true(i == 0 || strcmp(a.said.text, second) == 0);
+        snprintf(second, sizeof second, "%s", a.said.text);
+        generate_chat_reset(c);
+    }
+    generate_chat_close(&c);
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
 /* Each answer ends in front of the text to stop at, and the conversation goes on. */
 static void test_conversation_stops(void **state)
 {
@@ -204,9 +256,8 @@ static void test_conversation_stops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conversation),
-        cmocka_unit_test(test_first_answer),
-        cmocka_unit_test(test_reset_is_a_fresh_start),
+        cmocka_unit_test(test_conversation),           cmocka_unit_test(test_first_answer),
+        cmocka_unit_test(test_reset_is_a_fresh_start), cmocka_unit_test(test_the_same_again),
         cmocka_unit_test(test_conversation_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include "atom/plan/device.h"
 #include "atom/text/dataset.h"
 #include "atom/text/shard.h"
+#include "atom/train/checkpoint.h"
 #include "tests/lib/gpt2_forward.h"
 #include "tests/lib/model_dir.h"
 #include "tests/scratch.h"
@@ -119,8 +120,32 @@ static void test_equals_forward(void **state)
     got = evaluate(r);
     assert_int_equal(got.tokens, 6 * T);
     close_to(got.loss, plain_loss(&w, w.val, 6));
+    r.batches = 1;
+    assert_int_equal(evaluate(r).tokens, 3 * T);
     r.batches = 100;
     assert_int_equal(evaluate(r).tokens, 8 * T);
+    world_close(&w);
+}
+
+/* A checkpoint says how it was trained, unless somebody asks for something else. */
+static void test_packing_is_the_runs(void **state)
+{
+    static const train_state trained = {.step = 1, .packing = "apart"};
+    world w;
+    char path[640];
+    text_tokenizer *bytes = NULL;
+    (void)state;
+    world_open(&w);
+    snprintf(path, sizeof path, "%s/tokenizer.json", w.data);
+    assert_int_equal(text_tokenizer_bytes(&bytes), ATOM_OK);
+    assert_int_equal(text_tokenizer_save(bytes, path), ATOM_OK);
+    text_tokenizer_close(&bytes);
+    eval_request r = request_of(&w, 2);
+    assert_false(evaluate(r).apart);
+    assert_int_equal(train_state_write(w.s.dir, "atom_state.json", &trained), ATOM_OK);
+    assert_true(evaluate(r).apart);
+    r.packing = TRAIN_PACKING_ACROSS;
+    assert_false(evaluate(r).apart);
     world_close(&w);
 }
 
@@ -474,13 +499,10 @@ static void test_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_forward),
-        cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_is_the_trainers),
-        cmocka_unit_test(test_passes),
-        cmocka_unit_test(test_link),
-        cmocka_unit_test(test_pass),
-        cmocka_unit_test(test_better),
+        cmocka_unit_test(test_equals_forward), cmocka_unit_test(test_packing_is_the_runs),
+        cmocka_unit_test(test_budgets),        cmocka_unit_test(test_is_the_trainers),
+        cmocka_unit_test(test_passes),         cmocka_unit_test(test_link),
+        cmocka_unit_test(test_pass),           cmocka_unit_test(test_better),
         cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

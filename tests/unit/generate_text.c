@@ -138,6 +138,10 @@ static void test_choice_as_asked(void **state)
     r.temperature = 0;
     r.repetition_penalty = 3;
     check_plainly(&m, r);
+    for (const char *one = "aeiou"; *one; one++) { /* the prompt's first token is one of them */
+        r.prompt = (char[]){*one, 0};
+        check_plainly(&m, r);
+    }
     model_dir_close(&m);
     scratch_close(&s);
 }
@@ -375,6 +379,45 @@ static void test_space_of_metaspaces(void **state)
     scratch_close(&s);
 }
 
+/* A token in front of every text, which the prompt may name itself; and the token that the chat template ends answers
+ * with, of which no file says that it is an end. */
+static void test_tokens_of_the_tokenizer(void **state)
+{
+    static const char template[] = "{% for m in messages %}{{ m.content }}<s>{% endfor %}";
+    const int32_t ids[] = {0, 0, METASPACE_A, METASPACE_C, 1, METASPACE_A, METASPACE_A};
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 8);
+    json_t *root = metaspace_json(METASPACE_REPLACE, "null");
+    (void)state;
+    make_reciter(&m, ids, 7);
+    model_dir_save(&m);
+    json_object_set_new(root, "post_processor",
+                        json_pack("{s:s, s:[{s:{s:s}}, {s:{s:s}}]}", "type", "TemplateProcessing",
+                                  "single", "SpecialToken", "id", "<s>", "Sequence", "id", "A"));
+    assert_int_equal(json_dump_file(root, scratch_path(&s, "tokenizer.json"), 0), 0);
+    json_decref(root);
+    scratch_write(&s, "chat_template.jinja", template, sizeof template - 1);
+    for (int i = 0; i < 2; i++) {
+        generate_request r = request_of(m.dir, i ? "<s>abc" : "abc", 5);
+        r.special_tokens = TEXT_SPECIAL_IDS;
+        r.temperature = 0;
+        generate_result result = generate(r);
+        assert_int_equal(result.prompt_tokens, 2);
+        assert_memory_equal(result.text, "ac", 2);
+        assert_int_equal(result.tokens, 5);
+        atom_free(result.text);
+    }
+    generate_request r = request_of(m.dir, "abc", 5);
+    r.temperature = 0;
+    r.chat = true;
+    generate_result result = generate(r);
+    assert_string_equal(result.text, "ac");
+    assert_int_equal(result.tokens, 3);
+    atom_free(result.text);
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
 /* --- what it refuses --- */
 
 static void refuse(generate_request r, atom_status want, const char *word)
@@ -488,13 +531,13 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_forward),    cmocka_unit_test(test_one_position),
-        cmocka_unit_test(test_choice_as_asked),   cmocka_unit_test(test_ends_that_files_name),
-        cmocka_unit_test(test_seeds_and_budgets), cmocka_unit_test(test_no_prompt),
-        cmocka_unit_test(test_whole_characters),  cmocka_unit_test(test_end_of_text),
-        cmocka_unit_test(test_stops_at_a_text),   cmocka_unit_test(test_space_of_metaspaces),
-        cmocka_unit_test(test_refuses_requests),  cmocka_unit_test(test_refuses_files),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_equals_forward),          cmocka_unit_test(test_one_position),
+        cmocka_unit_test(test_choice_as_asked),         cmocka_unit_test(test_ends_that_files_name),
+        cmocka_unit_test(test_seeds_and_budgets),       cmocka_unit_test(test_no_prompt),
+        cmocka_unit_test(test_whole_characters),        cmocka_unit_test(test_end_of_text),
+        cmocka_unit_test(test_stops_at_a_text),         cmocka_unit_test(test_space_of_metaspaces),
+        cmocka_unit_test(test_tokens_of_the_tokenizer), cmocka_unit_test(test_refuses_requests),
+        cmocka_unit_test(test_refuses_files),           cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,10 +88,10 @@ static void age_is_checked(void **state)
     }
 }
 
-static gsp_refusal nobody_enters(void *ctx, const uint8_t *key, gsp_role role,
+static gsp_refusal nobody_enters(void *ctx, const uint8_t *key, const uint8_t *issuer,
                                  const gsp_hello *hello)
 {
-    (void)ctx, (void)key, (void)role, (void)hello;
+    (void)ctx, (void)key, (void)issuer, (void)hello;
     return GSP_REFUSED_BANNED;
 }
 

@@ -1,5 +1,6 @@
 /* The local socket: one line each way, long paths, dead sockets, other programs. */
 #include "gossip/pool/control.h"
+#include "gossip/pool/control_orders.h"
 #include "tests/scratch.h"
 
 #include <setjmp.h>
@@ -14,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static char *echo(void *context, const char *request)
@@ -144,12 +146,90 @@ static void dead_sockets(void **state)
     scratch_close(&place);
 }
 
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+/* The calendar is an hour ahead: whoever waits by it waits for an hour, as where it is set back meanwhile. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int failed = __real_clock_gettime(clock, out);
+    out->tv_sec += clock == CLOCK_REALTIME ? 3600 : 0;
+    return failed;
+}
+
+/* An order that nobody takes ends in its time, whatever the calendar says. */
+static void orders_end(void **state)
+{
+    (void)state;
+    const gsp_control_order wanted = {.kind = GSP_CONTROL_ORDER_ROTATE};
+    gsp_control_order answer;
+    gsp_control_orders o;
+    gsp_control_orders_open(&o);
+    alarm(60);
+    assert_false(gsp_control_orders_give(&o, &wanted, 1, &answer));
+    alarm(0);
+    assert_false(gsp_control_orders_take(&o, &answer)); /* whoever gave it has gone */
+    gsp_control_orders_close(&o);
+}
+
+typedef struct giver {
+    gsp_control_orders *orders;
+    gsp_control_order wanted, answer;
+    int seconds;
+    bool heard;
+    pthread_t thread;
+} giver;
+
+static void *give(void *context)
+{
+    giver *g = context;
+    g->heard = gsp_control_orders_give(g->orders, &g->wanted, g->seconds, &g->answer);
+    return NULL;
+}
+
+/* Starts to give an order, and takes it. */
+static gsp_control_order begin(giver *g, gsp_control_orders *o, gsp_control_order_kind kind,
+                               int seconds)
+{
+    gsp_control_order taken;
+    *g = (giver){.orders = o, .wanted.kind = kind, .seconds = seconds};
+    assert_int_equal(pthread_create(&g->thread, NULL, give, g), 0);
+    while (!gsp_control_orders_take(o, &taken))
+        usleep(1000);
+    assert_int_equal(taken.kind, kind);
+    return taken;
+}
+
+/* One that took longer than somebody waited for it, as with a full disk, is not the answer to the next order. */
+static void an_answer_is_of_its_order(void **state)
+{
+    (void)state;
+    gsp_control_orders o;
+    gsp_control_order again;
+    static giver first, second;
+    gsp_control_orders_open(&o);
+    const gsp_control_order slow = begin(&first, &o, GSP_CONTROL_ORDER_BAN, 1);
+    pthread_join(first.thread, NULL);
+    assert_false(first.heard);
+    const gsp_control_order next = begin(&second, &o, GSP_CONTROL_ORDER_ROTATE, 60);
+    gsp_control_orders_answer(&o, &slow, ATOM_OK, "banned", NULL);
+    assert_true(gsp_control_orders_take(&o, &again)); /* it still waits to be obeyed */
+    gsp_control_orders_answer(&o, &next, ATOM_E_USAGE, "not rotated", "why");
+    pthread_join(second.thread, NULL);
+    assert_true(second.heard && second.answer.st == ATOM_E_USAGE);
+    assert_string_equal(second.answer.text, "not rotated");
+    assert_string_equal(second.answer.note, "why");
+    assert_false(gsp_control_orders_take(&o, &again));
+    gsp_control_orders_close(&o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(asks),
         cmocka_unit_test(bad_clients),
         cmocka_unit_test(dead_sockets),
+        cmocka_unit_test(orders_end),
+        cmocka_unit_test(an_answer_is_of_its_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

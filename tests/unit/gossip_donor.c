@@ -235,6 +235,60 @@ static void a_fragment_in_flux_waits(void **unused)
     assert_int_equal(n_chunks, 2 * CHUNKS);
 }
 
+/* A joiner that fetches and falls behind holds up the next version, a little and not for ever. */
+static void a_joiner_that_falls_behind_is_waited_for(void **unused)
+{
+    (void)unused;
+    const uint64_t ns = 1000000000u, begun = 1000 * ns;
+    const gsp_hash gone = {{9}};
+    agree->certified = 100;
+    agree->certified_ns = begun;
+    agree->rules.time_due_ns = 600 * ns;
+    gsp_joiner *j = &donor->joiner[gsp_friends_index(friends, joiner)];
+    j->fetch_ns = 0;
+    assert_false(gsp_donor_holds(donor, begun)); /* nobody fetches */
+    memset(message, 0, sizeof *message);
+    message->version = 90;
+    message->as.state_pull = (gsp_state_pull){.root = gone, .n = 1};
+    assert_true(gsp_donor_pulled(donor, joiner, message));
+    for (bool more = true; more || gsp_donor_owes(donor, 0);)
+        assert_int_equal(gsp_donor_pump(donor, &more), ATOM_OK);
+    assert_int_equal(n_none, 1);
+    assert_false(gsp_donor_holds(donor, begun)); /* whoever only asks, for what there is not */
+    pull_all(&told);
+    const uint64_t behind[] = {97, 96, 69,
+                               68}; /* by so much that it needs it, and not hopelessly */
+    for (unsigned i = 0; i < 4; i++) {
+        j->fetch_version = behind[i];
+        assert_int_equal(gsp_donor_holds(donor, begun), i == 1 || i == 2);
+    }
+    j->fetch_version = 90;
+    assert_true(gsp_donor_holds(donor, begun + 150 * ns));
+    assert_false(gsp_donor_holds(donor, begun + 151 * ns)); /* a quarter of T */
+    agree->peer[0] = (gsp_peer){.known = true, .who.key = joiner->key, .applied = 98};
+    assert_true(gsp_donor_holds(donor, begun));
+    agree->peer[0].applied = 99;
+    assert_false(gsp_donor_holds(donor, begun)); /* it is here */
+    agree->peer[0].known = false;
+    joiner->up = false;
+    assert_false(gsp_donor_holds(donor, begun));
+    joiner->up = true;
+    j->fetch_ns -= 6 * ns;
+    assert_false(gsp_donor_holds(donor, begun)); /* it stopped */
+    j->fetch_ns += 6 * ns;
+    /* An hour in three, for all keys together. */
+    static const uint8_t another[32] = {7};
+    assert_true(gsp_donor_holds(donor, begun));
+    const uint64_t used = donor->held.all;
+    donor->held_ns -= ns / 2;
+    assert_true(gsp_donor_holds(donor, begun));
+    assert_in_range(donor->held.all - used, ns / 2, ns);
+    uint64_t left = gsp_tally_left(&donor->held, another, atom_clock_ns());
+    assert_in_range(left, 3590 * ns, 3600 * ns);
+    assert_true(gsp_tally_take(&donor->held, another, left, atom_clock_ns()));
+    assert_false(gsp_donor_holds(donor, begun));
+}
+
 static void nonsense_is_refused_and_rounds_go_first(void **unused)
 {
     (void)unused;
@@ -243,6 +297,17 @@ static void nonsense_is_refused_and_rounds_go_first(void **unused)
     memset(message, 0, sizeof *message);
     message->as.state_pull = (gsp_state_pull){.root = told, .first = CHUNKS, .n = 1};
     assert_false(gsp_donor_pulled(donor, joiner, message));
+    message->as.state_pull = (gsp_state_pull){.root = told, .first = CHUNKS - 1, .n = 2};
+    assert_false(
+        gsp_donor_pulled(donor, joiner, message)); /* its end is behind that of the state */
+    assert_int_equal(gsp_donor_owes(donor, gsp_friends_index(friends, joiner)), 0);
+    for (unsigned i = 0; i < 40; i++) { /* it waits for so many and no more */
+        message->as.state_pull = (gsp_state_pull){.root = told, .n = CHUNKS};
+        assert_true(gsp_donor_pulled(donor, joiner, message));
+    }
+    assert_int_equal(gsp_donor_owes(donor, gsp_friends_index(friends, joiner)),
+                     64ull * GSP_CHUNK_BYTES);
+    gsp_donor_down(donor, joiner);
     message->as.state_pull = (gsp_state_pull){.root = told, .fragment = 1, .n = 1};
     assert_false(gsp_donor_pulled(donor, joiner, message));
     message->as.state_pull = (gsp_state_pull){.root = told, .n = 1};
@@ -262,6 +327,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_gone_is_denied, setup, teardown),
         cmocka_unit_test_setup_teardown(one_key_does_not_take_for_ever, setup, teardown),
         cmocka_unit_test_setup_teardown(a_fragment_in_flux_waits, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_joiner_that_falls_behind_is_waited_for, setup, teardown),
         cmocka_unit_test_setup_teardown(nonsense_is_refused_and_rounds_go_first, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

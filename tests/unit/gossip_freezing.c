@@ -262,6 +262,8 @@ static void results_outlive_their_version(void **unused)
     agree->certified = agree->applied = 7;
     gsp_hash hash = bring(1);
     assert_non_null(gsp_recent_fresh(held, 0, &hash));
+    uint64_t bytes = 0;
+    assert_true(gsp_recent_has(held, 0, &hash, &bytes) && bytes == 100);
     gsp_recent_rotate(held, true);
     agree->certified = 8;
     assert_null(gsp_recent_fresh(held, 0, &hash));
@@ -273,6 +275,12 @@ static void results_outlive_their_version(void **unused)
     agree->applied = 8;
     (void)bring(3); /* takes the memory of the one before it, which is on disk */
     assert_null(held->certified[0][0]);
+    bytes = 0; /* to know that it is there costs no reading */
+    assert_true(gsp_recent_has(held, 0, &hash, &bytes) && bytes == 100);
+    for (uint32_t k = 0; k < GSP_HELD_OLD; k++)
+        assert_null(held->old[k]);
+    assert_false(gsp_recent_has(held, 1, &hash, &bytes));
+    assert_false(gsp_recent_has(held, GSP_PARTS_MAX, &hash, &bytes));
     b = gsp_recent_find(held, 0, &hash);
     assert_true(b && b->whole && b->bytes == 100 && b->data[50] == 1);
     gsp_recent_close(held);

@@ -95,9 +95,9 @@ static void refused(pair *p, gsp_refusal by_dialler, gsp_refusal by_acceptor)
     assert_int_not_equal(p->a.state, GSP_HANDSHAKE_DONE);
 }
 
-static gsp_refusal ban(void *ctx, const uint8_t *key, gsp_role role, const gsp_hello *hello)
+static gsp_refusal ban(void *ctx, const uint8_t *key, const uint8_t *issuer, const gsp_hello *hello)
 {
-    (void)role;
+    (void)issuer;
     (void)hello;
     return memcmp(ctx, key, 32) == 0 ? GSP_REFUSED_BANNED : GSP_WELCOME;
 }

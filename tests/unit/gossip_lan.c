@@ -3,6 +3,7 @@
 #include "tests/lib/gossip_contact.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -160,6 +161,52 @@ static void send_contact(int enemy, const struct sockaddr_in *group, const test_
                 (ssize_t)n);
 }
 
+/* Somebody without the ticket can record what a member says and send it again: that is heard once, also after a while, and
+ * keeps nobody else from being heard. */
+static void what_comes_again_is_not_heard_again(void **state)
+{
+    (void)state;
+    test_pool p;
+    struct sockaddr_in group;
+    uint8_t data[2][GSP_CONTACT_SEALED_BYTES_MAX];
+    size_t n[2];
+    test_pool_make(&p, 1);
+    uint64_t now = 1000 * SECOND_NS, now_s = test_now_s();
+    gsp_lan *a = open_one(&p, 0);
+    int enemy = open_enemy(&group);
+    const gsp_contact of[2] = {test_contact(&p, 1, 1), test_contact(&p, 1, 2)};
+    for (unsigned i = 0; i < 2; i++)
+        n[i] = gsp_contact_seal(&of[i], p.psk, data[i]);
+    for (unsigned i = 0; i < 4 * GSP_LAN_JUDGED_PER_SECOND; i++) {
+        assert_true(
+            sendto(enemy, data[i % 2], n[i % 2], 0, (struct sockaddr *)&group, sizeof group) > 0);
+        if (i % 50 == 49)
+            gsp_lan_step(a, now, now_s);
+    }
+    send_contact(enemy, &group, &p, 2, 1);
+    gsp_lan_step(a, now, now_s);
+    assert_int_equal(taken(a, &p, 2), 1);
+    gsp_lan_stats stats;
+    gsp_lan_read_stats(a, &stats);
+    assert_int_equal(stats.verdicts[GSP_CONTACT_GOOD], 3);
+    assert_int_equal(stats.dropped, 4 * GSP_LAN_JUDGED_PER_SECOND - 2);
+    /* What has expired costs no signature, so however many there are, a member is heard. */
+    for (unsigned i = 0; i < 2 * GSP_LAN_JUDGED_PER_SECOND; i++) {
+        gsp_contact old = of[0];
+        old.sequence = i;
+        old.expires_s = old.issued_s - 1;
+        n[0] = gsp_contact_seal(&old, p.psk, data[0]);
+        assert_true(sendto(enemy, data[0], n[0], 0, (struct sockaddr *)&group, sizeof group) > 0);
+        if (i % 50 == 49)
+            gsp_lan_step(a, now + SECOND_NS, now_s);
+    }
+    send_contact(enemy, &group, &p, 3, 1);
+    gsp_lan_step(a, now + SECOND_NS, now_s);
+    assert_int_equal(taken(a, &p, 3), 1);
+    close(enemy);
+    gsp_lan_close(&a);
+}
+
 /* Who is new is answered within half a second, though never a second time within one; who was heard lately is not,
  * and is new again after three periods of silence. */
 static void answers_who_is_new(void **state)
@@ -249,6 +296,64 @@ static void is_heard_on_the_link_only(void **state)
     gsp_lan_close(&a);
 }
 
+static bool fake_interfaces;
+static struct ifaddrs *interfaces;
+int __real_getifaddrs(struct ifaddrs **out);
+int __wrap_getifaddrs(struct ifaddrs **out);
+int __wrap_getifaddrs(struct ifaddrs **out)
+{
+    *out = interfaces;
+    return fake_interfaces ? 0 : __real_getifaddrs(out);
+}
+
+void __real_freeifaddrs(struct ifaddrs *list);
+void __wrap_freeifaddrs(struct ifaddrs *list);
+void __wrap_freeifaddrs(struct ifaddrs *list)
+{
+    if (!fake_interfaces)
+        __real_freeifaddrs(list);
+}
+
+/* A host that is started before its network comes is heard as soon as that is there. */
+static void a_network_may_come_later(void **state)
+{
+    (void)state;
+    test_pool p;
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    struct ifaddrs one = {.ifa_name = (char *)"lo", .ifa_addr = (struct sockaddr *)&at};
+    const unsigned up = IFF_UP | IFF_RUNNING | IFF_MULTICAST;
+    gsp_lan *a = NULL;
+    gsp_lan_stats stats;
+    test_pool_make(&p, 1);
+    const gsp_lan_config c = {.who = test_member(&p, 0), .port = PORT};
+    const gsp_contact of_a = test_contact(&p, 0, 1);
+    uint64_t now = 1000 * SECOND_NS, now_s = test_now_s();
+    fake_interfaces = true;
+    test_must(gsp_lan_open(&c, &a));
+    gsp_lan *b = open_one(&p, 1);
+    gsp_lan_publish(a, &of_a);
+    gsp_lan_step(a, now, now_s);
+    interfaces = &one; /* it is there, but not up */
+    gsp_lan_step(a, now + 11 * SECOND_NS, now_s);
+    gsp_lan_read_stats(a, &stats);
+    assert_int_equal(stats.interfaces + stats.sent, 0);
+    one.ifa_flags = up;
+    gsp_lan_step(a, now + 20 * SECOND_NS, now_s); /* it looks every ten seconds */
+    assert_int_equal(gsp_lan_wait_ns(a, now + 20 * SECOND_NS) > 0, true);
+    gsp_lan_step(a, now + 22 * SECOND_NS, now_s);
+    gsp_lan_read_stats(a, &stats);
+    assert_int_equal(stats.interfaces, 1);
+    assert_int_equal(stats.sent, 1);
+    gsp_lan_step(b, now, now_s);
+    assert_int_equal(taken(b, &p, 0), 1);
+    gsp_lan_step(a, now + 33 * SECOND_NS, now_s); /* the same one is nothing new */
+    gsp_lan_read_stats(a, &stats);
+    assert_int_equal(stats.sent, 1);
+    fake_interfaces = false;
+    gsp_lan_close(&a);
+    gsp_lan_close(&b);
+}
+
 static void says_what_is_wrong(void **state)
 {
     (void)state;
@@ -259,8 +364,7 @@ static void says_what_is_wrong(void **state)
     assert_int_equal(gsp_lan_open(&c, &lan), ATOM_E_USAGE);
     assert_non_null(strstr(atom_fail_message(), "nosuchdevice0"));
     c.interface = NULL;
-    atom_status st = gsp_lan_open(&c, &lan); /* as this host's interfaces are */
-    assert_true(st == ATOM_OK || st == ATOM_E_RUNTIME);
+    test_must(gsp_lan_open(&c, &lan)); /* as this host's interfaces are */
     gsp_lan_close(&lan);
     gsp_lan_close(&lan);
 }
@@ -268,8 +372,12 @@ static void says_what_is_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_hear_each_other), cmocka_unit_test(floods_are_dropped),
-        cmocka_unit_test(answers_who_is_new),  cmocka_unit_test(is_heard_on_the_link_only),
+        cmocka_unit_test(two_hear_each_other),
+        cmocka_unit_test(floods_are_dropped),
+        cmocka_unit_test(what_comes_again_is_not_heard_again),
+        cmocka_unit_test(answers_who_is_new),
+        cmocka_unit_test(is_heard_on_the_link_only),
+        cmocka_unit_test(a_network_may_come_later),
         cmocka_unit_test(says_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -173,6 +173,114 @@ static void another_member_is_left_in_peace(void **state)
     gsp_net_close(&net);
 }
 
+/* What matters to the caller is said as often as it matters. */
+static void refusals_are_told(void **state)
+{
+    (void)state;
+    const uint8_t one[GSP_NET_KEY_BYTES] = {1}, two[GSP_NET_KEY_BYTES] = {2};
+    net_endpoint *e = open_endpoint(1);
+    gsp_net *net = &e->net;
+    want(e, 5);
+    net_link *link = link_of(e, 5);
+    for (int i = 0; i < 5; i++) {
+        link->state = LINK_DIALLING;
+        link->dial_tag = DIALLED_LINK;
+        link->relayed = true;
+        link->tell_refused = false;
+        if (i < 3) /* a twin, as long as it is there */
+            net_link_dial_refused(e, DIALLED_LINK, one, GSP_REFUSED_TWIN, "a twin");
+        else /* another member says the same */
+            net_link_dial_refused(e, DIALLED_LINK, i == 3 ? one : two, GSP_REFUSED_BANNED,
+                                  "banned");
+        assert_true(link->tell_refused);
+    }
+    gsp_net_close(&net);
+}
+
+/* Nothing of an earlier connection, or of an earlier wish, is left in the next one. */
+static void the_next_connection_begins_anew(void **state)
+{
+    (void)state;
+    net_endpoint *e = open_endpoint(1);
+    gsp_net *net = &e->net;
+    assert_true(arrive(e, 5, false, 200, BOOT));
+    net_link *link = link_of(e, 5);
+    link->state = LINK_UP;
+    link->told_up = link->old_key = true;
+    link->n_heard = 9;
+    link->busy[0] = link->busy[1] = link->tell_room[0] = link->tell_room[1] = true;
+    net_link_lost(e, link, "gone");
+    assert_int_equal(link->state, LINK_DYING);
+    assert_true(
+        arrive(e, 5, false, 200, BOOT)); /* what is dying keeps nobody out, not even the same */
+    assert_true(link->state == LINK_BUILDING && link->tell_down);
+    assert_false(link->busy[0] || link->busy[1] || link->tell_room[0] || link->tell_room[1] ||
+                 link->old_key);
+    assert_int_equal(link->n_heard, 0);
+    /* Of those that did not come up the second in a row is told. */
+    link->tell_down = false;
+    link->wanted = true;
+    link->n_addresses = 1;
+    link->addresses[0] = test_loopback(1);
+    for (int i = 0; i < 2; i++) {
+        link->state = LINK_BUILDING;
+        link->tell_refused = false;
+        net_link_lost(e, link, "half");
+        assert_int_equal(link->tell_refused, i);
+    }
+    /* A member that answered a wish for anybody, but of whom nobody heard as UP: the wish returns. */
+    link->wanted = link->tell_refused = false;
+    link->found = true;
+    link->state = LINK_NONE;
+    net_link_settle(link);
+    assert_true(link->used);
+    net_link_tick(e, 1);
+    assert_true(link->wanted && !link->known_key && !link->found);
+    gsp_net_close(&net);
+}
+
+/* Somebody relays for us who accepts connections, directly, and is a member; each in turn. */
+static void relays_are_members_that_we_dialled(void **state)
+{
+    (void)state;
+    net_link l = {.used = true, .state = LINK_UP, .dialled = true};
+    assert_true(net_link_serves(&l));
+    for (int i = 0; i < 5; i++) {
+        net_link other = l;
+        other.used = i != 0;
+        other.state = i == 1 ? LINK_DYING : LINK_UP;
+        other.dialled = i != 2;
+        other.relayed = i == 3;
+        other.guest = i == 4;
+        assert_false(net_link_serves(&other));
+    }
+    net_endpoint *e = open_endpoint(1);
+    gsp_net *net = &e->net;
+    net_link *by[2] = {net_link_take(e), net_link_take(e)};
+    for (uint8_t i = 0; i < 2; i++) {
+        by[i]->state = LINK_UP;
+        by[i]->dialled = true;
+        by[i]->key[0] = i;
+    }
+    want(e, 5);
+    net_link *link = link_of(e, 5);
+    for (int i = 0; i < 4; i++) {
+        link->state = LINK_NONE;
+        link->due_ns = 0;
+        link->relay_next = true;
+        net_link_tick(e, 1);
+        assert_true(link->relayed && link->state == LINK_DIALLING);
+        assert_int_equal(link->relay_key[0], i % 2);
+    }
+    e->streams = 8;
+    e->is_guest = true; /* members let a guest have few streams */
+    link->state = LINK_NONE;
+    link->due_ns = 0;
+    net_link_tick(e, 1);
+    assert_int_equal(link->n_streams, NET_GUEST_STREAMS);
+    gsp_net_close(&net);
+}
+
 /* ---- guests ---- */
 
 static net_link *come(net_endpoint *e, unsigned key, const char *from, bool guest)
@@ -321,6 +429,9 @@ int main(void)
         cmocka_unit_test(a_restarted_peer_wins),
         cmocka_unit_test(strays_are_refused),
         cmocka_unit_test(another_member_is_left_in_peace),
+        cmocka_unit_test(refusals_are_told),
+        cmocka_unit_test(the_next_connection_begins_anew),
+        cmocka_unit_test(relays_are_members_that_we_dialled),
         cmocka_unit_test(guests_have_few_places_of_their_own),
         cmocka_unit_test(a_crowd_evicts_itself),
         cmocka_unit_test(guests_are_not_what_they_seem),

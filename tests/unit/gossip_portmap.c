@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -27,7 +28,8 @@ typedef struct router {
     uint16_t port;
     pthread_t thread;
     const char *_Atomic ip;    /* changed while it serves */
-    bool conflict, permanent;  /* UPnP: once; always */
+    uint16_t conflict;         /* UPnP: this port outside is taken; 0: none */
+    bool permanent;            /* UPnP: always */
     atomic_int mapped, ended;  /* requests of each kind */
     atomic_int outer, lease_s; /* of the last mapping */
     atomic_bool stop;
@@ -103,7 +105,7 @@ static void soap(router *r, int fd, const char *request)
     if (strstr(request, "#AddPortMapping")) {
         int lease = number_in(request, "<NewLeaseDuration>");
         int outer = number_in(request, "<NewExternalPort>");
-        error = r->conflict && outer == PORT ? 718 : r->permanent && lease != 0 ? 725 : 0;
+        error = r->conflict && outer == r->conflict ? 718 : r->permanent && lease != 0 ? 725 : 0;
         if (!error) {
             r->outer = outer;
             r->lease_s = lease;
@@ -222,13 +224,22 @@ static void a_upnp_device(void **state)
 {
     (void)state;
     char url[64], text[GSP_ADDRESS_TEXT_BYTES];
-    for (int mood = 0; mood < 3; mood++) {
-        router r = {.ip = "198.51.100.9", .conflict = mood == 1, .permanent = mood == 2};
+    for (int mood = 0; mood < 4; mood++) {
+        const uint16_t wanted = mood == 3 ? UINT16_MAX : PORT;
+        router r = {.ip = "198.51.100.9", .permanent = mood == 2};
+        r.conflict = mood == 1 || mood == 3 ? wanted : 0;
         gsp_portmap *map = NULL;
         assert_true(start(&r, SOCK_STREAM, 0, upnp));
         snprintf(url, sizeof url, "http://127.0.0.1:%u/root.xml", r.port);
-        gsp_portmap_config c = {.port = PORT, .description_url = url};
+        gsp_portmap_config c = {.port = wanted, .description_url = url};
         gsp_portmap_status s = ask(&c, &map);
+        if (mood == 3) { /* the last port is taken, and there is none behind it */
+            assert_int_equal(s.way, GSP_PORTMAP_NONE);
+            assert_int_equal(r.mapped, 0);
+            gsp_portmap_close(&map);
+            end(&r, SOCK_STREAM);
+            continue;
+        }
         assert_int_equal(s.way, GSP_PORTMAP_UPNP);
         gsp_address_text(&s.outside, text);
         assert_string_equal(text, mood == 1 ? "198.51.100.9:4401" : "198.51.100.9:4400");
@@ -250,6 +261,16 @@ static void no_router(void **state)
     assert_non_null(strstr(s.why, "forward it by hand"));
     gsp_portmap_close(&map);
     gsp_portmap_close(&map);
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+/* The calendar is an hour ahead: whoever waits by it waits for an hour, as where it is set back meanwhile. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int failed = __real_clock_gettime(clock, out);
+    out->tv_sec += clock == CLOCK_REALTIME ? 3600 : 0;
+    return failed;
 }
 
 int main(void)

@@ -145,6 +145,58 @@ static void nobody_there(void **state)
     end(&a);
 }
 
+/* Answers as a member that would like to rule the terminal of whoever asks. */
+static void *serve_rudely(void *ctx)
+{
+    answerer *a = ctx;
+    uint8_t out[PROBE_MESSAGE_BYTES_MAX];
+    while (!atomic_load(&a->stop)) {
+        gsp_net_event e;
+        atom_reader r;
+        test_must(gsp_net_next(a->net, 20000000, &e));
+        probe_kind kind = probe_read(&e, &r);
+        atom_writer w = probe_write(out, kind == PROBE_ASK ? PROBE_HERE : PROBE_DIALLED);
+        if (kind == PROBE_ASK) {
+            for (unsigned i = 0; i < 8 + 8 + 16 + 2 + 8; i++)
+                atom_write_uint(&w, 0, 1); /* no bytes for rates either */
+        } else {
+            char text[GSP_PROBE_WHY_BYTES];
+            memset(text, '\x1b', sizeof text); /* not even an end */
+            memcpy(text, "a\x1b[2J\x07\xc3\x7f z", 10);
+            atom_write_uint(&w, 0, 1);
+            atom_write_bytes(&w, text, sizeof text);
+        }
+        if (kind == PROBE_ASK || kind == PROBE_DIAL)
+            assert_int_equal(
+                gsp_net_send(a->net, e.key, GSP_NET_CONTROL, out, (size_t)(w.at - out), NULL, 0),
+                GSP_NET_SENT);
+        gsp_net_free(a->net, e.data);
+    }
+    return NULL;
+}
+
+/* Why a dial back failed is said by the peer and shown to a user. */
+static void no_terminal_obeys_a_peer(void **state)
+{
+    (void)state;
+    test_pool p;
+    answerer a = {0};
+    gsp_probe_result r;
+    test_pool_make(&p, 1);
+    a.net = open_net(&p, 0);
+    atomic_init(&a.stop, false);
+    assert_int_equal(pthread_create(&a.thread, NULL, serve_rudely, &a), 0);
+    gsp_net *net = open_net(&p, 1);
+    const gsp_probe_wish wish = wish_for(&a, 1);
+    test_must(gsp_probe_run(net, &wish, &r));
+    assert_true(r.dialled && !r.reachable);
+    assert_memory_equal(r.why, "a?[2J??? z", 10);
+    assert_int_equal(strlen(r.why), sizeof r.why - 1);
+    assert_int_equal(strspn(r.why + 10, "?"), sizeof r.why - 11);
+    gsp_net_close(&net);
+    end(&a);
+}
+
 /* Whatever a member sends, the answering side stays up. */
 static void garbage_is_survived(void **state)
 {
@@ -364,6 +416,7 @@ int main(void)
         cmocka_unit_test(measures),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(nobody_there),
+        cmocka_unit_test(no_terminal_obeys_a_peer),
         cmocka_unit_test(garbage_is_survived),
         cmocka_unit_test(nobody_is_scanned),
         cmocka_unit_test(dials_are_few),

@@ -86,6 +86,43 @@ static void addresses_best_first(void **state)
     assert_int_equal(gsp_reach_hosts(&r, &hosts), ATOM_E_USAGE);
 }
 
+/* What most say of where this host is counts, first of what means something everywhere. */
+static void is_where_most_see_it(void **state)
+{
+    (void)state;
+    static const char *const local[] = {"10.1.2.3:1",   "192.168.1.5:1", "172.31.0.1:1",
+                                        "100.64.3.4:1", "169.254.1.1:1", "127.0.0.1:1",
+                                        "[fd00::1]:1",  "[::1]:1"};
+    gsp_reach r = {0};
+    gsp_address said[4] = {0}, here = test_address("203.0.113.9:1"),
+                there = test_address("[2001:db8::7]:1");
+    assert_false(gsp_reach_hear(&r, said, 0));
+    assert_false(gsp_reach_hear(&r, said, 4)); /* nobody has said anything yet */
+    for (unsigned i = 0; i < sizeof local / sizeof *local; i++) {
+        r = (gsp_reach){0};
+        said[0] = test_address(local[i]);
+        assert_true(gsp_reach_hear(&r, said, 1)); /* better than nothing */
+        assert_true(gsp_address_same_host(&r.seen, &said[0]));
+        said[1] = said[0];
+        said[2] = here;
+        assert_true(gsp_reach_hear(&r, said, 4)); /* two neighbours do not outvote one outside */
+        assert_true(gsp_address_same_host(&r.seen, &here));
+        said[2].port = 99; /* of a link, and no news */
+        assert_false(gsp_reach_hear(&r, said, 4));
+    }
+    said[0] = there; /* one against one: what counted before stays, whoever says it first */
+    said[1] = here;
+    assert_false(gsp_reach_hear(&r, said, 2));
+    said[0] = here;
+    said[1] = there;
+    assert_false(gsp_reach_hear(&r, said, 2));
+    said[2] = there;
+    assert_true(gsp_reach_hear(&r, said, 3));
+    assert_true(gsp_address_same_host(&r.seen, &there));
+    assert_false(gsp_reach_hear(&r, said, 0)); /* nobody is linked: it is not forgotten */
+    assert_true(gsp_address_same_host(&r.seen, &there));
+}
+
 static void looks_again_while_nobody_is_linked(void **state)
 {
     (void)state;
@@ -149,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_best_first),
+        cmocka_unit_test(is_where_most_see_it),
         cmocka_unit_test(looks_again_while_nobody_is_linked),
         cmocka_unit_test(month_counts_what_is_new),
     };

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <sodium.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -122,6 +123,17 @@ static void says_what_is_wrong(void **state)
     assert_non_null(strstr(atom_fail_message(), "this host's clock says"));
     assert_int_equal(gsp_ticket_check(&t, test_now_s() - 7200), ATOM_E_USAGE);
     assert_non_null(strstr(atom_fail_message(), "this host's clock says"));
+    /* Of a delegate's the time that ends first is named: the delegation's. */
+    char ends[24];
+    make(&p, true, &t);
+    t.delegation.expires_s = test_now_s() - 400;
+    gsp_delegation_sign(&t.delegation, &p.owner);
+    const time_t at = (time_t)t.delegation.expires_s;
+    struct tm utc;
+    strftime(ends, sizeof ends, "to %Y-%m-%d %H:%M", gmtime_r(&at, &utc));
+    assert_int_equal(gsp_ticket_check(&t, test_now_s()), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), ends));
+    make(&p, false, &t);
     t.invite.count = 99; /* forged */
     assert_int_equal(gsp_ticket_check(&t, test_now_s()), ATOM_E_USAGE);
     strcpy(t.hosts[0], "with blank");

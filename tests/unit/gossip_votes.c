@@ -7,9 +7,11 @@
 #include "gossip/member/votes.h"
 #include "tests/scratch.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -247,6 +249,69 @@ static void a_long_journal_is_written_anew(void **unused)
     scratch_close(&place[0]);
 }
 
+static double set_s; /* by how much the calendar was set */
+double __real_atom_wall_seconds(void);
+double __wrap_atom_wall_seconds(void);
+double __wrap_atom_wall_seconds(void)
+{
+    return __real_atom_wall_seconds() + set_s;
+}
+
+/* A member whose calendar is set back is not remembered as younger than it was, in this life or in the next. */
+static void a_calendar_may_be_set_back(void **unused)
+{
+    (void)unused;
+    const double day_s = 24 * 3600;
+    gsp_votes *v = NULL;
+    scratch_open(&place[0]);
+    set_s = day_s;
+    must(gsp_votes_open(place[0].dir, &v));
+    const uint64_t first = gsp_votes_incarnation(v);
+    must(gsp_votes_state(v, &saved, first));
+    must(gsp_votes_record(v, &record[1]));
+    const uint64_t clock = gsp_votes_clock(v);
+    set_s = 0;
+    assert_true(gsp_votes_clock(v) >= clock);
+    must(gsp_votes_record(v, &record[2]));
+    gsp_votes_close(&v);
+    must(gsp_votes_open(place[0].dir, &v));
+    assert_true(gsp_votes_clock(v) >= clock && gsp_votes_incarnation(v) == first);
+    gsp_votes_close(&v);
+    must(gsp_votes_forget(place[0].dir));
+    must(gsp_votes_open(place[0].dir, &v));
+    assert_null(gsp_votes_saved(v));
+    assert_true(gsp_votes_incarnation(v) > first);
+    gsp_votes_close(&v);
+    scratch_close(&place[0]);
+}
+
+/* After a vote that could not be written there is none: what the disk has of it is not known. */
+static void what_failed_once_stays_silent(void **unused)
+{
+    (void)unused;
+    gsp_votes *v = NULL;
+    struct rlimit was, little;
+    scratch_open(&place[0]);
+    must(gsp_votes_open(place[0].dir, &v));
+    must(gsp_votes_state(v, &saved, 5));
+    must(gsp_votes_record(v, &record[0]));
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    little = was;
+    little.rlim_cur = 200; /* there is room for a part of it */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    atom_status st = gsp_votes_record(v, &record[3]);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_not_equal(st, ATOM_OK);
+    assert_int_equal(gsp_votes_record(v, &record[4]), ATOM_E_DEAD);
+    assert_int_equal(gsp_votes_state(v, &saved, 5), ATOM_E_DEAD);
+    gsp_votes_close(&v);
+    must(gsp_votes_open(place[0].dir, &v)); /* what was whole is there */
+    assert_memory_equal(&gsp_votes_saved(v)->record, &record[0], sizeof record[0]);
+    gsp_votes_close(&v);
+    scratch_close(&place[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +320,8 @@ int main(void)
         cmocka_unit_test(a_damaged_state_is_refused),
         cmocka_unit_test(damage_in_the_middle_is_not_a_torn_tail),
         cmocka_unit_test(a_long_journal_is_written_anew),
+        cmocka_unit_test(a_calendar_may_be_set_back),
+        cmocka_unit_test(what_failed_once_stays_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,6 +165,7 @@ static void refused(void **state)
         {"--input --json", "option '--input' needs a value"},
         {"--input=", "--input: it is empty; name a file, or leave it out"},
         {"--text=", "--text: it is empty; name a file"},
+        {"--text=run\n", "--text: the name of a file has a line end in it"},
         {"--text ${OUT}/x", "--text: '${OUT}/x': only a shell replaces the variable ${OUT} by"},
         {"--input a/$OUT", "only a shell replaces the variable $OUT by its value"},
         {"-x", "unknown option '-x'"},

@@ -160,6 +160,7 @@ static void windows_and_targets(void **state)
     for (uint32_t t = 1; t < 100; t++) {
         uint64_t windows = text_shards_windows(shards, t);
         assert_int_equal(windows, 99 / t);
+        assert_int_equal(text_shards_rest(shards, t), 99 % t > 5 ? 99 % t : 0);
         int32_t tokens[99], targets[99];
         assert_int_equal(text_windows_read(shards, t, 0, (uint32_t)windows, tokens, targets),
                          ATOM_OK);
@@ -169,6 +170,7 @@ static void windows_and_targets(void **state)
         }
     }
     assert_int_equal(text_shards_windows(shards, 100), 0);
+    assert_int_equal(text_shards_rest(shards, 100), 0); /* which is refused */
     text_sampler sampler;
     assert_int_equal(text_sampler_make(shards, 100, 1, &sampler), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "sequence_len"));

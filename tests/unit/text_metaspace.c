@@ -172,6 +172,31 @@ static void refused(json_t *root, const char *says)
     json_decref(root);
 }
 
+static json_t *with_template_id(int id)
+{
+    json_t *root = metaspace_json(METASPACE_REPLACE, "null");
+    json_object_set_new(root, "post_processor",
+                        json_pack("{s:s, s:[{s:{s:s}}, {s:{s:s}}], s:{s:{s:[i]}}}", "type",
+                                  "TemplateProcessing", "single", "SpecialToken", "id", "<s>",
+                                  "Sequence", "id", "A", "special_tokens", "<s>", "ids", id));
+    return root;
+}
+
+/* A template puts in front what it says itself, whatever the token of that name is. */
+static void templates_have_ids(void **state)
+{
+    (void)state;
+    json_t *root = with_template_id(1);
+    text_tokenizer *t = NULL;
+    char *text = json_dumps(root, 0);
+    assert_int_equal(text_tokenizer_parse(text, strlen(text), "t.json", &t), ATOM_OK);
+    assert_int_equal(text_tokenizer_start(t), 1);
+    text_tokenizer_close(&t);
+    free(text);
+    json_decref(root);
+    refused(with_template_id(2), "\"<s>\" has other ids than the added token of that name");
+}
+
 /* What the library takes for something else than atom would. */
 static void refused_by_name(void **state)
 {
@@ -194,9 +219,11 @@ static void refused_by_name(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_may_become_another), cmocka_unit_test(ids_of_added_tokens),
-        cmocka_unit_test(ties_fall_as_in_the_library),
-        cmocka_unit_test(what_is_left_is_not_the_first), cmocka_unit_test(refused_by_name)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(who_may_become_another),
+                                       cmocka_unit_test(ids_of_added_tokens),
+                                       cmocka_unit_test(ties_fall_as_in_the_library),
+                                       cmocka_unit_test(what_is_left_is_not_the_first),
+                                       cmocka_unit_test(refused_by_name),
+                                       cmocka_unit_test(templates_have_ids)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /*
- * atom pool ticket, invite, ban, rotate, reset, leave, pause, resume: a word to the member that runs here.
+ * atom pool ticket, invite, ban, delegate, rotate, reset, leave, pause, resume: a word to the member that runs here.
  * One idea: each is one request over the local socket, and the member does it. Refuses to change
  * files behind a member's back: what does not run takes no orders, but pause and resume, which are
  * meant for later too.
@@ -25,6 +25,11 @@ static const opt_spec invite_specs[] = {
      .help = "How many hosts may join with the ticket. Each key that is admitted counts once."},
     {.name = "days", .type = OPT_NUMBER, AT(days), .fallback = "7", .min = 0.01, .max = 3650,
      .help = "How many days the ticket is valid."},
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
+};
+static const opt_spec delegate_specs[] = {
+    {.name = "days", .type = OPT_NUMBER, AT(days), .fallback = "365", .min = 1, .max = 3650,
+     .help = "How many days it may do so. Name it again in time to renew that."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 static const opt_spec ban_specs[] = {
@@ -73,10 +78,11 @@ static atom_status say(void *values, const opt_parsed *parsed, const char *word,
 static const opt_command ticket_options = {
     .name = "pool ticket",
     .summary = "print the ticket that others join with",
-    .description = "Works only on the host where the pool's owner runs. A ticket is a secret: "
-                   "anybody who has it can join, until as many hosts have joined, or as many days "
-                   "have passed, as atom pool create said: 16 and 7 by default (atom pool invite "
-                   "makes other tickets).",
+    .description =
+        "Works only on the host where the pool's owner or a delegate of it runs. A ticket "
+        "is a secret: anybody who has it can join, until as many hosts have joined, or as "
+        "many days have passed, as atom pool create said: 16 and 7 by default (atom pool "
+        "invite makes other tickets).",
     .examples = "atom pool ticket run\n",
     .positional = "[DIR]",
     .positional_max = 1,
@@ -124,17 +130,55 @@ static const opt_command ban_options = {
     OPT_TABLE(ban_specs, order_values),
 };
 
+/* A directory where the key should be. */
+static atom_status check_order(const opt_parsed *parsed, const char *command)
+{
+    if (parsed->n_positional == 2 && atom_path_is_dir(parsed->positional[0]) &&
+        !atom_path_is_dir(parsed->positional[1]))
+        return atom_fail(ATOM_E_USAGE, "the key comes first: atom pool %s %s %s", command,
+                         parsed->positional[1], parsed->positional[0]);
+    return ATOM_OK;
+}
+
 static atom_status ban(void *values, const opt_parsed *parsed)
 {
     const order_values *v = values;
-    if (parsed->n_positional == 2 && atom_path_is_dir(parsed->positional[0]) &&
-        !atom_path_is_dir(parsed->positional[1]))
-        return atom_fail(ATOM_E_USAGE, "the key comes first: atom pool ban %s %s",
-                         parsed->positional[1], parsed->positional[0]);
+    ATOM_TRY(check_order(parsed, "ban"));
     return tell(v, dir_of(parsed, 1),
                 json_pack("{s:s, s:s, s:b}", "do", "ban", "key", parsed->positional[0],
                           "whole_invite", (int)v->whole_invite),
                 "banned; the ticket is now:");
+}
+
+static const opt_command delegate_options = {
+    .name = "pool delegate",
+    .summary = "let a member admit others and renew admissions while the owner is away",
+    .description =
+        "KEY is the member's key as atom pool status shows it; its beginning is enough if it fits "
+        "only one member. Works only on the host where the pool's owner runs. Admissions end after "
+        "30 days unless somebody renews them, so a pool without delegates ends a month after its "
+        "owner was last there. A delegate admits newcomers, renews admissions and makes tickets; "
+        "each one counts by itself how many hosts have used a ticket. Bans, new keys and resets "
+        "stay "
+        "with the owner. To take it back, ban the member: that makes everything void that it "
+        "signed "
+        "as a delegate.",
+    .examples = "atom pool delegate K_P-_8ZI run\n"
+                "atom pool delegate K_P-_8ZI run --days 90\n",
+    .positional = "KEY [DIR]",
+    .positional_min = 1,
+    .positional_max = 2,
+    OPT_TABLE(delegate_specs, order_values),
+};
+
+static atom_status delegate(void *values, const opt_parsed *parsed)
+{
+    const order_values *v = values;
+    ATOM_TRY(check_order(parsed, "delegate"));
+    return tell(v, dir_of(parsed, 1),
+                json_pack("{s:s, s:s, s:f}", "do", "delegate", "key", parsed->positional[0], "days",
+                          v->days),
+                NULL);
 }
 
 static const opt_command rotate_options = {
@@ -260,6 +304,7 @@ static atom_status resume(void *values, const opt_parsed *parsed)
 const cli_command cli_pool_ticket = {&ticket_options, ticket};
 const cli_command cli_pool_invite = {&invite_options, invite};
 const cli_command cli_pool_ban = {&ban_options, ban};
+const cli_command cli_pool_delegate = {&delegate_options, delegate};
 const cli_command cli_pool_rotate = {&rotate_options, rotate};
 const cli_command cli_pool_reset = {&reset_options, reset};
 const cli_command cli_pool_leave = {&leave_options, leave};

@@ -136,6 +136,34 @@ static void show_banned(const json_t *banned)
     }
 }
 
+/* A member for people: the start of its key, and the name where it is here now. */
+static void show_delegate(const json_t *members, const json_t *d)
+{
+    size_t i;
+    const json_t *m;
+    const char *name = "";
+    char when[32];
+    const time_t until = (time_t)number_of(d, "until");
+    struct tm t;
+    strftime(when, sizeof when, "%Y-%m-%d", gmtime_r(&until, &t));
+    json_array_foreach(members, i, m) if (strcmp(text_of(m, "key"), text_of(d, "key")) == 0) name =
+        text_of(m, "name");
+    cli_print("delegate: %.8s%s%s%s, until %s\n", text_of(d, "key"), *name ? " (" : "", name,
+              *name ? ")" : "", when);
+}
+
+/* At the owner and at a delegate. */
+static void show_delegates(const json_t *s)
+{
+    size_t i;
+    const json_t *d, *list = json_object_get(s, "delegates");
+    json_array_foreach(list, i, d) show_delegate(json_object_get(s, "members"), d);
+    if (flag_of(s, "owner") && json_array_size(list) == 0 && number_of(s, "roster") > 1)
+        cli_print(
+            "no delegates: without this host the pool ends after a month at the latest (atom pool "
+            "delegate KEY lets a member admit others and renew admissions)\n");
+}
+
 /* What the manifest's settings mean, which the member passes on as a text. */
 static void add_mode(json_t *s)
 {
@@ -177,6 +205,7 @@ static void show(const json_t *s)
     show_members(json_object_get(s, "members"), paused);
     show_rounds(json_object_get(s, "rounds"));
     show_banned(json_object_get(s, "banned"));
+    show_delegates(s);
     cli_print("%s out, %s in", cli_size((uint64_t)number_of(s, "bytes_out")),
               cli_size((uint64_t)number_of(s, "bytes_in")));
     const char *month = text_of(json_object_get(s, "month"), "text");

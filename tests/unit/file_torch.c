@@ -1,0 +1,245 @@
+/* Files of torch.save, made here byte by byte, both as zip and as before PyTorch 1.6: which numbers a tensor is, and
+ * what is refused. That PyTorch's own files are read shows tests/oracle/torchfile_oracle.py. */
+#include "atom/file/torchfile.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+typedef struct bytes {
+    uint8_t at[4096];
+    size_t n;
+} bytes;
+
+static void put(bytes *b, const void *data, size_t n)
+{
+    assert_true(b->n + n <= sizeof b->at);
+    memcpy(b->at + b->n, data, n);
+    b->n += n;
+}
+
+#define PUT(b, text) put(b, text, sizeof text - 1)
+
+static void put_uint(bytes *b, uint64_t x, size_t n)
+{
+    put(b, &x, n);
+}
+
+/* A text of a pickle. */
+static void put_text(bytes *b, const char *text)
+{
+    PUT(b, "X");
+    put_uint(b, strlen(text), 4);
+    put(b, text, strlen(text));
+}
+
+static void put_number(bytes *b, uint64_t x)
+{
+    PUT(b, "K");
+    put_uint(b, x, 1);
+}
+
+typedef struct tensor {
+    const char *name;
+    uint8_t offset, dims[2], strides[2];
+    const char *key; /* of its storage; NULL: "0" */
+} tensor;
+
+/* The state_dict: tensors of one storage of so many numbers. old: as before 1.6. */
+static void put_state(bytes *b, const tensor *t, size_t n, uint8_t elements, bool old)
+{
+    PUT(b, "\x80\x02}");
+    for (size_t i = 0; i < n; i++) {
+        put_text(b, t[i].name);
+        PUT(b, "ctorch._utils\n_rebuild_tensor_v2\n((");
+        put_text(b, "storage");
+        PUT(b, "ctorch\nFloatStorage\n");
+        put_text(b, t[i].key ? t[i].key : "0");
+        put_text(b, "cpu");
+        put_number(b, elements);
+        if (old)
+            PUT(b, "N");
+        PUT(b, "tQ");
+        put_number(b, t[i].offset);
+        for (int k = 0; k < 2; k++) {
+            put_number(b, k ? t[i].strides[0] : t[i].dims[0]);
+            put_number(b, k ? t[i].strides[1] : t[i].dims[1]);
+            PUT(b, "\x86");
+        }
+        PUT(b, "\x89}tRs");
+    }
+    PUT(b, ".");
+}
+
+/* first, first + 1, ... */
+static void put_numbers(bytes *b, uint8_t first, uint8_t elements)
+{
+    for (uint8_t i = 0; i < elements; i++) {
+        float x = (float)(first + i);
+        put(b, &x, sizeof x);
+    }
+}
+
+static void make_old(bytes *b, const tensor *t, size_t n, uint8_t elements)
+{
+    PUT(b, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.");
+    PUT(b, "\x80\x02}");
+    put_text(b, "little_endian");
+    PUT(b, "\x88s.");
+    put_state(b, t, n, elements, true);
+    PUT(b, "\x80\x02](");
+    put_text(b, "0");
+    if (t[n - 1].key)
+        put_text(b, t[n - 1].key);
+    PUT(b, "e.");
+    for (int k = 0; k < (t[n - 1].key ? 2 : 1); k++) {
+        put_uint(b, elements, 8);
+        put_numbers(b, (uint8_t)(100 * k), elements);
+    }
+}
+
+/* One stored entry: its local header, and its line of the directory. */
+static void put_entry(bytes *b, bytes *directory, const char *name, const bytes *data)
+{
+    uint64_t at = b->n;
+    for (int central = 0; central < 2; central++) {
+        bytes *to = central ? directory : b;
+        if (central)
+            PUT(to, "PK\x01\x02\x14\0");
+        else
+            PUT(to, "PK\x03\x04");
+        PUT(to, "\x14\0\0\0\0\0\0\0\x21\0"); /* version, flags, stored, 1980 */
+        put_uint(to, 0, 4);                  /* the checksum, which nobody compares */
+        put_uint(to, data->n, 4);
+        put_uint(to, data->n, 4);
+        put_uint(to, strlen(name), 2);
+        put_uint(to, 0, central ? 8 : 2); /* extra field, comment, disk, attributes */
+        if (central) {
+            put_uint(to, 0, 4);
+            put_uint(to, at, 4);
+        }
+        put(to, name, strlen(name));
+    }
+    put(b, data->at, data->n);
+}
+
+static void make_zip(bytes *b, const tensor *t, size_t n, uint8_t elements, const char *order,
+                     uint8_t stored)
+{
+    bytes state = {.n = 0}, numbers = {.n = 0}, byte_order = {.n = 0}, directory = {.n = 0};
+    put_state(&state, t, n, elements, false);
+    put_numbers(&numbers, 0, stored);
+    put(&byte_order, order, strlen(order));
+    put_entry(b, &directory, "m/data.pkl", &state);
+    put_entry(b, &directory, "m/byteorder", &byte_order);
+    put_entry(b, &directory, "m/data/0", &numbers);
+    uint64_t at = b->n;
+    put(b, directory.at, directory.n);
+    PUT(b, "PK\x05\x06\0\0\0\0");
+    put_uint(b, 3, 2);
+    put_uint(b, 3, 2);
+    put_uint(b, directory.n, 4);
+    put_uint(b, at, 4);
+    put_uint(b, 0, 2);
+}
+
+static const tensor two[] = {{"a", 0, {2, 3}, {3, 1}, NULL}, {"b", 6, {1, 2}, {9, 1}, NULL}};
+
+static void numbers_of_tensors(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    for (int old = 0; old < 2; old++) {
+        bytes b = {.n = 0};
+        file_safetensors *f = NULL;
+        float x[6];
+        if (old)
+            make_old(&b, two, 2, 8);
+        else
+            make_zip(&b, two, 2, 8, "little", 8);
+        atom_status st = file_torch_open(scratch_write(&s, "m.bin", b.at, b.n), &f);
+        if (st != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        assert_int_equal(f->n_tensors, 2);
+        const file_tensor *a = file_st_find(f, "a"), *c = file_st_find(f, "b");
+        assert_true(a && a->rank == 2 && a->dims[0] == 2 && a->dims[1] == 3);
+        assert_int_equal(file_st_read_f32(f, a, 0, 6, x), ATOM_OK);
+        for (int i = 0; i < 6; i++)
+            assert_true(x[i] == (float)i);
+        assert_non_null(c);
+        assert_int_equal(file_st_read_f32(f, c, 0, 2, x), ATOM_OK);
+        assert_true(x[0] == 6 && x[1] == 7);
+        file_st_close(&f);
+    }
+    scratch_close(&s);
+}
+
+static void storages_behind_each_other(void **state)
+{
+    (void)state;
+    const tensor apart[] = {two[0], {"c", 1, {1, 2}, {2, 1}, "1"}};
+    scratch s;
+    bytes b = {.n = 0};
+    file_safetensors *f = NULL;
+    float x[2];
+    scratch_open(&s);
+    make_old(&b, apart, 2, 8);
+    assert_int_equal(file_torch_open(scratch_write(&s, "m.bin", b.at, b.n), &f), ATOM_OK);
+    assert_int_equal(file_st_read_f32(f, file_st_find(f, "c"), 0, 2, x), ATOM_OK);
+    assert_true(x[0] == 101 && x[1] == 102);
+    file_st_close(&f);
+    scratch_close(&s);
+}
+
+static void refused(scratch *s, const bytes *b, atom_status want, const char *says)
+{
+    file_safetensors *f = NULL;
+    assert_int_equal(file_torch_open(scratch_write(s, "m.bin", b->at, b->n), &f), want);
+    if (!strstr(atom_fail_message(), says) || !strstr(atom_fail_message(), "m.bin"))
+        fail_msg("%s", atom_fail_message());
+    assert_null(f);
+}
+
+static void what_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        tensor t;
+        atom_status want;
+        const char *says;
+    } cases[] = {
+        {{"a", 0, {3, 2}, {1, 3}, NULL}, ATOM_E_UNSUPPORTED, "'a' is not contiguous"},
+        {{"a", 3, {2, 3}, {3, 1}, NULL}, ATOM_E_FORMAT, "'a' lies outside its storage"},
+        {{"a", 9, {1, 1}, {1, 1}, NULL}, ATOM_E_FORMAT, "'a' lies outside its storage"},
+    };
+    scratch s;
+    scratch_open(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bytes zip = {.n = 0}, old = {.n = 0};
+        make_zip(&zip, &cases[i].t, 1, 8, "little", 8);
+        refused(&s, &zip, cases[i].want, cases[i].says);
+        make_old(&old, &cases[i].t, 1, 8);
+        refused(&s, &old, cases[i].want, cases[i].says);
+    }
+    bytes big = {.n = 0}, little = {.n = 0}, twice = {.n = 0};
+    make_zip(&big, two, 2, 8, "big", 8);
+    refused(&s, &big, ATOM_E_UNSUPPORTED, "big-endian");
+    make_zip(&little, two, 2, 8, "little", 7);
+    refused(&s, &little, ATOM_E_FORMAT, "storage 0 is missing or too short");
+    make_zip(&twice, (const tensor[]){two[0], {"a", 6, {1, 2}, {2, 1}, NULL}}, 2, 8, "little", 8);
+    refused(&s, &twice, ATOM_E_FORMAT, "'a': appears twice");
+    scratch_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_of_tensors),
+                                       cmocka_unit_test(storages_behind_each_other),
+                                       cmocka_unit_test(what_is_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
