@@ -1,4 +1,5 @@
 /* What a refusal says: its figures belong together, and each thing it advises would do. */
+#include "atom/base/size.h"
 #include "tests/unit/part_common.h"
 
 static const uint64_t MIB = 1 << 20;
@@ -42,10 +43,16 @@ static void of_the_device(void **state)
         .device_budget_bytes = 100 * MIB, .micro_batches = 4, .clip = true, .recompute = -1};
     refuse(g, profile, &request);
     const uint64_t need = bytes_behind("needs at least");
+    char missing[32];
     assert_int_equal(bytes_behind("there is only"), need - 100 * MIB);
+    assert_true(says(atom_size_text(need - 100 * MIB, missing)));
     assert_in_range(said("--device-memory ") * MIB, need, need + MIB - 1);
     assert_true(says("its largest node is embed)"));
     assert_true(says("a smaller --micro-batch-size") && !says("a device with more memory"));
+    request.recompute = 0; /* what is not computed again is stashed, which takes more */
+    refuse(g, profile, &request);
+    assert_true(bytes_behind("needs at least") > need && says("--recompute auto"));
+    request.recompute = -1;
     profile->device.device_bytes = need - 1; /* it has no more */
     refuse(g, profile, &request);
     assert_false(says("--device-memory"));
