@@ -17,6 +17,9 @@ static bool take_quicker(part_plan **plan, part_plan **other)
 {
     part_plan *old = *plan;
     const double each = (*other)->predicted_step_seconds / (*other)->micro_batches;
+    const double nearly = PART_NEARLY_ALL * part_plan_tokens_per_second(*other);
+    if ((*other)->micro_batches > old->micro_batches && nearly <= part_plan_tokens_per_second(old))
+        return false; /* fewer of them do nearly as well */
     if (!part_beats(*other, old) ||
         each >= WORSE * old->predicted_step_seconds / old->micro_batches)
         return false;

@@ -244,7 +244,7 @@ ATOM_MUST static atom_status any_within(part_search_state *s, uint64_t device, u
 ATOM_MUST static atom_status lower_device(part_search_state *s, const part_plan *plan,
                                           part_plan **less)
 {
-    enum { NEAR = 256 };
+    enum { NEAR = 64 };
     const uint64_t alone = s->host_alone_bytes;
     uint64_t peak = plan->device_peak_bytes, too_little = 0;
     atom_status st = ATOM_OK;

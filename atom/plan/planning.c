@@ -50,8 +50,8 @@ static void widen(const gen_judge *judge, part_plan *plan)
 /*
  * For several devices smaller sub-models may be better than those that one alone likes best, since
  * all devices but the first wait for a visit: plans that use a half, a quarter and an eighth of the
- * memory are judged, too, and halves of that as long as they are better. Where one alone takes less than half,
- * these are powers of two, the same however much memory there is, so that more of it does not make it slower.
+ * memory are judged, too. Where one alone takes less than half, these are powers of two, the same however much
+ * memory there is, so that more of it does not make it slower.
  */
 static atom_status search_devices(const gen_judge *judge, const part_request *request,
                                   part_plan **out, part_search_stats *stats)
@@ -69,8 +69,7 @@ static atom_status search_devices(const gen_judge *judge, const part_request *re
     if (!some.micro_batches)
         some.micro_batches = (*out)->micro_batches / judge->devices;
     some.no_advice = true;
-    bool better = false;
-    for (int i = roomy ? 0 : 1; (i <= HALVES || better) && all >> i; i++) {
+    for (int i = roomy ? 0 : 1; i <= HALVES && all >> i; i++) {
         part_plan *other = NULL;
         part_search_stats more = {0};
         some.device_budget_bytes = all >> i;
@@ -86,8 +85,7 @@ static atom_status search_devices(const gen_judge *judge, const part_request *re
         widen(judge, other);
         other->device_budget_bytes = asked;
         other->recommended_micro_batches = (*out)->recommended_micro_batches;
-        better = part_plan_seconds(other) < part_plan_seconds(*out);
-        if (better) {
+        if (part_plan_seconds(other) < part_plan_seconds(*out)) {
             part_plan *worse = *out;
             *out = other;
             other = worse;

@@ -61,10 +61,11 @@ static void is_a_plan_of_all(void **state)
     const double rate = profile->device.adamw_params_per_second;
     profile->device.adamw_params_per_second /= 100; /* one device would make the updates itself */
     for (uint32_t C = 4; C <= 5; C++) {
-        part_plan *plan = planned(2, C, 0);
+        const uint64_t limit = C == 4 ? 0 : 10 * MIB; /* a half of which is too little */
+        part_plan *plan = planned(2, C, limit);
         assert_int_equal(plan->devices, 2);
         assert_int_equal(plan->micro_batches, C);
-        assert_int_equal(plan->device_budget_bytes, 0);
+        assert_int_equal(plan->device_budget_bytes, limit);
         assert_false(plan->update_on_device);
         assert_true(plan->most_tokens_per_second == 0 && plan->recommended_tokens_per_second == 0);
         part_plan_close(&plan);
@@ -111,7 +112,7 @@ static void long_steps_wait_for_each_other(void **state)
     part_plan *one = planned(1, 5000, 128 * MIB), *four = planned(4, 20000, 128 * MIB);
     assert_false(one->simulated || four->simulated);
     assert_true(four->predicted_step_seconds > 1.001 * one->predicted_step_seconds);
-    assert_true(four->predicted_step_seconds < 2 * one->predicted_step_seconds);
+    assert_true(four->predicted_step_seconds < 1.12 * one->predicted_step_seconds);
     part_plan_close(&one);
     part_plan_close(&four);
 }
