@@ -35,7 +35,7 @@ atom_status gsp_donor_open(gsp_donor *o, gsp_friends *friends, const gsp_work *w
     o->given.all_max = UINT64_MAX;
     o->given.window_ns = GSP_STATES_SECONDS * SECOND;
     o->held = (gsp_tally){.window_ns = o->given.window_ns,
-                          .each_max = o->given.window_ns / 3,
+                          .each_max = o->given.window_ns / 6,
                           .all_max = o->given.window_ns / 3};
     gsp_leases_open(&o->leases, directory, work);
     o->chunk = atom_alloc(GSP_CHUNK_FLOATS, sizeof(float));
@@ -230,10 +230,12 @@ static bool caught_up(const gsp_agree *a, const gsp_key *key)
 static bool may_hold(gsp_donor *o, const gsp_key *key, uint64_t now)
 {
     uint64_t left = gsp_tally_left(&o->held, key->byte, now);
+    if (left == 0)
+        return false;
     uint64_t passed = o->held_ns && now - o->held_ns < SECOND ? now - o->held_ns : 0;
     o->held_ns = now;
     (void)gsp_tally_take(&o->held, key->byte, passed < left ? passed : left, now);
-    return left > 0;
+    return true;
 }
 
 /* A pool that goes faster than its state travels would never be joined. Training goes on meanwhile,
@@ -249,8 +251,9 @@ bool gsp_donor_holds(gsp_donor *o, uint64_t now_ns)
         if (o->friends->friend[i].up && j->fetch_ns && now - j->fetch_ns < HOLD_NS &&
             a->certified >= j->fetch_version + HOLD_VERSIONS &&
             a->certified < j->fetch_version + 4 * GSP_REPLAY_MAX &&
-            !caught_up(a, &o->friends->friend[i].key))
-            return may_hold(o, &o->friends->friend[i].key, now);
+            !caught_up(a, &o->friends->friend[i].key) &&
+            may_hold(o, &o->friends->friend[i].key, now))
+            return true;
     }
     return false;
 }

@@ -86,7 +86,7 @@ ATOM_MUST atom_status gsp_donor_changes(gsp_donor *donor, uint32_t fragment, boo
 void gsp_donor_changed(gsp_donor *donor, uint32_t fragment);
 void gsp_donor_changed_all(gsp_donor *donor);
 /* A joiner falls too far behind: the next version can wait a little. Only for one that really gets chunks, and for no
- * longer than an hour in three, for all together: how far behind it is is its own word. */
+ * longer than an hour in three for all together, and half of that for one: how far behind it is is its own word. */
 bool gsp_donor_holds(gsp_donor *donor, uint64_t now_ns);
 
 /* Nobody fetches any more: what was kept goes. With every turn. */

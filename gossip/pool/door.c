@@ -131,6 +131,12 @@ static atom_status take_earlier(gsp_door *d, const gsp_ticket *t)
     return ATOM_OK;
 }
 
+static bool is_owners(const gsp_door *d, const uint8_t *credential, uint32_t bytes)
+{
+    const uint8_t *issuer = gsp_credential_issuer(credential, bytes);
+    return issuer && memcmp(issuer, d->owner, sizeof d->owner) == 0;
+}
+
 atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
 {
     take(d, t);
@@ -139,7 +145,12 @@ atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
         return atom_fail(ATOM_E_USAGE, "this is the directory of the pool's owner; to continue "
                                        "there, run atom pool join without a ticket");
     ATOM_TRY(gsp_door_load_delegations(d));
-    if (!gsp_door_load_admission(d)) {
+    const bool admitted = gsp_door_load_admission(d);
+    /* What a delegate signed may be void by a manifest that has not come here yet. */
+    const bool doubtful = d->credential_bytes > 0 &&
+                          !is_owners(d, d->credential, d->credential_bytes) && t->has_invite &&
+                          t->manifest > gsp_door_number(d);
+    if (!admitted || doubtful) {
         d->credential_bytes = (uint32_t)gsp_ticket_credential(t, d->credential);
         d->is_guest = true;
         if (d->credential_bytes == 0)
@@ -152,17 +163,14 @@ atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
 
 /* ---- our admission ---- */
 
-static bool is_owners(const gsp_door *d, const uint8_t *credential, uint32_t bytes)
-{
-    const uint8_t *issuer = gsp_credential_issuer(credential, bytes);
-    return issuer && memcmp(issuer, d->owner, sizeof d->owner) == 0;
-}
-
 bool gsp_door_wants_admission(const gsp_door *d, uint64_t now_s)
 {
     uint64_t from, until;
-    if (!gsp_admission_span(d->credential, d->credential_bytes, &from, &until))
-        return false;
+    if (!gsp_admission_span(d->credential, d->credential_bytes, &from,
+                            &until)) /* a delegate that lost it */
+        return !d->is_guest && !gsp_door_is_owner(d) && !d->plain;
+    if (gsp_door_voids(d, d->credential, d->credential_bytes))
+        return true;
     const bool owners = is_owners(d, d->credential, d->credential_bytes);
     return now_s > from + (until - from) / 2 || (!owners && now_s > from + DAY_S);
 }
@@ -181,14 +189,19 @@ bool gsp_door_lacks_admission(const gsp_door *d, uint64_t now_s, char *text, siz
     const time_t at = (time_t)until;
     if (gmtime_r(&at, &t))
         (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M", &t);
-    snprintf(
-        text, bytes,
-        "this host's %s %s on %s (UTC), and without one the others let nobody in. Only the pool's "
-        "owner%s can renew it%s: ask for that",
-        delegate ? "delegation" : "admission to the pool", now_s > until ? "ended" : "ends", when,
-        delegate ? "" : " and its delegates",
-        delegate ? " (atom pool delegate)"
-                 : ", which happens by itself while one of them takes part");
+    if (delegate)
+        snprintf(
+            text, bytes,
+            "this host's delegation ends on %s (UTC). After that it admits nobody and renews no "
+            "admissions. Only the pool's owner can renew it (atom pool delegate): ask for that",
+            when);
+    else
+        snprintf(
+            text, bytes,
+            "this host's admission to the pool %s on %s (UTC), and without one the others let "
+            "nobody in. Only the pool's owner and its delegates can renew it, which happens by "
+            "itself while one of them takes part: ask for that",
+            now_s > until ? "ended" : "ends", when);
     return true;
 }
 
@@ -259,7 +272,9 @@ atom_status gsp_door_adopt(gsp_door *d, const gsp_manifest *next, const char *te
         return atom_fail(ATOM_E_FORMAT, "a manifest was refused: %s", bad);
     gsp_manifest_key_hash(psk, &hash);
     bool key_fits = gsp_hash_equal(&hash, &next->key);
-    const uint8_t *issuer = gsp_credential_issuer(d->credential, d->credential_bytes);
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    const uint8_t *issuer =
+        gsp_credential_issuer(shown, gsp_door_shows(d, (uint64_t)atom_wall_seconds(), shown));
     bool shut_out = gsp_manifest_bans(next, d->identity.public_key) ||
                     (issuer && gsp_manifest_bans(next, issuer));
     if (!key_fits && !shut_out)

@@ -128,7 +128,8 @@ ATOM_MUST bool gsp_door_is_owners_word(const gsp_door *door, const gsp_word *ref
  * a delegate's, and a later end than an earlier one, if ours is good at all. Then it is ours from now on. */
 ATOM_MUST bool gsp_door_take_admission(gsp_door *door, const void *credential, uint32_t bytes,
                                        uint64_t now_s);
-/* Half of our admission's time is over, or a delegate gave it a day ago: ask for the next one. */
+/* Half of our admission's time is over, a delegate gave it a day ago, or it is void or lost: ask for the
+ * next one. */
 bool gsp_door_wants_admission(const gsp_door *door, uint64_t now_s);
 /* Ten days before our admission ends, and after it, while nobody has renewed it: true, and a sentence that
  * says so. */
@@ -160,8 +161,8 @@ uint32_t gsp_door_read_delegations(gsp_door *door, gsp_delegation out[GSP_DELEGA
 /* We were told of one that is ours: true if it is good and later than what we have. */
 ATOM_MUST bool gsp_door_take_delegation(gsp_door *door, const void *data, uint32_t bytes,
                                         uint64_t now_s);
-/* Forgets the delegation of a key; false: it had none. */
-bool gsp_door_end_delegation(gsp_door *door, const uint8_t *key);
+/* Forgets delegations of keys that the manifest bans; false: there are none. */
+bool gsp_door_end_delegations(gsp_door *door);
 /* This host turns invites into admissions and renews them: as the owner or as a delegate. */
 bool gsp_door_admits(const gsp_door *door, uint64_t now_s);
 /* What we show to others; returns its bytes. Our delegation where we have one, else our admission or
@@ -178,10 +179,8 @@ bool gsp_door_voids(const gsp_door *door, const uint8_t *credential, uint32_t by
  * delegate's admission ends with its delegation at the latest.
  */
 bool gsp_door_admit(gsp_door *door, const gsp_word *ask, gsp_word *answer);
-/*
- * Owner: a new admission for a member whose own was signed by a delegate that is about to be banned, if
- * this host's book knows the member from before; false: it does not.
- */
+/* Owner: a new admission for a member whose own a ban may make void, if this host's book knows it from
+ * before; false: it does not. */
 bool gsp_door_readmit(gsp_door *door, const uint8_t *key, gsp_word *answer);
 /* A ticket with a new invite, kept on disk. ATOM_E_USAGE: count or days are out of bounds, or this
  * host is neither the owner nor a delegate. */
@@ -189,6 +188,8 @@ ATOM_MUST atom_status gsp_door_new_ticket(gsp_door *door, const gsp_hosts *hosts
                                           double days);
 /* The same invite with other hosts; a new ticket where there is none. */
 ATOM_MUST atom_status gsp_door_refresh_ticket(gsp_door *door, const gsp_hosts *hosts);
+/* This host admits nobody any more: its ticket is of no use. */
+void gsp_door_forget_ticket(gsp_door *door);
 /* For other threads. "": none. */
 void gsp_door_read_ticket(gsp_door *door, char out[GSP_TICKET_TEXT_BYTES]);
 /*
@@ -202,6 +203,7 @@ typedef struct gsp_door_ban {
     uint8_t invite[GSP_INVITE_ID_BYTES];
     uint32_t n_others; /* further keys that came with it */
     bool already;      /* all of them were banned before: manifest, key and tickets stay */
+    bool delegate;     /* one of them was a delegate */
 } gsp_door_ban;
 /*
  * Bans a key as gsp_door_rotate does, and ends the invite that admitted it, so that no next key made

@@ -137,6 +137,13 @@ atom_status gsp_door_delegate(gsp_door *d, const uint8_t *key, double days, gsp_
     if (others(d, key, now_s) >= GSP_DELEGATES_MAX)
         return atom_fail(ATOM_E_USAGE, "a pool has at most %d delegates at a time",
                          GSP_DELEGATES_MAX);
+    const gsp_delegation *now = gsp_door_delegation(d, key, now_s);
+    if (now && now->expires_s > now_s + (uint64_t)(days * (double)DAY_S))
+        return atom_fail(ATOM_E_USAGE,
+                         "it is a delegate for longer already; a delegation cannot be "
+                         "shortened, but a ban of the member takes it back");
+    gsp_delegation before[GSP_DELEGATES_MAX];
+    const uint32_t n_before = gsp_door_read_delegations(d, before);
     gsp_delegation given = {.issued_s = now_s,
                             .expires_s = now_s + (uint64_t)(days * (double)DAY_S)};
     memcpy(given.pool, d->pool, sizeof given.pool);
@@ -144,7 +151,14 @@ atom_status gsp_door_delegate(gsp_door *d, const uint8_t *key, double days, gsp_
     gsp_delegation_sign(&given, &d->identity);
     put(d, &given, now_s);
     *out = given;
-    return save(d);
+    atom_status st = save(d);
+    if (st != ATOM_OK) { /* what is not kept is not told */
+        pthread_mutex_lock(&d->lock);
+        memcpy(d->delegation, before, n_before * sizeof *before);
+        d->n_delegations = n_before;
+        pthread_mutex_unlock(&d->lock);
+    }
+    return st;
 }
 
 bool gsp_door_take_delegation(gsp_door *d, const void *data, uint32_t bytes, uint64_t now_s)
@@ -162,12 +176,12 @@ bool gsp_door_take_delegation(gsp_door *d, const void *data, uint32_t bytes, uin
     return true;
 }
 
-bool gsp_door_end_delegation(gsp_door *d, const uint8_t *key)
+bool gsp_door_end_delegations(gsp_door *d)
 {
     bool found = false;
     pthread_mutex_lock(&d->lock);
     for (uint32_t i = d->n_delegations; i-- > 0;)
-        if (memcmp(d->delegation[i].delegate, key, GSP_PUBLIC_BYTES) == 0) {
+        if (gsp_manifest_bans(d->manifest, d->delegation[i].delegate)) {
             drop(d, i);
             found = true;
         }

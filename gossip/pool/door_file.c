@@ -195,8 +195,10 @@ atom_status gsp_door_load_owner(gsp_door *d)
         return st;
     if (gsp_dir_read(d->directory, "ticket", &text, &bytes) == ATOM_OK &&
         bytes <= GSP_TICKET_TEXT_BYTES) {
+        pthread_mutex_lock(&d->lock);
         snprintf(d->ticket, sizeof d->ticket, "%s", text);
         d->ticket[strcspn(d->ticket, "\n")] = 0;
+        pthread_mutex_unlock(&d->lock);
     }
     atom_free(text);
     return ATOM_OK;

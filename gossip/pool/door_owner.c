@@ -42,6 +42,7 @@ atom_status gsp_door_new_ticket(gsp_door *d, const gsp_hosts *hosts, uint32_t co
 {
     uint64_t now = (uint64_t)atom_wall_seconds();
     gsp_ticket t = {.manifest = d->manifest->number, .has_invite = true};
+    const gsp_delegation *mine = gsp_door_delegation(d, d->identity.public_key, now);
     if (!gsp_door_admits(d, now))
         return atom_fail(ATOM_E_USAGE, "only the pool's owner and its delegates can make tickets");
     if (count == 0 || count > GSP_INVITE_COUNT_MAX || !(days > 0) || days > 3650)
@@ -59,7 +60,7 @@ atom_status gsp_door_new_ticket(gsp_door *d, const gsp_hosts *hosts, uint32_t co
     gsp_invite_sign(&t.invite, &d->identity);
     if (!gsp_door_is_owner(d)) {
         t.has_delegation = true;
-        t.delegation = *gsp_door_delegation(d, d->identity.public_key, now);
+        t.delegation = *mine;
     }
     return keep_ticket(d, &t, hosts);
 }
@@ -80,6 +81,13 @@ atom_status gsp_door_refresh_ticket(gsp_door *d, const gsp_hosts *hosts)
     return keep_ticket(d, &t, hosts);
 }
 
+void gsp_door_forget_ticket(gsp_door *d)
+{
+    pthread_mutex_lock(&d->lock);
+    sodium_memzero(d->ticket, sizeof d->ticket);
+    pthread_mutex_unlock(&d->lock);
+}
+
 void gsp_door_read_ticket(gsp_door *d, char out[GSP_TICKET_TEXT_BYTES])
 {
     pthread_mutex_lock(&d->lock);
@@ -89,6 +97,13 @@ void gsp_door_read_ticket(gsp_door *d, char out[GSP_TICKET_TEXT_BYTES])
 
 /* ---- admissions ---- */
 
+/* The owner's own book has it. */
+static bool knows(const gsp_door *d, const uint8_t *key)
+{
+    uint8_t invite[GSP_INVITE_ID_BYTES];
+    return gsp_door_is_owner(d) && d->ledger && gsp_ledger_invite_of(d->ledger, key, invite);
+}
+
 static uint8_t judge(const gsp_door *d, const gsp_word *ask, uint64_t now, gsp_role *role,
                      gsp_invite *invite)
 {
@@ -96,7 +111,8 @@ static uint8_t judge(const gsp_door *d, const gsp_word *ask, uint64_t now, gsp_r
                                                d->owner, ask->key, now, role);
     if (gsp_manifest_bans(d->manifest, ask->key))
         return GSP_REFUSED_BANNED;
-    if (refusal == GSP_WELCOME && gsp_door_voids(d, ask->credential, ask->credential_bytes))
+    if (refusal == GSP_WELCOME && gsp_door_voids(d, ask->credential, ask->credential_bytes) &&
+        !(*role == GSP_MEMBER && knows(d, ask->key)))
         refusal = GSP_REFUSED_CREDENTIAL;
     if (refusal != GSP_WELCOME)
         return (uint8_t)refusal;
@@ -104,9 +120,13 @@ static uint8_t judge(const gsp_door *d, const gsp_word *ask, uint64_t now, gsp_r
         return GSP_WELCOME;
     if (!gsp_credential_invite(ask->credential, ask->credential_bytes, invite))
         return GSP_REFUSED_CREDENTIAL;
-    /* A delegate heard of the new key later than it was made, and a ticket was made with it at once. */
-    const uint64_t heard_s = gsp_door_is_owner(d) ? 0 : 2 * GSP_SKEW_SECONDS;
-    return invite->issued_s + heard_s < d->rotated_s ? GSP_REFUSED_EXPIRED : GSP_WELCOME;
+    /* Clocks differ, and a delegate hears of a new key later than it was made, perhaps by days, while tickets
+     * are made with it at once. That an old ticket has the old key keeps its guests out at the gate. */
+    const bool ours = memcmp(invite->issuer, d->identity.public_key, sizeof invite->issuer) == 0;
+    if (!ours && !gsp_door_is_owner(d))
+        return GSP_WELCOME;
+    const uint64_t apart_s = ours ? 0 : 2 * GSP_SKEW_SECONDS;
+    return invite->issued_s + apart_s < d->rotated_s ? GSP_REFUSED_EXPIRED : GSP_WELCOME;
 }
 
 /* Whoever passes it on can neither make nor change it. A delegate's refusal is one of many. */
@@ -142,11 +162,9 @@ static void renew(const gsp_door *d, const uint8_t *key, uint64_t now, uint64_t 
 
 bool gsp_door_readmit(gsp_door *d, const uint8_t *key, gsp_word *answer)
 {
-    uint8_t invite[GSP_INVITE_ID_BYTES];
     uint64_t now = (uint64_t)atom_wall_seconds();
     gsp_admission a;
-    if (!gsp_door_is_owner(d) || !d->ledger || gsp_manifest_bans(d->manifest, key) ||
-        !gsp_ledger_invite_of(d->ledger, key, invite))
+    if (!knows(d, key) || gsp_manifest_bans(d->manifest, key))
         return false;
     *answer = (gsp_word){.kind = GSP_WORD_ADMISSION, .refusal = GSP_WELCOME};
     memcpy(answer->key, key, sizeof answer->key);
@@ -166,6 +184,10 @@ bool gsp_door_admit(gsp_door *d, const gsp_word *ask, gsp_word *answer)
         until = mine->expires_s;
     *answer = (gsp_word){.kind = GSP_WORD_ADMISSION};
     memcpy(answer->key, ask->key, sizeof answer->key);
+    if (!mine && !gsp_door_is_owner(d)) {
+        answer->refusal = GSP_WORD_AWAY; /* our delegation has just ended */
+        return false;
+    }
     answer->refusal = judge(d, ask, now, &role, &invite);
     if (answer->refusal != GSP_WELCOME) {
         sign_refusal(d, ask, now, answer);
@@ -270,6 +292,7 @@ atom_status gsp_door_ban_key(gsp_door *d, const uint8_t *key, bool with_others, 
     found.already = gsp_door_is_owner(d) && all_banned(d, ban, n);
     if (!found.already)
         ATOM_TRY(next_manifest(d, (const uint8_t(*)[GSP_PUBLIC_BYTES])ban, n));
+    found.delegate = gsp_door_end_delegations(d);
     if (found.has_invite)
         ATOM_TRY(gsp_ledger_end_invite(d->ledger, found.invite));
     *out = found;

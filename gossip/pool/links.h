@@ -12,6 +12,7 @@
 #ifndef GOSSIP_POOL_LINKS_H
 #define GOSSIP_POOL_LINKS_H
 
+#include "atom/base/clock.h"
 #include "gossip/directory/peers.h"
 #include "gossip/net/net.h"
 #include "gossip/net/tally.h"
@@ -42,6 +43,13 @@ typedef struct gsp_link {
     uint64_t second;    /* of its budget of words */
     uint32_t said;      /* in that second */
 } gsp_link;
+
+/* To be ended so much later: what it has to hear is on its way. */
+static inline void gsp_link_doom(gsp_link *link, uint64_t after_ns)
+{
+    if (!link->doomed_ns)
+        link->doomed_ns = atom_clock_ns() + after_ns;
+}
 
 typedef struct gsp_wanted {
     uint8_t key[GSP_PUBLIC_BYTES];

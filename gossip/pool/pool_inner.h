@@ -8,6 +8,7 @@
  *   pool.c  pool_step.c                      opening, closing; what is done now and then
  *   pool_owner.c  pool_status.c              orders and tickets; what is shown, and asked
  *   pool_talk.c                              events of the net, words of others
+ *   pool_admit.c                             those about who comes in
  *   pool_self.c                              what this host says of itself
  *   the parts: door links book reach seek month notes files data headline diary errands status
  *   dir words ...
@@ -132,10 +133,24 @@ void gsp_pool_found(void *pool, const gsp_contact *contact, const gsp_address *f
 bool gsp_pool_take(gsp_pool *p, const gsp_net_event *event);
 /* Tells the door which members are heard. */
 void gsp_pool_show_present(gsp_pool *p);
-/* The owner: tells a delegate of its delegation. False: it is not linked, or the link is full now. */
-bool gsp_pool_tell_delegation(gsp_pool *p, const uint8_t *key);
 /* The door has adopted a manifest: says so to everybody. */
 void gsp_pool_tell_manifest(gsp_pool *p);
+
+/* ---- pool_admit.c ---- */
+
+/* Somebody asks to be admitted, or passes such a question on. */
+void gsp_pool_asked_in(gsp_pool *p, gsp_link *from, const gsp_word *m);
+/* An answer to such a question, ours or one that is to be passed on; or that we are a delegate. */
+void gsp_pool_answered_in(gsp_pool *p, gsp_link *from, const gsp_word *m);
+/* A member does not let us in. The owner's word is the last one, anybody else's is one of many. */
+void gsp_pool_refused_in(gsp_pool *p, const uint8_t *by, const gsp_address *at, bool owners,
+                         gsp_refusal refusal);
+/* A delegate that has been banned since let it in, and nobody has shown us another admission of it. */
+bool gsp_pool_is_void(gsp_pool *p, const gsp_link *link);
+/* The owner: tells a delegate of its delegation. False: it is not linked, or the link is full now. */
+bool gsp_pool_tell_delegation(gsp_pool *p, const uint8_t *key);
+/* The same, if it does not show it yet. */
+void gsp_pool_remind_delegate(gsp_pool *p, const gsp_link *link);
 
 /* ---- pool_owner.c ---- */
 
@@ -145,7 +160,8 @@ ATOM_MUST atom_status gsp_pool_usual_ticket(gsp_pool *p);
 ATOM_MUST atom_status gsp_pool_refresh_ticket(gsp_pool *p);
 /* The book of invites and the ticket, where this host is the owner or a delegate. */
 ATOM_MUST atom_status gsp_pool_load_owner(gsp_pool *p);
-/* A delegate has a new delegation or a new key: it opens its book, and makes its ticket anew. */
+/* A delegate has a new delegation or a new key: it opens its book, and makes its ticket anew; or its
+ * delegation has ended: it has none. */
 void gsp_pool_renew_ticket(gsp_pool *p);
 /* Does what the control socket ordered. */
 void gsp_pool_obey(gsp_pool *p);

@@ -60,9 +60,12 @@ atom_status gsp_pool_load_owner(gsp_pool *p)
 
 void gsp_pool_renew_ticket(gsp_pool *p)
 {
-    if (gsp_pool_load_owner(p) != ATOM_OK ||
-        (gsp_door_admits(&p->door, (uint64_t)atom_wall_seconds()) &&
-         gsp_pool_refresh_ticket(p) != ATOM_OK))
+    atom_status st = gsp_pool_load_owner(p);
+    if (st == ATOM_OK && gsp_door_admits(&p->door, (uint64_t)atom_wall_seconds()))
+        st = gsp_pool_refresh_ticket(p);
+    else if (st == ATOM_OK)
+        gsp_door_forget_ticket(&p->door);
+    if (st != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "this host is a delegate of the pool's owner, but: %s",
                  atom_fail_message());
 }
@@ -75,9 +78,9 @@ static atom_status tell_new(gsp_pool *p, uint32_t number, atom_status st)
     return st == ATOM_OK ? gsp_pool_usual_ticket(p) : st;
 }
 
-/* Those that a delegate admitted or renewed and that are here: the owner admits again whom it knows, before
- * the ban makes their admissions void. */
-static void readmit(gsp_pool *p, const uint8_t *delegate)
+/* Before a ban makes admissions void that a delegate signed, the owner admits again whom it knows and who is
+ * here. What a member showed when its link was made may have changed since. */
+static void readmit(gsp_pool *p, const uint8_t *banned)
 {
     uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
     uint32_t bytes = 0;
@@ -85,12 +88,12 @@ static void readmit(gsp_pool *p, const uint8_t *delegate)
     gsp_word answer;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         const gsp_link *l = &p->links.link[i];
-        if (!l->up || l->guest || memcmp(l->key, delegate, sizeof l->key) == 0 ||
+        if (!l->up || l->guest || memcmp(l->key, banned, sizeof l->key) == 0 ||
             !gsp_net_peer_credential(p->net, l->key, &role, shown, &bytes))
             continue;
         const uint8_t *issuer = gsp_credential_issuer(shown, bytes);
-        if (issuer && memcmp(issuer, delegate, GSP_PUBLIC_BYTES) == 0 &&
-            gsp_door_readmit(&p->door, l->key, &answer))
+        const bool owners = issuer && memcmp(issuer, p->door.owner, GSP_PUBLIC_BYTES) == 0;
+        if ((!owners || p->door.n_delegations > 0) && gsp_door_readmit(&p->door, l->key, &answer))
             (void)gsp_links_tell(&p->links, l->key, &answer);
     }
 }
@@ -121,6 +124,7 @@ static atom_status delegate(gsp_pool *p, const gsp_control_order *o,
 static bool lacks_quorum(const gsp_pool *p)
 {
     uint32_t left = 0; /* bits */
+    uint8_t invite[GSP_INVITE_ID_BYTES];
     if (!p->node)
         return false;
     const gsp_roster *roster = gsp_agree_roster(gsp_node_look(p->node));
@@ -128,8 +132,9 @@ static bool lacks_quorum(const gsp_pool *p)
         const uint8_t *key = roster->member[i].key.byte;
         const gsp_known *k = gsp_peers_find(p->book.peers, key);
         const gsp_contact *c = k ? &k->contact : NULL;
+        const bool known = p->door.ledger && gsp_ledger_invite_of(p->door.ledger, key, invite);
         bool out = gsp_manifest_bans(p->door.manifest, key) ||
-                   (c && gsp_door_voids(&p->door, c->credential, c->credential_bytes));
+                   (!known && c && gsp_door_voids(&p->door, c->credential, c->credential_bytes));
         left |= (uint32_t)!out << i;
     }
     return !gsp_quorum(p->door.manifest->trust, roster->n, left);
@@ -149,7 +154,7 @@ static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CO
         return ATOM_OK;
     }
     ATOM_TRY(tell_new(p, number, st));
-    const char *void_note = gsp_door_end_delegation(&p->door, o->key)
+    const char *void_note = done.delegate
                                 ? "; hosts that it admitted as a delegate and that this host does "
                                   "not know need a new ticket"
                                 : "";

@@ -295,7 +295,7 @@ static json_t *show(gsp_pool *p)
                                 .is_owner = gsp_door_is_owner(&p->door),
                                 .port = p->reach.port};
     json_t *o = gsp_pool_status_json(s, &head);
-    if (o)
+    if (o && !p->door.plain) /* without encryption nobody is admitted */
         json_object_set_new(o, "delegates", delegates_json(p));
     atom_free(s);
     return o;

@@ -187,6 +187,7 @@ static void step_links(gsp_pool *p, uint64_t now)
             gsp_door_shows(&p->door, now_s, shown) != p->shown_bytes; /* a delegation ended */
         if (gsp_door_forget_old_key(&p->door, now_s) || other)
             gsp_pool_rekey(p);
+        p->ticket_is_old |= other && !gsp_door_is_owner(&p->door);
     }
 }
 

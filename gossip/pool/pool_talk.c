@@ -1,7 +1,7 @@
 /*
- * Owns what is done with the words of others, and with the net's events. Its one idea: nothing is
- * remembered of a question; whoever gets no answer asks again. It refuses everything but a request
- * for admission from guests, and more than a budget of words a second from anybody.
+ * Owns what is done with the words of others, but those about admissions (pool_admit.c), and with the net's
+ * events. Its one idea: nothing is remembered of a question; whoever gets no answer asks again. It refuses
+ * everything but a request for admission from guests, and more than a budget of words a second from anybody.
  */
 #include "gossip/pool/pool_inner.h"
 
@@ -14,46 +14,24 @@
 #include <string.h>
 
 static const uint64_t SECOND_NS = 1000000000u, OLD_KEY_NS = 3000000000u, PRESENT_NS = 3000000000u,
-                      TWIN_NS = 10000000000u, AWAY_NS = 10000000000u;
-
-/* To be ended soon: what it has to hear is on its way. */
-static void doom(gsp_link *l, uint64_t after_ns)
-{
-    if (!l->doomed_ns)
-        l->doomed_ns = atom_clock_ns() + after_ns;
-}
+                      TWIN_NS = 10000000000u;
 
 /* ---- greetings ---- */
-
-/* A delegate that has been banned since let it in, and nobody has shown us another admission of it. */
-static bool is_void(gsp_pool *p, const gsp_link *l)
-{
-    gsp_role role;
-    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
-    uint8_t invite[GSP_INVITE_ID_BYTES];
-    uint32_t bytes = 0;
-    if (p->door.plain || l->guest || p->door.manifest->n_banned == 0 ||
-        !gsp_net_peer_credential(p->net, l->key, &role, shown, &bytes) ||
-        !gsp_door_voids(&p->door, shown, bytes))
-        return false;
-    if (gsp_door_is_owner(&p->door) && p->door.ledger &&
-        gsp_ledger_invite_of(p->door.ledger, l->key, invite))
-        return false; /* it was admitted again (gsp_door_readmit) */
-    const gsp_known *k = gsp_peers_find(p->book.peers, l->key);
-    return !k || gsp_door_voids(&p->door, k->contact.credential, k->contact.credential_bytes);
-}
 
 static void send_manifest(gsp_pool *p, const gsp_link *to)
 {
     gsp_word m = {.kind = GSP_WORD_MANIFEST};
     uint64_t now = atom_clock_ns();
+    const bool is_void = gsp_pool_is_void(p, to);
     if (!gsp_door_knows_key(&p->door))
         return; /* without its key it is of use to nobody */
+    if (is_void && !gsp_door_is_owner(&p->door))
+        return; /* the owner may have admitted it again, and is about to tell it */
     m.body_bytes = strlen(p->door.manifest_text);
     uint64_t most = gsp_manifest_gives(p->door.manifest);
     if (!to->guest && !gsp_links_may_give(&p->links, to->key, m.body_bytes, most, now))
         return;
-    if (!gsp_manifest_bans(p->door.manifest, to->key) && !is_void(p, to))
+    if (!gsp_manifest_bans(p->door.manifest, to->key) && !is_void)
         memcpy(m.psk, p->door.psk[0], sizeof m.psk);
     m.body = (const uint8_t *)p->door.manifest_text;
     if (gsp_links_tell(&p->links, to->key, &m) && !to->guest)
@@ -154,164 +132,7 @@ static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
         (void)gsp_links_tell(&p->links, from->key, &ask);
     else if (m->number < mine)
         send_manifest(p, from);
-}
-
-/* ---- admissions ---- */
-
-/* A guest has one attempt. While the owner is away it has none, and may stay for its time. */
-static void has_answer(gsp_link *to, uint8_t refusal)
-{
-    if (!to->guest || refusal == GSP_WORD_AWAY)
-        return;
-    to->answered = true;
-    doom(to, SECOND_NS);
-}
-
-/* It showed so when its link was made, or its newest contact says so. */
-static bool is_delegate(gsp_pool *p, const gsp_link *l)
-{
-    const uint64_t now_s = (uint64_t)atom_wall_seconds();
-    gsp_role role = GSP_GUEST;
-    gsp_delegation given;
-    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
-    uint32_t bytes = 0;
-    if (p->door.plain || l->guest || !gsp_net_peer_credential(p->net, l->key, &role, shown, &bytes))
-        return false;
-    const gsp_known *k = gsp_peers_find(p->book.peers, l->key);
-    return (role == GSP_DELEGATE && gsp_delegation_decode(shown, bytes, &given) &&
-            now_s < given.expires_s) ||
-           (k &&
-            gsp_delegation_decode(k->contact.credential, k->contact.credential_bytes, &given) &&
-            now_s < given.expires_s);
-}
-
-/* To the owner; where it is not heard, and we do not admit ourselves, to a delegate. */
-static bool pass_on_question(gsp_pool *p, const gsp_word *m, bool admits)
-{
-    const gsp_link *owner = gsp_links_find(&p->links, p->door.owner);
-    bool here = owner && !owner->guest;
-    bool heard =
-        here && (p->door.plain || atom_clock_ns() < gsp_net_heard_ns(p->net, owner->key) + AWAY_NS);
-    if (heard && gsp_links_tell(&p->links, owner->key, m))
-        return true;
-    const uint64_t turn = atom_clock_ns() / SECOND_NS; /* each of them in turn */
-    for (uint64_t i = 0; !admits && i < GSP_NET_PEERS_MAX; i++) {
-        const gsp_link *l = &p->links.link[(turn + i) % GSP_NET_PEERS_MAX];
-        if (l->up && !l->doomed_ns && memcmp(l->key, m->key, sizeof l->key) != 0 &&
-            is_delegate(p, l) && gsp_links_tell(&p->links, l->key, m))
-            return true;
-    }
-    return !admits && here && gsp_links_tell(&p->links, owner->key, m);
-}
-
-bool gsp_pool_tell_delegation(gsp_pool *p, const uint8_t *key)
-{
-    const gsp_delegation *given =
-        gsp_door_is_owner(&p->door)
-            ? gsp_door_delegation(&p->door, key, (uint64_t)atom_wall_seconds())
-            : NULL;
-    gsp_word m = {.kind = GSP_WORD_ADMISSION,
-                  .refusal = GSP_WELCOME,
-                  .credential_bytes = GSP_DELEGATION_BYTES};
-    if (!given)
-        return false;
-    memcpy(m.key, key, sizeof m.key);
-    gsp_delegation_encode(given, m.credential);
-    return gsp_links_tell(&p->links, key, &m);
-}
-
-static void on_ask_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
-{
-    gsp_word answer = {.kind = GSP_WORD_ADMISSION, .refusal = GSP_WORD_AWAY};
-    bool own = memcmp(m->key, from->key, sizeof m->key) == 0;
-    char who[GSP_PUBLIC_TEXT_BYTES];
-    memcpy(answer.key, m->key, sizeof answer.key);
-    if ((!own && from->guest) || from->answered)
-        return;
-    const bool admits = gsp_door_admits(&p->door, (uint64_t)atom_wall_seconds());
-    if (own && !gsp_door_is_owner(&p->door) && pass_on_question(p, m, admits))
-        return; /* its answer is passed on */
-    if (admits) {
-        if (gsp_door_admit(&p->door, m, &answer))
-            gsp_event_log_add(&p->diary, "\"event\":\"admitted\",\"key\":\"%s\"",
-                              gsp_public_text(m->key, who));
-    } else if (!own) {
-        return; /* one hop only */
-    }
-    (void)gsp_links_tell(&p->links, from->key, &answer);
-    has_answer(from, answer.refusal);
-}
-
-static void take_admission(gsp_pool *p, const gsp_word *m)
-{
-    bool was_guest = p->door.is_guest;
-    if (!was_guest && gsp_door_take_delegation(&p->door, m->credential, m->credential_bytes,
-                                               (uint64_t)atom_wall_seconds())) {
-        gsp_event_log_add(&p->diary, "\"event\":\"delegated\"");
-        atom_log(ATOM_LOG_INFO, "this host is a delegate of the pool's owner now: it admits others "
-                                "and renews admissions, and atom pool ticket prints its ticket");
-        p->ticket_is_old = true;
-        gsp_pool_rekey(p);
-        gsp_pool_greet_all(p); /* who asks others passes the question on to this host */
-        return;
-    }
-    if (!gsp_door_take_admission(&p->door, m->credential, m->credential_bytes,
-                                 (uint64_t)atom_wall_seconds()))
-        return;
-    p->was_admitted = was_guest;
-    gsp_event_log_add(&p->diary, "\"event\":\"admitted\"");
-    if (!was_guest)
-        gsp_pool_rekey(p);
-}
-
-/* A member does not let us in. The owner's word is the last one, anybody else's is one of many. */
-static void take_refusal(gsp_pool *p, const uint8_t *by, const gsp_address *at, bool owners,
-                         gsp_refusal refusal)
-{
-    char text[GSP_POOL_WHY_BYTES];
-    if (owners) {
-        gsp_headline_refuse(&p->headline, GSP_POOL_ASKING,
-                            "not admitted; the pool's owner says: %s", gsp_refusal_text(refusal));
-        return;
-    }
-    gsp_denials_add(&p->denials, by, at, refusal, atom_clock_ns());
-    gsp_headline_say(&p->headline, GSP_POOL_ASKING, "asking others; %s",
-                     gsp_denials_text(&p->denials, text, sizeof text));
-}
-
-static void pass_on_admission(gsp_pool *p, gsp_link *to, const gsp_word *m)
-{
-    (void)gsp_links_tell(&p->links, to->key, m);
-    has_answer(to, m->refusal);
-}
-
-static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
-{
-    if (from->guest)
-        return;
-    if (memcmp(m->key, p->door.identity.public_key, sizeof m->key) != 0) {
-        gsp_link *to = gsp_links_find(&p->links, m->key);
-        if (to &&
-            (memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0 || is_delegate(p, from)))
-            pass_on_admission(p, to, m);
-        return;
-    }
-    if (m->refusal == GSP_WELCOME) {
-        take_admission(p, m);
-    } else if (m->refusal == GSP_WORD_AWAY) {
-        if (p->door.is_guest)
-            gsp_headline_say(
-                &p->headline, GSP_POOL_ASKING,
-                "a member answers, but only the pool's owner and its delegates can admit this "
-                "host, "
-                "and none of them is there now: they may be off, or the run may have ended; "
-                "waiting");
-    } else if (p->door.is_guest) {
-        bool owners = memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0 ||
-                      gsp_door_is_owners_word(&p->door, m, (uint64_t)atom_wall_seconds());
-        take_refusal(p, from->key, &from->address, owners,
-                     m->refusal < GSP_REFUSAL_N ? (gsp_refusal)m->refusal : GSP_REFUSED_CREDENTIAL);
-    }
+    gsp_pool_remind_delegate(p, from);
 }
 
 /* ---- manifests ---- */
@@ -323,17 +144,23 @@ static void say_banned(gsp_pool *p)
                                                    : GSP_DOOR_VOID);
 }
 
+static bool is_shut_out(gsp_pool *p, const gsp_link *l)
+{
+    return p->door.has_manifest &&
+           (gsp_manifest_bans(p->door.manifest, l->key) || gsp_pool_is_void(p, l));
+}
+
 /* Who is banned, those that it let in as a delegate, and guests, whose ticket has the key before. */
 static void doom_unwelcome(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++) {
         gsp_link *l = &p->links.link[i];
-        bool banned = gsp_manifest_bans(p->door.manifest, l->key) || is_void(p, l);
+        bool banned = is_shut_out(p, l);
         if (!l->up || l->doomed_ns || !(banned || l->guest))
             continue;
         if (!l->guest || l->old_key)
             send_manifest(p, l); /* so that it knows why */
-        doom(l, SECOND_NS);
+        gsp_link_doom(l, SECOND_NS);
     }
     for (uint32_t i = 0; i < p->door.manifest->n_banned; i++)
         gsp_peers_forget(p->book.peers, p->door.manifest->banned[i]);
@@ -344,9 +171,9 @@ void gsp_pool_tell_manifest(gsp_pool *p)
     const gsp_manifest *m = p->door.manifest;
     gsp_event_log_add(&p->diary, "\"event\":\"manifest\",\"number\":%u,\"banned\":%u", m->number,
                       m->n_banned);
-    if (gsp_door_bans_us(&p->door) ||
-        gsp_door_voids(&p->door, p->door.credential, p->door.credential_bytes))
+    if (gsp_door_bans_us(&p->door) || !gsp_door_knows_key(&p->door))
         say_banned(p);
+    p->renew_ns = 0; /* our admission may be void, and yet the owner have given us the key */
     gsp_pool_rekey(p);
     p->ticket_is_old = !gsp_door_is_owner(&p->door);
     doom_unwelcome(p);
@@ -411,10 +238,10 @@ static void on_word(gsp_pool *p, gsp_link *from, const gsp_word *m)
         on_hello(p, from, m);
         break;
     case GSP_WORD_ASK_ADMISSION:
-        on_ask_admission(p, from, m);
+        gsp_pool_asked_in(p, from, m);
         break;
     case GSP_WORD_ADMISSION:
-        on_admission(p, from, m);
+        gsp_pool_answered_in(p, from, m);
         break;
     case GSP_WORD_ASK_MANIFEST:
         send_manifest(p, from);
@@ -460,8 +287,13 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
     if (e->guest) { /* nothing is written for those that come with keys made on the spot */
         if (e->old_key) {
             send_manifest(p, l);
-            doom(l, OLD_KEY_NS);
+            gsp_link_doom(l, OLD_KEY_NS);
         }
+        return;
+    }
+    if (is_shut_out(p, l)) { /* the gate let it in just before */
+        send_manifest(p, l);
+        gsp_link_doom(l, SECOND_NS);
         return;
     }
     gsp_event_log_add(&p->diary, "\"event\":\"up\",\"key\":\"%s\",\"address\":\"%s\"",
@@ -522,7 +354,7 @@ static void on_refused(gsp_pool *p, const gsp_net_event *e)
     if (owners && e->refusal == GSP_REFUSED_BANNED)
         say_banned(p);
     else if (p->door.is_guest && gsp_refusal_is_final(e->refusal))
-        take_refusal(p, e->key, &e->address, owners, (gsp_refusal)e->refusal);
+        gsp_pool_refused_in(p, e->key, &e->address, owners, (gsp_refusal)e->refusal);
     else if (!gsp_links_in_vain(&e->address))
         gsp_seek_refused(&p->seek, e);
 }

@@ -78,8 +78,12 @@ class Delegates(PoolCase):
         a.end(signal.SIGKILL)  # away: b admits by itself
         d = self.join("d", mine)
         self.until(lambda: d.find("started") and b.event("admitted", key=d.status()["key"]), "b admits d", b, d)
+        g = self.join("g", mine)
+        self.go_on(b, c, d, e, g)
         a = Host(self, "a", "open", "127.0.0.1:0", "200")
-        self.go_on(a, b, c, d, e)
+        self.go_on(a, b, c, d, e, g)
+        self.assertTrue(g.ask(do="leave")["ok"])
+        self.assertEqual(g.process.wait(timeout=PATIENCE_S), 0, g.words())
         self.roster(a, 5)
         answer = a.ask(do="ban", key=b.status()["key"])
         self.assertTrue(answer["ok"], answer)
@@ -95,8 +99,9 @@ class Delegates(PoolCase):
         self.assertIn("join again with a new ticket", again.words())
         f = self.join("f", elsewhere(mine, address(b), address(a)))
         self.assertEqual(f.process.wait(timeout=PATIENCE_S), 1)
-        back = self.join("d", answer["ticket"])
-        self.go_on(a, c, e, back)
+        # Also one that was away when its admission became void, and so does not know.
+        back = [self.join(name, answer["ticket"]) for name in "dg"]
+        self.go_on(a, c, e, *back)
 
 
 if __name__ == "__main__":

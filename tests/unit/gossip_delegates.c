@@ -155,6 +155,8 @@ static void a_delegation_ends(void **state)
     assert_int_equal(w.o.door.n_delegations, 1);
     tell(&w.o, &w.delegate);
     assert_int_equal(w.delegate.n_delegations, 1);
+    assert_int_equal(gsp_door_delegate(&w.o.door, w.delegate.identity.public_key, 40, &given),
+                     ATOM_E_USAGE); /* it would keep the longer one */
     assert_false(gsp_door_take_delegation(&w.delegate, before, sizeof before, test_now_s()));
     assert_int_equal(w.delegate.delegation[0].expires_s, given.expires_s);
     /* Its ticket is made anew then, and kept where nothing has changed. */
@@ -167,6 +169,10 @@ static void a_delegation_ends(void **state)
     test_must(gsp_door_refresh_ticket(&w.delegate, &HOSTS));
     test_must(gsp_ticket_parse(w.delegate.ticket, &was));
     assert_memory_equal(was.invite.id, now.invite.id, sizeof was.invite.id);
+    /* One that lost its admission asks for one, so that it has one when its delegation ends. */
+    w.delegate.credential_bytes = 0;
+    assert_true(gsp_door_wants_admission(&w.delegate, test_now_s()));
+    assert_false(gsp_door_wants_admission(&w.o.door, test_now_s()));
     guest_close(&member, &place);
     world_close(&w);
 }
@@ -285,17 +291,30 @@ static void a_ban_makes_it_void(void **state)
     assert_false(gsp_door_readmit(&w.delegate, known.identity.public_key, &answer));
     w.o.door.rotated_s = test_now_s() + 5;
     test_must(gsp_door_ban_key(&w.o.door, w.delegate.identity.public_key, false, &done));
-    assert_true(gsp_door_end_delegation(&w.o.door, w.delegate.identity.public_key));
-    assert_false(gsp_door_end_delegation(&w.o.door, w.delegate.identity.public_key));
+    assert_true(done.delegate);
+    assert_int_equal(w.o.door.n_delegations, 0);
+    assert_false(gsp_door_end_delegations(&w.o.door));
     assert_int_equal(enters(&w.o.door, &w.delegate), GSP_REFUSED_BANNED);
     assert_int_equal(enters(&w.o.door, &known), GSP_REFUSED_CREDENTIAL);
     assert_int_equal(enters(&w.o.door, &unknown), GSP_REFUSED_CREDENTIAL);
     assert_int_equal(enters(&w.o.door, &guest), GSP_REFUSED_CREDENTIAL);
     assert_int_equal(ask(&w.o, &unknown, &answer), GSP_REFUSED_CREDENTIAL);
+    /* Whom the owner knows it admits again also where that word was lost, on the link that is still there. */
+    test_must(gsp_door_adopt(&known, w.o.door.manifest, w.o.door.manifest_text, w.o.door.psk[0]));
+    assert_true(gsp_door_voids(&known, known.credential, known.credential_bytes));
+    assert_true(gsp_door_wants_admission(&known, test_now_s()));
+    assert_int_equal(ask(&w.o, &known, &answer), GSP_WELCOME);
     assert_true(take(&known, &again));
     assert_int_equal(enters(&w.o.door, &known), GSP_WELCOME);
-    test_must(gsp_door_adopt(&known, w.o.door.manifest, w.o.door.manifest_text, w.o.door.psk[0]));
     assert_false(gsp_door_voids(&known, known.credential, known.credential_bytes));
+
+    /* Whoever was away meanwhile joins again with a new ticket, though nothing here says that its admission is void. */
+    gsp_ticket t;
+    test_must(gsp_door_new_ticket(&w.o.door, &HOSTS, 2, 1));
+    test_must(gsp_ticket_parse(w.o.door.ticket, &t));
+    test_must(gsp_door_take_ticket(&unknown, &t));
+    assert_true(unknown.is_guest);
+    assert_true(gsp_door_load_admission(&unknown));
 
     /* Whoever is shut out learns that without the new key, and is told what to do, also after a restart. */
     test_must(gsp_door_adopt(&unknown, w.o.door.manifest, w.o.door.manifest_text, none));
@@ -304,9 +323,6 @@ static void a_ban_makes_it_void(void **state)
     assert_int_equal(gsp_door_fail_admission(&unknown, test_now_s()), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "has been banned"));
     /* With a new ticket of the owner it comes in, into the same directory and with the new key. */
-    gsp_ticket t;
-    test_must(gsp_door_new_ticket(&w.o.door, &HOSTS, 2, 1));
-    test_must(gsp_ticket_parse(w.o.door.ticket, &t));
     test_must(gsp_door_take_ticket(&unknown, &t));
     assert_true(unknown.is_guest);
     assert_memory_equal(unknown.psk[0], w.o.door.psk[0], sizeof unknown.psk[0]);
@@ -318,32 +334,70 @@ static void a_ban_makes_it_void(void **state)
     world_close(&w);
 }
 
-/* A delegate hears of a new key after it was made: the ticket that came with it is good there nonetheless. */
+/* A delegate hears of a new key after it was made, perhaps days later; tickets are made with it at once, by either. */
 static void tickets_of_a_new_key(void **state)
 {
     (void)state;
     world w;
-    scratch places[2];
-    gsp_door early, late;
+    scratch places[3];
+    gsp_door early, late, of_delegate;
     gsp_word answer;
+    gsp_ticket t;
     world_open(&w, 365);
-    guest_open(&early, &places[0], w.o.door.ticket);
-    w.o.door.rotated_s = test_now_s() + 5;
+    guest_open(&early, &places[0], w.delegate.ticket);
+    w.o.door.rotated_s = test_now_s() + 60; /* the owner's clock is ahead by a minute */
     test_must(gsp_door_rotate(&w.o.door, NULL));
     test_must(gsp_door_new_ticket(&w.o.door, &HOSTS, 2, 1));
     guest_open(&late, &places[1], w.o.door.ticket);
     read_manifest(&w.o, &w.delegate);
-    w.delegate.rotated_s = test_now_s() + 60; /* a minute later, or its clock is ahead */
-    assert_int_equal(ask_door(&w.delegate, &late, &answer), GSP_WELCOME);
-    w.delegate.rotated_s = test_now_s() + DAY;
-    assert_int_equal(ask_door(&w.delegate, &early, &answer), GSP_REFUSED_EXPIRED);
-    /* Its own ticket has the old key. */
-    gsp_ticket t;
-    test_must(gsp_door_refresh_ticket(&w.delegate, &HOSTS));
+    test_must(gsp_door_refresh_ticket(&w.delegate, &HOSTS)); /* its own had the old key */
     test_must(gsp_ticket_parse(w.delegate.ticket, &t));
     assert_memory_equal(t.psk, w.o.door.psk[0], sizeof t.psk);
+    guest_open(&of_delegate, &places[2], w.delegate.ticket);
+    assert_int_equal(ask(&w.o, &of_delegate, &answer), GSP_WELCOME);
+    w.delegate.rotated_s = test_now_s() + DAY; /* it heard of the key a day later */
+    assert_int_equal(ask_door(&w.delegate, &late, &answer), GSP_WELCOME);
+    assert_int_equal(ask_door(&w.delegate, &early, &answer),
+                     GSP_REFUSED_EXPIRED); /* its own, of before */
+    w.o.door.rotated_s = test_now_s() + DAY;
+    assert_int_equal(ask(&w.o, &early, &answer), GSP_REFUSED_EXPIRED);
     guest_close(&early, &places[0]);
     guest_close(&late, &places[1]);
+    guest_close(&of_delegate, &places[2]);
+    world_close(&w);
+}
+
+/* A delegate that another one admitted stays, whatever becomes of that one: its own right is the owner's word. */
+static void delegates_do_not_fall_with_each_other(void **state)
+{
+    (void)state;
+    world w;
+    scratch place;
+    gsp_door other;
+    gsp_word answer;
+    gsp_delegation given;
+    gsp_door_ban done;
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    world_open(&w, 365);
+    guest_open(&other, &place, w.delegate.ticket);
+    assert_int_equal(ask_door(&w.delegate, &other, &answer), GSP_WELCOME);
+    assert_true(take(&other, &answer));
+    read_manifest(&w.o, &other);
+    test_must(gsp_door_delegate(&w.o.door, other.identity.public_key, 90, &given));
+    tell(&w.o, &other);
+    test_must(gsp_door_ban_key(&w.o.door, w.delegate.identity.public_key, false, &done));
+    assert_int_equal(w.o.door.n_delegations, 1);
+    assert_int_equal(gsp_door_adopt(&other, w.o.door.manifest, w.o.door.manifest_text,
+                                    (uint8_t[GSP_PSK_BYTES]){0}),
+                     ATOM_E_FORMAT); /* it is owed the key */
+    test_must(gsp_door_adopt(&other, w.o.door.manifest, w.o.door.manifest_text, w.o.door.psk[0]));
+    const uint32_t bytes = gsp_door_shows(&other, test_now_s(), shown);
+    assert_false(gsp_door_voids(&other, shown, bytes));
+    assert_true(gsp_door_knows_key(&other));
+    assert_true(
+        gsp_door_wants_admission(&other, test_now_s())); /* the void one is to be replaced */
+    assert_true(gsp_door_load_admission(&other));
+    guest_close(&other, &place);
     world_close(&w);
 }
 
@@ -351,9 +405,13 @@ int main(void)
 {
     test_must(gsp_crypto_start());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_delegate_admits_and_renews), cmocka_unit_test(a_delegation_ends),
-        cmocka_unit_test(delegations_are_kept),         cmocka_unit_test(who_may_be_one),
-        cmocka_unit_test(a_ban_makes_it_void),          cmocka_unit_test(tickets_of_a_new_key),
+        cmocka_unit_test(a_delegate_admits_and_renews),
+        cmocka_unit_test(a_delegation_ends),
+        cmocka_unit_test(delegations_are_kept),
+        cmocka_unit_test(who_may_be_one),
+        cmocka_unit_test(a_ban_makes_it_void),
+        cmocka_unit_test(tickets_of_a_new_key),
+        cmocka_unit_test(delegates_do_not_fall_with_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

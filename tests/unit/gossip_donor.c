@@ -276,16 +276,20 @@ static void a_joiner_that_falls_behind_is_waited_for(void **unused)
     j->fetch_ns -= 6 * ns;
     assert_false(gsp_donor_holds(donor, begun)); /* it stopped */
     j->fetch_ns += 6 * ns;
-    /* An hour in three, for all keys together. */
-    static const uint8_t another[32] = {7};
+    /* An hour in three for all keys together, and half of that for one, so that others are waited for, too. */
+    static const uint8_t another[32] = {7}, third[32] = {8};
     assert_true(gsp_donor_holds(donor, begun));
     const uint64_t used = donor->held.all;
     donor->held_ns -= ns / 2;
     assert_true(gsp_donor_holds(donor, begun));
     assert_in_range(donor->held.all - used, ns / 2, ns);
     uint64_t left = gsp_tally_left(&donor->held, another, atom_clock_ns());
-    assert_in_range(left, 3590 * ns, 3600 * ns);
+    assert_in_range(left, 1790 * ns, 1800 * ns);
     assert_true(gsp_tally_take(&donor->held, another, left, atom_clock_ns()));
+    assert_true(gsp_donor_holds(donor, begun));
+    left = gsp_tally_left(&donor->held, third, atom_clock_ns());
+    assert_in_range(left, 1780 * ns, 1800 * ns);
+    assert_true(gsp_tally_take(&donor->held, third, left, atom_clock_ns()));
     assert_false(gsp_donor_holds(donor, begun));
 }
 

@@ -472,6 +472,21 @@ static void a_guest_hears_of_its_admission_alone(void **state)
 }
 
 /* A manifest that bans this host ends it; who was sent away is not greeted when it comes back. */
+/* The gate looked at the manifest of before: a key that the new one bans is told so and goes. */
+static void whoever_slipped_in_goes(void **state)
+{
+    (void)state;
+    set_key(p->door.manifest->banned[0], 1);
+    p->door.manifest->n_banned = 1;
+    const gsp_link *l = link_up(1, (gsp_net_event){.inbound = true});
+    assert_true(l->doomed_ns);
+    assert_int_equal(told(1, GSP_WORD_MANIFEST), 1);
+    assert_false(net.sent[0].has_psk);
+    assert_int_equal(told(1, GSP_WORD_HELLO), 0);
+    l = link_up(2, (gsp_net_event){.inbound = true});
+    assert_false(l->doomed_ns);
+}
+
 static void who_is_sent_away(void **state)
 {
     (void)state;
@@ -575,6 +590,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(only_those_that_we_dialled_see_us, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refusal_ends_little, setup, teardown),
         cmocka_unit_test_setup_teardown(a_guest_hears_of_its_admission_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(whoever_slipped_in_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(who_is_sent_away, setup, teardown),
         cmocka_unit_test_setup_teardown(does_what_is_due, setup, teardown),
     };

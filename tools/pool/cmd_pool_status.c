@@ -158,7 +158,8 @@ static void show_delegates(const json_t *s)
     size_t i;
     const json_t *d, *list = json_object_get(s, "delegates");
     json_array_foreach(list, i, d) show_delegate(json_object_get(s, "members"), d);
-    if (flag_of(s, "owner") && json_array_size(list) == 0 && number_of(s, "roster") > 1)
+    if (flag_of(s, "owner") && json_is_array(list) && json_array_size(list) == 0 &&
+        number_of(s, "roster") > 1)
         cli_print(
             "no delegates: without this host the pool ends after a month at the latest (atom pool "
             "delegate KEY lets a member admit others and renew admissions)\n");
