@@ -17,6 +17,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -172,10 +173,23 @@ static bool is_named(const char *path, int fd)
            named.st_dev == opened.st_dev;
 }
 
+/* Over a network a lock may wait for a server that never answers, or keep this process itself from opening
+ * the file once more. */
+static bool is_remote(int fd)
+{
+    enum { NFS = 0x6969, SMB = 0x517b };
+    const uint32_t SMB2 = 0xfe534d42u, CIFS = 0xff534d42u;
+    struct statfs s;
+    if (fstatfs(fd, &s) != 0)
+        return false;
+    const uint32_t kind = (uint32_t)s.f_type;
+    return kind == NFS || kind == SMB || kind == SMB2 || kind == CIFS;
+}
+
 /* Where the file system knows no locks, nobody holds one. */
 static bool is_held(int fd)
 {
-    return flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    return !is_remote(fd) && flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
 atom_status atom_temporary_open(const char *path, uint32_t patience_ms, int *out)

@@ -273,7 +273,8 @@ static atom_status check_views(pt2_eval *e, const char *name)
     {
         const pt2_value *v = pt2_named(e, other);
         if (fine && strcmp(other, name) != 0 && v->kind == PT2_ACT && v->base == was->base &&
-            json_object_get(later, other))
+            v->copy == was->copy && json_object_get(later, other) &&
+            pt2_views_overlap(&v->v, &was->v))
             found = other;
     }
     atom_status st = fine ? ATOM_OK : atom_fail_memory("names", 64);

@@ -99,6 +99,8 @@ int64_t pt2_view_place(const pt2_view *v, const int64_t at[PT2_RANK_MAX]);
 int64_t pt2_view_step(const pt2_view *v, int dim, int64_t i);
 /* The same elements in the same order? */
 bool pt2_view_same(const pt2_view *a, const pt2_view *b);
+/* Has one element in both? Of views of one base; true also where there is no memory to look. */
+bool pt2_views_overlap(const pt2_view *a, const pt2_view *b);
 /* -1 is the last; -1 is returned where it is none of `rank`. */
 int pt2_dim(int64_t dim, int rank);
 
@@ -141,6 +143,8 @@ typedef struct pt2_value {
     pt2_view v;
     int32_t base;
     int64_t number;
+    uint32_t
+        copy; /* ACT: of which clone of the base; 0: the base. What is changed in place is only that one */
     const struct pt2_value *a, *b;
     pt2_turn *turn;
     double eps, scale;
@@ -202,6 +206,7 @@ typedef struct pt2_eval {
     int64_t const_numbers;
     int64_t samples[PT2_SAMPLES_MAX]; /* places in the sequence at which rotations are looked at */
     int n_samples;
+    uint32_t n_copies; /* clones so far */
 } pt2_eval;
 
 /* --- evaluation (pt2_eval.c) ------------------------------------------------------------------ */

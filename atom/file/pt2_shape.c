@@ -392,6 +392,9 @@ static atom_status op_same(pt2_eval *e)
         ATOM_TRY(pt2_const_pack(e, v, &out));
         out->complex = v->complex;
     }
+    if (out->kind == PT2_ACT &&
+        strstr(json_string_value(json_object_get(e->node, "target")), "clone"))
+        out->copy = ++e->n_copies;
     return pt2_result(e, 0, out);
 }
 

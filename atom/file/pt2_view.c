@@ -3,6 +3,7 @@
  * rearranging operator of PyTorch is arithmetic on these few numbers, and an axis may be
  * two that were merged, of which the second repeats elements (grouped heads) or not. Refuses (false) what would have to move numbers.
  */
+#include "atom/base/mem.h"
 #include "atom/file/pt2_inner.h"
 
 #include <string.h>
@@ -233,4 +234,30 @@ int64_t pt2_view_place(const pt2_view *v, const int64_t at[PT2_RANK_MAX])
     for (int i = 0; i < v->rank; i++)
         place += pt2_view_step(v, i, at[i]);
     return place;
+}
+
+/* Places of b are looked up among marks of those of a. */
+bool pt2_views_overlap(const pt2_view *a, const pt2_view *b)
+{
+    int64_t at[PT2_RANK_MAX] = {0}, last = 0;
+    bool found = false;
+    do {
+        int64_t place = pt2_view_place(a, at);
+        last = place > last ? place : last;
+    } while (pt2_view_next(a, at));
+    uint8_t *marks = atom_alloc((size_t)(last / 8 + 1), 1);
+    if (!marks)
+        return true;
+    memset(at, 0, sizeof at);
+    do {
+        int64_t place = pt2_view_place(a, at);
+        marks[place / 8] |= (uint8_t)(1u << place % 8);
+    } while (pt2_view_next(a, at));
+    memset(at, 0, sizeof at);
+    do {
+        int64_t place = pt2_view_place(b, at);
+        found = place <= last && (marks[place / 8] >> place % 8 & 1);
+    } while (!found && pt2_view_next(b, at));
+    atom_free(marks);
+    return found;
 }

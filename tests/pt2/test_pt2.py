@@ -393,7 +393,15 @@ def check_in_place(work, data):
         node["inputs"] = [one for one in node["inputs"] if one["name"] != "scale"]
         node["inputs"].append({"name": "scale", "arg": {"as_float": -0.25}, "kind": 2})
 
+    def by_a_copy(program, _):
+        """A copy is changed instead, which leaves what is read as it was."""
+        by_a_view(program, _)
+        node = next(node for node in program["graph_module"]["graph"]["nodes"] if node["target"].endswith("aten.alias.default"))
+        node["target"] = "torch.ops.aten.clone.default"
+
     model = os.path.join(work, "view.pt2")
+    keep(os.path.join(fixtures, "acts.pt2"), model, change=by_a_copy)
+    run("inspect", model)
     for change, said in (by_a_view, "changes other in place"), (turned_over, "its scale is -0.25"):
         keep(os.path.join(fixtures, "acts.pt2"), model, change=change)
         check(said in run("inspect", model, code=2), f"not refused: {said}")

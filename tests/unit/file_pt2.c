@@ -4,6 +4,7 @@
 #include "atom/base/mem.h"
 #include "atom/file/hfdir.h"
 #include "atom/file/pt2.h"
+#include "atom/file/pt2_inner.h"
 #include "atom/file/zip.h"
 #include "tests/scratch.h"
 
@@ -304,6 +305,31 @@ static void test_pt2_needs_a_program(void **state)
     atom_free(a);
 }
 
+/* The three parts of a product's columns, also as heads, are changed one without another; a part and the whole are not. */
+static void test_views_overlap(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {2, 5, 12}, heads[] = {2, 5, 2, 2};
+    pt2_view whole, part[3], q;
+    assert_true(pt2_view_packed(3, sizes, &whole));
+    for (int i = 0; i < 3; i++) {
+        part[i] = whole;
+        assert_true(pt2_view_slice(&part[i], 2, 4 * i, 4 * i + 4, 1));
+        assert_true(pt2_views_overlap(&part[i], &whole) && pt2_views_overlap(&whole, &part[i]));
+    }
+    assert_true(pt2_view_reshape(&part[0], 4, heads, &q));
+    pt2_view_swap(&q, 1, 2);
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(pt2_views_overlap(&part[i], &part[k]), i == k);
+    assert_true(pt2_views_overlap(&q, &part[0]));
+    assert_false(pt2_views_overlap(&q, &part[1]) || pt2_views_overlap(&part[1], &q));
+    pt2_view odd = whole, even = whole;
+    assert_true(pt2_view_slice(&odd, 2, 1, 12, 2) && pt2_view_slice(&even, 2, 0, 12, 2));
+    assert_false(pt2_views_overlap(&odd, &even));
+    assert_true(pt2_views_overlap(&odd, &part[2]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_zip_keeps_names),
         cmocka_unit_test(test_zip_refuses_parts),
         cmocka_unit_test(test_pt2_needs_a_program),
+        cmocka_unit_test(test_views_overlap),
     };
     return cmocka_run_group_tests(tests, open_place, close_place);
 }
