@@ -137,6 +137,13 @@ static bool is_owners(const gsp_door *d, const uint8_t *credential, uint32_t byt
     return issuer && memcmp(issuer, d->owner, sizeof d->owner) == 0;
 }
 
+bool gsp_door_leans_on_delegate(const gsp_door *d)
+{
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    const uint32_t bytes = gsp_door_shows(d, (uint64_t)atom_wall_seconds(), shown);
+    return !d->is_guest && gsp_credential_issuer(shown, bytes) && !is_owners(d, shown, bytes);
+}
+
 atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
 {
     take(d, t);
@@ -147,9 +154,8 @@ atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
     ATOM_TRY(gsp_door_load_delegations(d));
     const bool admitted = gsp_door_load_admission(d);
     /* What a delegate signed may be void by a manifest that has not come here yet. */
-    const bool doubtful = d->credential_bytes > 0 &&
-                          !is_owners(d, d->credential, d->credential_bytes) && t->has_invite &&
-                          t->manifest > gsp_door_number(d);
+    const bool doubtful =
+        gsp_door_leans_on_delegate(d) && t->has_invite && t->manifest > gsp_door_number(d);
     if (!admitted || doubtful) {
         d->credential_bytes = (uint32_t)gsp_ticket_credential(t, d->credential);
         d->is_guest = true;

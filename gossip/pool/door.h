@@ -128,6 +128,8 @@ ATOM_MUST bool gsp_door_is_owners_word(const gsp_door *door, const gsp_word *ref
  * a delegate's, and a later end than an earlier one, if ours is good at all. Then it is ours from now on. */
 ATOM_MUST bool gsp_door_take_admission(gsp_door *door, const void *credential, uint32_t bytes,
                                        uint64_t now_s);
+/* We are a member by what a delegate signed: a ban of it would make that void. */
+bool gsp_door_leans_on_delegate(const gsp_door *door);
 /* Half of our admission's time is over, a delegate gave it a day ago, or it is void or lost: ask for the
  * next one. */
 bool gsp_door_wants_admission(const gsp_door *door, uint64_t now_s);

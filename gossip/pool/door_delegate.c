@@ -76,7 +76,9 @@ atom_status gsp_door_load_delegations(gsp_door *d)
     bool right = bytes % GSP_DELEGATION_BYTES == 0 && bytes <= sizeof d->delegation;
     for (uint64_t at = 0; right && at < bytes; at += GSP_DELEGATION_BYTES) {
         right = gsp_delegation_decode(data + at, GSP_DELEGATION_BYTES, &g);
-        if (right && matters_here(d, &g) && is_good(d, &g, now_s))
+        /* By a clock that is behind at the start it may not have begun yet: that is no reason to lose it. */
+        if (right && matters_here(d, &g) && holds(&g, now_s) && is_good(d, &g, g.issued_s) &&
+            !(d->has_manifest && gsp_manifest_bans(d->manifest, g.delegate)))
             d->delegation[d->n_delegations++] = g;
     }
     if (!right)

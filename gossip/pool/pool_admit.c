@@ -19,7 +19,8 @@ bool gsp_pool_is_void(gsp_pool *p, const gsp_link *l)
     uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
     uint8_t invite[GSP_INVITE_ID_BYTES];
     uint32_t bytes = 0;
-    if (p->door.plain || l->guest || !p->door.has_manifest || p->door.manifest->n_banned == 0 ||
+    if (p->door.plain || (l->guest && !l->old_key) || !p->door.has_manifest ||
+        p->door.manifest->n_banned == 0 ||
         !gsp_net_peer_credential(p->net, l->key, &role, shown, &bytes) ||
         !gsp_door_voids(&p->door, shown, bytes))
         return false;
@@ -39,22 +40,28 @@ static void has_answer(gsp_link *to, uint8_t refusal)
     gsp_link_doom(to, SECOND_NS);
 }
 
-/* It showed so when its link was made, or its newest contact says so. */
-static bool is_delegate(gsp_pool *p, const gsp_link *l)
+/* When the delegation ends that it showed when its link was made, or that its newest contact has; 0: none. */
+static uint64_t delegated_until(gsp_pool *p, const gsp_link *l)
 {
-    const uint64_t now_s = (uint64_t)atom_wall_seconds();
     gsp_role role = GSP_GUEST;
     gsp_delegation given;
     uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
     uint32_t bytes = 0;
+    uint64_t until = 0;
     if (p->door.plain || l->guest || !gsp_net_peer_credential(p->net, l->key, &role, shown, &bytes))
-        return false;
+        return 0;
     const gsp_known *k = gsp_peers_find(p->book.peers, l->key);
-    return (role == GSP_DELEGATE && gsp_delegation_decode(shown, bytes, &given) &&
-            now_s < given.expires_s) ||
-           (k &&
-            gsp_delegation_decode(k->contact.credential, k->contact.credential_bytes, &given) &&
-            now_s < given.expires_s);
+    if (role == GSP_DELEGATE && gsp_delegation_decode(shown, bytes, &given))
+        until = given.expires_s;
+    if (k && gsp_delegation_decode(k->contact.credential, k->contact.credential_bytes, &given) &&
+        given.expires_s > until)
+        until = given.expires_s;
+    return until;
+}
+
+static bool is_delegate(gsp_pool *p, const gsp_link *l)
+{
+    return (uint64_t)atom_wall_seconds() < delegated_until(p, l);
 }
 
 /* To the owner; where it is not heard, and we do not admit ourselves, to a delegate. */
@@ -94,7 +101,11 @@ bool gsp_pool_tell_delegation(gsp_pool *p, const uint8_t *key)
 
 void gsp_pool_remind_delegate(gsp_pool *p, const gsp_link *l)
 {
-    if (gsp_door_is_owner(&p->door) && !l->guest && !is_delegate(p, l))
+    const gsp_delegation *given =
+        gsp_door_is_owner(&p->door)
+            ? gsp_door_delegation(&p->door, l->key, (uint64_t)atom_wall_seconds())
+            : NULL;
+    if (given && !l->guest && delegated_until(p, l) < given->expires_s)
         (void)gsp_pool_tell_delegation(p, l->key);
 }
 
@@ -138,8 +149,10 @@ static void take_admission(gsp_pool *p, const gsp_word *m)
         return;
     p->was_admitted = was_guest;
     gsp_event_log_add(&p->diary, "\"event\":\"admitted\"");
-    if (!was_guest)
-        gsp_pool_rekey(p);
+    if (was_guest)
+        return;
+    gsp_pool_rekey(p);
+    gsp_pool_greet_all(p); /* what we showed before may be void */
 }
 
 void gsp_pool_refused_in(gsp_pool *p, const uint8_t *by, const gsp_address *at, bool owners,
@@ -156,12 +169,23 @@ void gsp_pool_refused_in(gsp_pool *p, const uint8_t *by, const gsp_address *at, 
                      gsp_denials_text(&p->denials, text, sizeof text));
 }
 
-/* by_owner false: a delegate answers, whose refusal ends nothing, because another one may think otherwise. */
-static void pass_on_admission(gsp_pool *p, gsp_link *to, const gsp_word *m, bool by_owner)
+static bool has_other_delegate(gsp_pool *p, const gsp_link *than)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_link *l = &p->links.link[i];
+        if (l->up && l != than && is_delegate(p, l))
+            return true;
+    }
+    return false;
+}
+
+/* The refusal of a delegate ends nothing while another one may think otherwise. */
+static void pass_on_admission(gsp_pool *p, const gsp_link *from, gsp_link *to, const gsp_word *m)
 {
     gsp_word away = {.kind = GSP_WORD_ADMISSION, .refusal = GSP_WORD_AWAY};
     memcpy(away.key, m->key, sizeof away.key);
-    if (!by_owner && m->refusal != GSP_WELCOME)
+    if (m->refusal != GSP_WELCOME && memcmp(from->key, p->door.owner, sizeof from->key) != 0 &&
+        has_other_delegate(p, from))
         m = &away;
     (void)gsp_links_tell(&p->links, to->key, m);
     has_answer(to, m->refusal);
@@ -173,9 +197,9 @@ void gsp_pool_answered_in(gsp_pool *p, gsp_link *from, const gsp_word *m)
         return;
     if (memcmp(m->key, p->door.identity.public_key, sizeof m->key) != 0) {
         gsp_link *to = gsp_links_find(&p->links, m->key);
-        const bool by_owner = memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0;
-        if (to && (by_owner || is_delegate(p, from)))
-            pass_on_admission(p, to, m, by_owner);
+        if (to &&
+            (memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0 || is_delegate(p, from)))
+            pass_on_admission(p, from, to, m);
         return;
     }
     if (m->refusal == GSP_WELCOME) {

@@ -121,7 +121,7 @@ static atom_status delegate(gsp_pool *p, const gsp_control_order *o,
 }
 
 /* Members of the roster that may still come in are too few to certify a version. */
-static bool lacks_quorum(const gsp_pool *p)
+static bool lacks_quorum(gsp_pool *p)
 {
     uint32_t left = 0; /* bits */
     uint8_t invite[GSP_INVITE_ID_BYTES];
@@ -132,7 +132,8 @@ static bool lacks_quorum(const gsp_pool *p)
         const uint8_t *key = roster->member[i].key.byte;
         const gsp_known *k = gsp_peers_find(p->book.peers, key);
         const gsp_contact *c = k ? &k->contact : NULL;
-        const bool known = p->door.ledger && gsp_ledger_invite_of(p->door.ledger, key, invite);
+        const bool known = p->door.ledger && gsp_links_find(&p->links, key) &&
+                           gsp_ledger_invite_of(p->door.ledger, key, invite);
         bool out = gsp_manifest_bans(p->door.manifest, key) ||
                    (!known && c && gsp_door_voids(&p->door, c->credential, c->credential_bytes));
         left |= (uint32_t)!out << i;

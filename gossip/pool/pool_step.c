@@ -106,8 +106,11 @@ static void ask_again(gsp_pool *p, uint64_t now)
         p->ask_ns = now + 2 * SECOND_NS;
         ask_admission(p);
     } else if (!p->door.is_guest && now >= p->renew_ns) {
-        p->renew_ns = now + 60 * SECOND_NS;
-        if (gsp_door_wants_admission(&p->door, (uint64_t)atom_wall_seconds()))
+        /* Nothing hurries while ours is good, and where the owner comes back it is asked at once (on_up). */
+        const bool is_void = gsp_door_voids(&p->door, p->door.credential, p->door.credential_bytes);
+        const bool wants = gsp_door_wants_admission(&p->door, (uint64_t)atom_wall_seconds());
+        p->renew_ns = now + (is_void ? 5 : wants ? 600 : 60) * SECOND_NS;
+        if (wants)
             ask_admission(p);
         warn_of_admission(p, now);
     }

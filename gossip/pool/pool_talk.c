@@ -137,11 +137,10 @@ static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
 
 /* ---- manifests ---- */
 
-static void say_banned(gsp_pool *p)
+static void say_banned(gsp_pool *p, bool is_void)
 {
     gsp_headline_refuse(&p->headline, GSP_POOL_DEAD,
-                        gsp_door_bans_us(&p->door) ? "the pool's owner has banned this host"
-                                                   : GSP_DOOR_VOID);
+                        is_void ? GSP_DOOR_VOID : "the pool's owner has banned this host");
 }
 
 static bool is_shut_out(gsp_pool *p, const gsp_link *l)
@@ -172,7 +171,7 @@ void gsp_pool_tell_manifest(gsp_pool *p)
     gsp_event_log_add(&p->diary, "\"event\":\"manifest\",\"number\":%u,\"banned\":%u", m->number,
                       m->n_banned);
     if (gsp_door_bans_us(&p->door) || !gsp_door_knows_key(&p->door))
-        say_banned(p);
+        say_banned(p, !gsp_door_bans_us(&p->door));
     p->renew_ns = 0; /* our admission may be void, and yet the owner have given us the key */
     gsp_pool_rekey(p);
     p->ticket_is_old = !gsp_door_is_owner(&p->door);
@@ -306,6 +305,8 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
         p->ask_ns = 0; /* at once */
         return;
     }
+    if (memcmp(l->key, p->door.owner, sizeof l->key) == 0)
+        p->renew_ns = 0; /* it may be here for a short time only */
     gsp_address_book_answered(&p->book, e->key, &e->address);
     gsp_pool_greet(p, l);
     (void)gsp_pool_tell_delegation(p, l->key); /* if it is one of ours */
@@ -351,8 +352,10 @@ static void on_refused(gsp_pool *p, const gsp_net_event *e)
     static const uint8_t nobody[GSP_PUBLIC_BYTES];
     if (e->refusal == GSP_REFUSED_TWIN && memcmp(e->key, nobody, sizeof nobody) != 0)
         refused_as_twin(p, atom_clock_ns()); /* a member says so, and not somebody on the way */
-    if (owners && e->refusal == GSP_REFUSED_BANNED)
-        say_banned(p);
+    bool is_void = owners && e->refusal == GSP_REFUSED_CREDENTIAL && !p->door.plain &&
+                   gsp_door_leans_on_delegate(&p->door);
+    if (is_void || (owners && e->refusal == GSP_REFUSED_BANNED))
+        say_banned(p, is_void);
     else if (p->door.is_guest && gsp_refusal_is_final(e->refusal))
         gsp_pool_refused_in(p, e->key, &e->address, owners, (gsp_refusal)e->refusal);
     else if (!gsp_links_in_vain(&e->address))
