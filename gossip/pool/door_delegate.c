@@ -18,7 +18,7 @@ static bool holds(const gsp_delegation *g, uint64_t now_s)
     return now_s + BEFORE_END_S < g->expires_s;
 }
 
-/* The owner signed it, for this pool and for now. */
+/* The owner signed it for this pool, and its time has begun and not ended. */
 static bool is_good(const gsp_door *d, const gsp_delegation *g, uint64_t now_s)
 {
     uint8_t bytes[GSP_DELEGATION_BYTES];
