@@ -205,7 +205,7 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
 
 /* --- where nothing fits --- */
 
-enum { PROBES_MAX = 16, PROBES_STATES = 500000 };
+enum { PROBES_MAX = 16, PROBES_STATES = 3000000 };
 
 /* A plan within these limits, by its memory alone; *out is NULL if there is none. */
 ATOM_MUST static atom_status any_within(part_search_state *s, uint64_t device, uint64_t host,
