@@ -444,6 +444,7 @@ def check_what_a_state_is_of(work, data):
     for path, change in (model, None), (other, scaled(0.3)), (renamed, called):
         keep(os.path.join(fixtures, "acts.pt2"), path, change=change)
     auto = ["--resume-from-checkpoint", "auto", "--lr-scheduler-type", "constant"]
+    check("dropout: 0.2 would not change" in train(model, data, out, 4, "--dropout", "0.2", code=2), "dropout is passed over")
     train(model, data, out, 4)
     check("a checkpoint of another model" in train(other, data, out, 8, *auto, code=2), "another export goes on")
     train(renamed, data, out, 8, *auto)
