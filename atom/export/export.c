@@ -13,6 +13,7 @@
 #include "atom/file/llmc.h"
 #include "atom/plan/source.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -254,6 +255,33 @@ static atom_status write_directory(export_source *s, atom_dtype dtype, uint64_t 
     return atom_dir_sync(dir);
 }
 
+static bool is_empty(const char *path)
+{
+    DIR *dir = opendir(path);
+    int entries = 0;
+    while (dir && entries <= 2 && readdir(dir))
+        entries++;
+    if (dir)
+        closedir(dir);
+    return dir && entries <= 2; /* "." and ".." */
+}
+
+/* Nothing, or an empty directory that can give way when all is written: none that something is mounted on. */
+static atom_status check_free(const char *output, const char *temporary)
+{
+    struct stat is, beside;
+    if (lstat(output, &is) != 0)
+        return ATOM_OK;
+    if (!S_ISDIR(is.st_mode) || !is_empty(output))
+        return atom_fail(ATOM_E_USAGE, "%s already exists; name a directory that does not", output);
+    if (stat(temporary, &beside) == 0 && beside.st_dev != is.st_dev)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s has a file system of its own, so nothing can take its place; name a "
+                         "directory inside it",
+                         output);
+    return ATOM_OK;
+}
+
 /* An empty directory gives way; anything else stays. */
 static atom_status move_over(const char *temporary, const char *output)
 {
@@ -303,11 +331,10 @@ atom_status export_directory(const char *output, export_fill *fill, void *contex
     temporary = atom_format("%.*s.atom-tmp", (int)n, output);
     if (!temporary)
         return atom_fail_memory("a path", n);
-    if (atom_path_exists(output) && rmdir(output) != 0)
-        ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_USAGE, "%s already exists; name a directory that does not", output));
+    ATOM_TRY_CLEAN(check_free(output, output));
     ATOM_TRY_CLEAN(open_temporary(temporary, output, &lock));
     st = atom_dir_empty(temporary);
+    st = st == ATOM_OK ? check_free(output, temporary) : st;
     st = st == ATOM_OK ? fill(context, temporary) : st;
     st = st == ATOM_OK ? move_over(temporary, output) : st;
     if (st != ATOM_OK)

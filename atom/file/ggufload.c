@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_MAX = 96, ENDS_MAX = 4096 };
+enum { KEY_MAX = 96 };
 
 /* --- numbers --------------------------------------------------------------------------------- */
 
@@ -508,37 +508,6 @@ cleanup:
     return st;
 }
 
-static int add_end(json_t *list, int64_t id, int64_t V)
-{
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_integer_value(json_array_get(list, i)) == id)
-            return 0;
-    return id >= 0 && id < V ? json_array_append_new(list, json_integer(id)) : 0;
-}
-
-/* All that end a text: a number, or a list of them. llama.cpp ends at three keys, and ollama at a list. */
-static int set_ends(json_t *root, const file_gguf_in *f, int64_t V)
-{
-    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                       "tokenizer.ggml.eom_token_id"};
-    const file_gguf_value *more = file_gguf_find(f, "tokenizer.ggml.eos_token_ids");
-    bool numbers = more && more->type == FILE_GGUF_VALUE_ARRAY &&
-                   (more->item == FILE_GGUF_VALUE_I32 || more->item == FILE_GGUF_VALUE_U32);
-    json_t *list = json_array();
-    int failed = !list;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        failed = failed || add_end(list, file_gguf_int(f, keys[i], -1), V);
-    for (uint64_t i = 0; numbers && i < more->n && json_array_size(list) < ENDS_MAX; i++) {
-        int32_t id;
-        memcpy(&id, more->at + i * sizeof id, sizeof id);
-        failed = failed || add_end(list, id, V);
-    }
-    json_t *ends = json_array_size(list) > 1 ? list : json_array_get(list, 0);
-    failed = failed || (ends && json_object_set(root, "eos_token_id", ends));
-    json_decref(list);
-    return failed;
-}
-
 /* Which tokens begin and end a text, as a config.json says it, so that it is not lost on the way to one. */
 static atom_status make_source(const file_gguf_in *f, const graph_config *config, char **source)
 {
@@ -547,11 +516,7 @@ static atom_status make_source(const file_gguf_in *f, const graph_config *config
     atom_status st;
     ATOM_TRY_CLEAN(file_config_text(config, NULL, NULL, &text));
     ATOM_TRY_CLEAN(atom_json_parse(f->path, text, strlen(text), 0, &root));
-    int64_t start = file_gguf_int(f, "tokenizer.ggml.bos_token_id", -1);
-    if ((start >= 0 && start < config->vocab_size &&
-         json_object_set_new(root, "bos_token_id", json_integer(start))) ||
-        set_ends(root, f, config->vocab_size))
-        ATOM_TRY_CLEAN(atom_fail_memory("config.json", strlen(text)));
+    ATOM_TRY_CLEAN(file_gguf_set_ends(f, config->vocab_size, root));
     st = atom_json_text(json_incref(root), JSON_INDENT(2), "", source);
 cleanup:
     json_decref(root);

@@ -37,6 +37,8 @@ ATOM_MUST atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_
  * that begin and end a text. */
 ATOM_MUST atom_status file_gguf_read_model(const char *path, graph_config *config, char **source);
 ATOM_MUST atom_status file_gguf_read_weights(const char *path, const graph *g, file_vector vector);
+/* ggufends.c: into a config.json, the tokens of a vocabulary of V that begin and end a text. */
+ATOM_MUST atom_status file_gguf_set_ends(const file_gguf_in *f, int64_t V, struct json_t *root);
 
 /* "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight", for FILE_GGUF_NAME_MAX
  * + 16 bytes. */

@@ -160,6 +160,22 @@ bool file_weights_exist(const char *dir)
     return find_weights(dir, &which) == ATOM_OK && which < N_NAMES;
 }
 
+/* Of one kind the single file is read, as transformers does it; a directory of shards to which somebody added a
+ * file, or the other way round, is of two models. */
+static atom_status warn_of_index(const char *dir, int which)
+{
+    char *index = atom_path_join(dir, names_of_weights[which + 1]);
+    if (!index)
+        return atom_fail_memory("a path", strlen(dir));
+    if (atom_path_exists(index))
+        atom_log(ATOM_LOG_WARN,
+                 "%s has both %s and %s; the first is read, as transformers does it, and the files "
+                 "that the other names are not",
+                 dir, names_of_weights[which], names_of_weights[which + 1]);
+    atom_free(index);
+    return ATOM_OK;
+}
+
 atom_status file_shards_list(const char *dir, file_shards *s)
 {
     int which = N_NAMES;
@@ -168,6 +184,7 @@ atom_status file_shards_list(const char *dir, file_shards *s)
     if (which == N_NAMES)
         return atom_fail(ATOM_E_FORMAT, "%s has neither model.safetensors nor its index", dir);
     if (which % 2 == 0) {
+        ATOM_TRY(warn_of_index(dir, which));
         s->names = atom_alloc(1, sizeof *s->names);
         if (!s->names)
             return atom_fail_memory("a name", sizeof *s->names);

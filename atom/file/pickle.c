@@ -292,7 +292,8 @@ static atom_status call(file_pickle *p)
     case MAKES_TENSOR:
         if (args->n < 4 || args->items[0]->kind != FILE_PICKLE_STORAGE)
             break;
-        if (args->n > 6 && (args->items[6]->kind != FILE_PICKLE_DICT || args->items[6]->n > 0))
+        if (args->n > 6 && args->items[6]->kind != FILE_PICKLE_NONE &&
+            (args->items[6]->kind != FILE_PICKLE_DICT || args->items[6]->n > 0))
             return not_tensors(p, "has a tensor whose numbers are not those stored (it is negated "
                                   "or conjugated when it is read)");
         ATOM_TRY(push(p, FILE_PICKLE_TENSOR, 0, &v));

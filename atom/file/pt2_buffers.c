@@ -32,8 +32,8 @@ static const char *text_in(const json_t *object, const char *a, const char *b)
     return text ? text : "";
 }
 
-/* Does an operator change it in place, or the program hand back what it is from then on? */
-static bool is_changed(const pt2_archive *a, const pt2_tensor *t)
+/* Does an operator change it or a view of it in place, or the program hand back what it is from then on? */
+static bool is_changed(const pt2_archive *a, const pt2_tensor *t, const json_t *roots)
 {
     const json_t *outputs = json_object_get(a->signature, "output_specs"),
                  *nodes = json_object_get(a->graph, "nodes");
@@ -43,14 +43,14 @@ static bool is_changed(const pt2_archive *a, const pt2_tensor *t)
                          t->name) == 0;
     for (size_t i = 0; i < json_array_size(nodes) && !changed && t->value; i++) {
         const json_t *node = json_array_get(nodes, i);
-        const json_t *self = json_array_get(json_object_get(node, "inputs"), 0);
-        changed = pt2_in_place(node) &&
-                  strcmp(text_in(json_object_get(self, "arg"), "as_tensor", "name"), t->value) == 0;
+        const char *self = pt2_in_place(node) ? pt2_self(node) : NULL;
+        changed = self && strcmp(pt2_root(roots, self), t->value) == 0;
     }
     return changed;
 }
 
-static atom_status describe(const pt2_archive *a, const pt2_tensor *t, graph_buffer *b)
+static atom_status describe(const pt2_archive *a, const pt2_tensor *t, const json_t *roots,
+                            graph_buffer *b)
 {
     const char *path = a->zip->path;
     file_dtype dtype = stored_type(t->dtype);
@@ -65,7 +65,7 @@ static atom_status describe(const pt2_archive *a, const pt2_tensor *t, graph_buf
                          "%s: buffer '%.128s' is the parameter '%.128s', which training changes; "
                          "register a clone() of it",
                          path, t->name, a->tensors[t->first].name);
-    if (is_changed(a, t))
+    if (is_changed(a, t, roots))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: buffer '%.128s' of the model's state_dict is changed in forward, and "
                          "atom keeps buffers as they are; register it with persistent=False, or do "
@@ -109,6 +109,7 @@ static atom_status read_all(const pt2_archive *a, const graph *g)
 atom_status pt2_keep_buffers(const pt2_archive *a, graph *g)
 {
     graph_buffers *buffers = NULL;
+    json_t *roots = NULL;
     uint32_t n = 0;
     atom_status st = ATOM_OK;
     for (uint32_t i = 0; i < a->n_tensors; i++)
@@ -120,13 +121,15 @@ atom_status pt2_keep_buffers(const pt2_archive *a, graph *g)
                          "%s: the model's state_dict has %u buffers, and atom keeps at most %d; "
                          "register them with persistent=False",
                          a->zip->path, n, FILE_BUFFERS_MAX);
-    ATOM_TRY(graph_buffers_make(n, &buffers));
+    ATOM_TRY_CLEAN(pt2_roots(a, &roots));
+    ATOM_TRY_CLEAN(graph_buffers_make(n, &buffers));
     for (uint32_t i = 0, k = 0; i < a->n_tensors; i++)
         if (is_kept(&a->tensors[i]))
-            ATOM_TRY_CLEAN(describe(a, &a->tensors[i], &buffers->all[k++]));
+            ATOM_TRY_CLEAN(describe(a, &a->tensors[i], roots, &buffers->all[k++]));
     ATOM_TRY_CLEAN(file_buffers_set(a->zip->path, g, buffers));
     ATOM_TRY_CLEAN(read_all(a, g));
 cleanup:
+    json_decref(roots);
     graph_buffers_release(&buffers);
     return st;
 }

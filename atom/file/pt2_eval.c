@@ -216,12 +216,6 @@ static bool has_name(const json_t *set, const json_t *args)
     return has;
 }
 
-bool pt2_in_place(const json_t *node)
-{
-    const char *target = json_string_value(json_object_get(node, "target"));
-    return target && strstr(target, "_.");
-}
-
 /* live[i]: something that the outputs need comes from node i. */
 static atom_status find_live(const pt2_eval *e, bool *live)
 {
@@ -238,14 +232,6 @@ static atom_status find_live(const pt2_eval *e, bool *live)
     return fine ? ATOM_OK : atom_fail_memory("names", 64);
 }
 
-/* Is it one like add_, which changes what it is given? Those like __and__ do not. */
-static bool changes_self(const json_t *node)
-{
-    const char *target = json_string_value(json_object_get(node, "target"));
-    const char *dot = target ? strrchr(target, '.') : NULL;
-    return dot && dot - target > 1 && dot[-1] == '_' && dot[-2] != '_';
-}
-
 /* Names that are read behind the present node. */
 static bool add_later(const pt2_eval *e, json_t *later)
 {
@@ -259,30 +245,28 @@ static bool add_later(const pt2_eval *e, json_t *later)
     return fine;
 }
 
-/* Other views of the same activations change, too, which is of no matter unless somebody reads them later. */
+/* Other views of the same numbers change, too, which is of no matter unless somebody reads them later. */
 static atom_status check_views(pt2_eval *e, const char *name)
 {
     const pt2_value *was = pt2_named(e, name);
     const char *other, *found = NULL;
     json_t *later, *index;
-    if (!was || was->kind != PT2_ACT)
+    if (!was)
         return ATOM_OK;
     later = json_object();
-    bool fine = later && add_later(e, later);
+    atom_status st = later && add_later(e, later) ? ATOM_OK : atom_fail_memory("names", 64);
+    if (st == ATOM_OK && was->kind != PT2_ACT)
+        st = pt2_check_shared(e, name, later);
     json_object_foreach(e->names, other, index)
     {
         const pt2_value *v = pt2_named(e, other);
-        if (fine && strcmp(other, name) != 0 && v->kind == PT2_ACT && v->base == was->base &&
-            v->copy == was->copy && json_object_get(later, other) &&
-            pt2_views_overlap(&v->v, &was->v))
+        if (st == ATOM_OK && was->kind == PT2_ACT && strcmp(other, name) != 0 &&
+            v->kind == PT2_ACT && v->base == was->base && v->copy == was->copy &&
+            json_object_get(later, other) && pt2_views_overlap(&v->v, &was->v))
             found = other;
     }
-    atom_status st = fine ? ATOM_OK : atom_fail_memory("names", 64);
     if (found)
-        st = pt2_refuse(e,
-                        "it changes %.64s in place and so %.64s, a view of the same, which is "
-                        "read later; write it without the underscore",
-                        name, found);
+        st = pt2_refuse_shared(e, name, found);
     json_decref(later);
     return st;
 }
@@ -309,7 +293,7 @@ static atom_status run_node(pt2_eval *e)
     ATOM_TRY(pt2_check_complex(e));
     ATOM_TRY(pt2_settle(e));
     ATOM_TRY(run(e));
-    return changes_self(e->node) ? change_self(e) : ATOM_OK;
+    return pt2_in_place(e->node) ? change_self(e) : ATOM_OK;
 }
 
 static atom_status run_nodes(pt2_eval *e)

@@ -63,8 +63,16 @@ bool pt2_is_complex(int dtype);
 /* `n` numbers of a tensor from `first` on; a complex one is two. */
 ATOM_MUST atom_status pt2_tensor_read(const pt2_archive *a, const pt2_tensor *t, int64_t first,
                                       int64_t n, double *out);
+/* --- what shares numbers (pt2_alias.c) ---------------------------------------------------------- */
+
 /* "aten.masked_fill_.Scalar" changes what it takes, whoever reads its result. */
 bool pt2_in_place(const json_t *node);
+/* The name of the node's first argument; NULL: that is no tensor. */
+const char *pt2_self(const json_t *node);
+/* An object: for each name that is a view of another, whose numbers it shows. json_decref it. */
+ATOM_MUST atom_status pt2_roots(const pt2_archive *a, json_t **out);
+/* That name, or this one itself. */
+const char *pt2_root(const json_t *roots, const char *name);
 /* pt2_buffers.c: those of the state_dict, for g, which has its table of parameters. */
 ATOM_MUST atom_status pt2_keep_buffers(const pt2_archive *a, graph *g);
 /* A size in either spelling: a number, or a symbol with a hint. */
@@ -226,6 +234,10 @@ ATOM_MUST atom_status pt2_value_copy(pt2_eval *e, const pt2_value *v, pt2_value 
 ATOM_MUST atom_status pt2_name(pt2_eval *e, const char *name, const pt2_value *v);
 /* Names the node's i-th result. */
 ATOM_MUST atom_status pt2_result(pt2_eval *e, size_t i, pt2_value *v);
+
+/* The present node changes `name` in place, which is no activation: refused where a name of `later` shows it, too. */
+ATOM_MUST atom_status pt2_check_shared(pt2_eval *e, const char *name, const json_t *later);
+ATOM_MUST atom_status pt2_refuse_shared(const pt2_eval *e, const char *name, const char *other);
 
 /* Arguments of the present node by name (pt2_args.c); NULL or the fallback where they are absent or
  * None. */

@@ -392,6 +392,7 @@ void file_st_close(file_safetensors **file)
         f->source->close(f->reader);
     if (f->fd >= 0)
         close(f->fd);
+    file_sums_close(&f->sums);
     atom_free(f->tensors);
     atom_free(f->by_name);
     atom_free(f->metadata);
@@ -436,14 +437,25 @@ static void look_ahead(const file_safetensors *file, uint64_t offset, uint64_t b
         (void)posix_fadvise(file->fd, (off_t)end, AHEAD, POSIX_FADV_WILLNEED);
 }
 
+static atom_status see(const file_safetensors *file, uint64_t offset, uint64_t bytes,
+                       const void *data)
+{
+    return file->sums ? file_sums_see(file->sums, file->path, file->fd, offset, bytes, data)
+                      : ATOM_OK;
+}
+
 atom_status file_st_read(const file_safetensors *file, const file_tensor *tensor, uint64_t first,
                          uint64_t bytes, void *out)
 {
+    uint64_t offset = tensor->offset + first;
     ATOM_ASSERT(first <= tensor->bytes && bytes <= tensor->bytes - first);
-    if (file->reader)
-        return file_source_read(file->source, file->reader, tensor->offset + first, bytes, out);
-    look_ahead(file, tensor->offset + first, bytes);
-    return read_at(file->fd, file->path, tensor->offset + first, bytes, out);
+    if (file->reader) {
+        ATOM_TRY(file_source_read(file->source, file->reader, offset, bytes, out));
+    } else {
+        look_ahead(file, offset, bytes);
+        ATOM_TRY(read_at(file->fd, file->path, offset, bytes, out));
+    }
+    return see(file, offset, bytes, out);
 }
 
 static void widen_f16(float *out, const uint16_t *in, uint64_t count)
@@ -475,10 +487,11 @@ static atom_status widen_there(const file_safetensors *file, const file_tensor *
     *done = 0;
     if (!file->reader)
         return ATOM_OK;
-    atom_status st =
-        file->source->view(file->reader, tensor->offset + first * 2, count * 2, &at, &bytes);
-    if (st != ATOM_OK || (uintptr_t)at % 2)
-        return st;
+    uint64_t offset = tensor->offset + first * 2;
+    ATOM_TRY(file->source->view(file->reader, offset, count * 2, &at, &bytes));
+    if ((uintptr_t)at % 2 || bytes < 2)
+        return ATOM_OK;
+    ATOM_TRY(see(file, offset, bytes / 2 * 2, at));
     *done = bytes / 2;
     widen(tensor->dtype, out, at, *done);
     return ATOM_OK;

@@ -9,7 +9,7 @@
  * fsync of the directory.
  *
  * Ownership: what open returns, close frees. Thread: an open reader may be read from several
- * threads, but for one with a source, from one at a time. Errors: ATOM_E_FORMAT names file and
+ * threads, but for one with a source or checksums, from one at a time. Errors: ATOM_E_FORMAT names file and
  * tensor; ATOM_E_RESOURCE for memory and full disks. Source: docs/design/files.md#safetensors.
  */
 #ifndef ATOM_FILE_SAFETENSORS_H
@@ -18,6 +18,7 @@
 #include "atom/base/dtype.h"
 #include "atom/base/status.h"
 #include "atom/file/source.h"
+#include "atom/file/sums.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -82,6 +83,8 @@ typedef struct file_safetensors {
     file_pair *metadata;  /* __metadata__, in file order */
     const file_source *source;
     void *reader; /* the source's; NULL: plain reads */
+    file_sums
+        *sums; /* of other formats: what is read is compared with them; NULL: there are none */
 } file_safetensors;
 
 ATOM_MUST atom_status file_st_open(const char *path, file_safetensors **out);

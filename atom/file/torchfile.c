@@ -1,7 +1,8 @@
 /*
  * Owns files of torch.save as tables of tensors. One idea: the pickle says which piece of which
  * storage a tensor is, the file says where each storage begins, and both together are an offset.
- * Refuses strided tensors, anything that is no tensor, and data of the other byte order.
+ * Refuses strided tensors, anything that is no tensor, data of the other byte order, and storages that
+ * differ from their checksum, when they are read.
  */
 #include "atom/file/torchfile.h"
 
@@ -141,6 +142,8 @@ static atom_status take_tensor(torch_file *t, const char *name, const file_pickl
     out->dtype = from->dtype;
     out->bytes = out->elements * each;
     out->offset = find_storage(t, from->text)->place + (uint64_t)first->number * each;
+    if (t->file->sums)
+        file_sums_expect(t->file->sums, out->offset, out->bytes);
     return ATOM_OK;
 }
 
@@ -207,22 +210,53 @@ static atom_status check_order(const torch_file *t, file_zip *z, const char *roo
     return st;
 }
 
+static int order_sums(const void *a, const void *b)
+{
+    const file_sum *x = a, *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* To be compared when the storage is read. */
+static atom_status add_sum(torch_file *t, const file_zip_entry *e, uint64_t place)
+{
+    file_sums *sums = t->file->sums;
+    file_sum *s = &sums->all[sums->n];
+    *s = (file_sum){
+        .name = atom_strdup(e->name), .first = place, .bytes = e->bytes, .wanted = e->sum};
+    if (!s->name)
+        return atom_fail_memory("a name", strlen(e->name));
+    sums->n++;
+    return ATOM_OK;
+}
+
 /* Each storage is an entry "ROOT/data/KEY". */
+static atom_status place_entry(torch_file *t, const file_zip *z, const char *root, size_t n,
+                               const uint64_t *places, storage *s)
+{
+    const file_pickle_value *v = s->value;
+    char *name = atom_format("%.*sdata/%s", (int)n, root, v->text);
+    if (!name)
+        return atom_fail_memory("a name", n);
+    const file_zip_entry *e = file_zip_find(z, name);
+    atom_free(name);
+    if (!e || (uint64_t)v->number > e->bytes / bytes_each(v->dtype))
+        return atom_fail(ATOM_E_FORMAT, "%s: storage %.64s is missing or too short", t->file->path,
+                         v->text);
+    s->place = places[e - z->entries];
+    return z->summed && e->bytes ? add_sum(t, e, s->place) : ATOM_OK;
+}
+
 static atom_status place_entries(torch_file *t, const file_zip *z, const char *root, size_t n,
                                  const uint64_t *places)
 {
-    for (size_t i = 0; i < t->n_storages; i++) {
-        const file_pickle_value *v = t->storages[i].value;
-        char *name = atom_format("%.*sdata/%s", (int)n, root, v->text);
-        if (!name)
-            return atom_fail_memory("a name", n);
-        const file_zip_entry *e = file_zip_find(z, name);
-        atom_free(name);
-        if (!e || (uint64_t)v->number > e->bytes / bytes_each(v->dtype))
-            return atom_fail(ATOM_E_FORMAT, "%s: storage %.64s is missing or too short",
-                             t->file->path, v->text);
-        t->storages[i].place = places[e - z->entries];
-    }
+    file_sums *sums = t->file->sums = atom_alloc(1, sizeof *sums);
+    if (sums)
+        sums->all = atom_alloc(t->n_storages + 1, sizeof *sums->all);
+    if (!sums || !sums->all)
+        return atom_fail_memory(t->file->path, t->n_storages * sizeof *sums->all);
+    for (size_t i = 0; i < t->n_storages; i++)
+        ATOM_TRY(place_entry(t, z, root, n, places, &t->storages[i]));
+    qsort(sums->all, sums->n, sizeof *sums->all, order_sums);
     return ATOM_OK;
 }
 

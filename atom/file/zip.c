@@ -1,7 +1,7 @@
 /*
  * Owns zip archives of stored entries. One idea: libzip parses, we decide what is acceptable once
  * at opening; after that an entry is a range of bytes. Refuses compression, encryption, duplicate
- * names and entries that together claim more than the file has.
+ * names, entries that together claim more than the file has, and bytes that differ from their checksum.
  */
 #include "atom/file/zip.h"
 
@@ -9,6 +9,7 @@
 #include "atom/base/bytes.h"
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "atom/file/sums.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,8 @@ enum {
     END64_BYTES = 56,
     LOCATOR_BYTES = 20,
     TAIL_BYTES = LOCATOR_BYTES + END_BYTES + 65535, /* with the longest comment */
-    DIRECTORY_BYTES_MAX = 1 << 27
+    DIRECTORY_BYTES_MAX = 1 << 27,
+    PIECE_BYTES = 1 << 18
 };
 static const uint32_t END_MARK = 0x06054b50, END64_MARK = 0x06064b50, LOCATOR_MARK = 0x07064b50;
 
@@ -61,7 +63,8 @@ static atom_status take_entry(file_zip *z, uint64_t index, uint64_t *left)
         return fail_zip(z, zip_get_error(z->zip), "");
     if (!s.name[0])
         return atom_fail(ATOM_E_FORMAT, "%s: an entry has no name", z->path);
-    *e = (file_zip_entry){.name = s.name, .bytes = s.size};
+    *e = (file_zip_entry){.name = s.name, .bytes = s.size, .sum = s.crc};
+    z->summed = z->summed || e->sum != 0;
     if (s.encryption_method != ZIP_EM_NONE)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: entry '%.128s' is encrypted", z->path, e->name);
     if (s.comp_method != ZIP_CM_STORE)
@@ -241,7 +244,8 @@ static atom_status go_to(file_zip *z, const file_zip_entry *e, uint64_t first)
         z->open = NULL;
     }
     if (!z->open) {
-        z->open = zip_fopen_index(z->zip, index, ZIP_FL_COMPRESSED); /* as stored: no checksum */
+        z->open =
+            zip_fopen_index(z->zip, index, ZIP_FL_COMPRESSED); /* as stored: libzip sums nothing */
         if (!z->open)
             return fail_entry(z, e, zip_get_error(z->zip));
         z->open_index = index;
@@ -253,11 +257,10 @@ static atom_status go_to(file_zip *z, const file_zip_entry *e, uint64_t first)
     return ATOM_OK;
 }
 
-atom_status file_zip_read(file_zip *z, const file_zip_entry *e, uint64_t first, uint64_t bytes,
-                          void *out)
+static atom_status read_range(file_zip *z, const file_zip_entry *e, uint64_t first, uint64_t bytes,
+                              void *out)
 {
     char *to = out;
-    ATOM_ASSERT(first <= e->bytes && bytes <= e->bytes - first);
     ATOM_TRY(go_to(z, e, first));
     while (bytes) {
         zip_int64_t n = zip_fread(z->open, to, bytes);
@@ -270,6 +273,41 @@ atom_status file_zip_read(file_zip *z, const file_zip_entry *e, uint64_t first, 
         z->open_at += (uint64_t)n;
     }
     return ATOM_OK;
+}
+
+static atom_status see(file_zip *z, const file_zip_entry *e, uint32_t sum)
+{
+    if (sum != e->sum)
+        return file_sum_differs(z->path, e->name);
+    z->entries[e - z->entries].seen = true;
+    return ATOM_OK;
+}
+
+static atom_status see_all(file_zip *z, const file_zip_entry *e)
+{
+    void *piece = atom_alloc(PIECE_BYTES, 1);
+    uint32_t sum = 0;
+    atom_status st = ATOM_OK;
+    if (!piece)
+        return atom_fail_memory("a checksum", PIECE_BYTES);
+    for (uint64_t at = 0, some; at < e->bytes && st == ATOM_OK; at += some) {
+        some = e->bytes - at < PIECE_BYTES ? e->bytes - at : PIECE_BYTES;
+        st = read_range(z, e, at, some, piece);
+        sum = file_sum_add(sum, piece, some);
+    }
+    atom_free(piece);
+    return st == ATOM_OK ? see(z, e, sum) : st;
+}
+
+atom_status file_zip_read(file_zip *z, const file_zip_entry *e, uint64_t first, uint64_t bytes,
+                          void *out)
+{
+    bool all = bytes == e->bytes, unseen = z->summed && !e->seen;
+    ATOM_ASSERT(first <= e->bytes && bytes <= e->bytes - first);
+    if (unseen && !all)
+        ATOM_TRY(see_all(z, e));
+    ATOM_TRY(read_range(z, e, first, bytes, out));
+    return unseen && all ? see(z, e, file_sum_add(0, out, bytes)) : ATOM_OK;
 }
 
 atom_status file_zip_load(file_zip *z, const file_zip_entry *e, uint64_t most, char **text)

@@ -5,7 +5,9 @@
  * accept and we do not: compressed and encrypted entries, nameless ones, more than
  * FILE_ZIP_ENTRIES_MAX of them or a directory over 128 MiB (both before libzip reads it), and
  * entries that together, with their headers, are larger than the file. Names are only looked up,
- * never written to. Checksums are not compared: PyTorch may be told to leave them out.
+ * never written to. The checksum of an entry (that of the directory: the header in front of it may leave it to
+ * what follows) is compared before anything of it is used. PyTorch may be told to leave checksums out, and
+ * writes 0 for all of them then: where no entry has another, there is none to compare.
  *
  * Ownership: what open returns, close frees. Thread: one at a time. Errors: ATOM_E_FORMAT names
  * file and entry; ATOM_E_UNSUPPORTED for compression and encryption; ATOM_E_RESOURCE.
@@ -24,6 +26,8 @@ enum { FILE_ZIP_ENTRIES_MAX = 1 << 18 };
 typedef struct file_zip_entry {
     const char *name; /* libzip's */
     uint64_t bytes;
+    uint32_t sum;
+    bool seen; /* compared with its bytes, and right */
 } file_zip_entry;
 
 typedef struct file_zip {
@@ -33,6 +37,7 @@ typedef struct file_zip {
     uint64_t open_index, open_at;
     uint32_t n_entries;
     file_zip_entry *entries; /* in the order of the directory */
+    bool summed;             /* they have checksums */
 } file_zip;
 
 /* Does the file begin as a zip archive does? */
@@ -41,7 +46,8 @@ ATOM_MUST atom_status file_zip_open(const char *path, file_zip **out);
 void file_zip_close(file_zip **zip);
 /* NULL if there is none. */
 const file_zip_entry *file_zip_find(const file_zip *zip, const char *name);
-/* `bytes` bytes of an entry from `first` on. The range must lie inside it. */
+/* `bytes` bytes of an entry from `first` on. The range must lie inside it. An entry of which not all is
+ * wanted is read whole the first time. */
 ATOM_MUST atom_status file_zip_read(file_zip *zip, const file_zip_entry *entry, uint64_t first,
                                     uint64_t bytes, void *out);
 /* A whole entry of at most `most` bytes, and a NUL behind it. Free with atom_free. */

@@ -64,7 +64,7 @@ static void note_rest(const evaluation *v, const char *split)
     if (rest)
         atom_log(ATOM_LOG_INFO,
                  "note: the last %llu of %llu tokens of the %s split do not fill a sequence of %u "
-                 "and are not measured; a smaller sequence_len leaves out fewer",
+                 "and are not measured; a sequence_len of N leaves out fewer than N",
                  (unsigned long long)rest, (unsigned long long)text_shards_tokens(v->shards), split,
                  T);
 }

@@ -203,6 +203,11 @@ ATOM_MUST atom_status graph_model_build(const graph_config *config, atom_dtype d
 ATOM_MUST atom_status graph_own_describe(const char *name, graph *g, int64_t positions,
                                          graph_config *config);
 ATOM_MUST atom_status graph_own_check(const graph_config *config);
+/* Do two sealed graphs compute the same from tensors of the same names, but for dropout, for what nodes are called, and
+ * for the sizes of micro-batch and sequence? where: what differs first, as b calls it; "": nothing. */
+enum { GRAPH_WHERE_MAX = GRAPH_STORED_NAME_MAX + 16 };
+ATOM_MUST atom_status graph_own_compare(const graph *a, const graph *b,
+                                        char where[GRAPH_WHERE_MAX]);
 ATOM_MUST atom_status graph_own_build(const graph_config *config, atom_dtype dtype, int64_t B,
                                       int64_t T, graph **out);
 

@@ -117,3 +117,115 @@ cleanup:
     graph_close(&g);
     return st;
 }
+
+/* --- is it the same? ---------------------------------------------------------------------------- */
+
+/* The nodes of a graph in order, without dropout. number[t]: which of them made tensor t; below 0: an input. */
+typedef struct walk {
+    const graph *g;
+    uint32_t at;
+    int32_t made;
+    int32_t *number;
+} walk;
+
+static atom_status walk_begin(walk *w, const graph *g)
+{
+    int32_t inputs = 0;
+    *w = (walk){.g = g, .number = atom_alloc(g->n_tensors, sizeof *w->number)};
+    if (!w->number)
+        return atom_fail_memory("a graph", (uint64_t)g->n_tensors * sizeof *w->number);
+    for (uint32_t i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i].producer == GRAPH_NONE)
+            w->number[i] = --inputs;
+    return ATOM_OK;
+}
+
+/* NULL behind the last. */
+static const graph_node *walk_next(walk *w)
+{
+    while (w->at < w->g->n_nodes) {
+        const graph_node *node = &w->g->nodes[w->at++];
+        bool drops = node->op == ATOM_OP_dropout;
+        w->number[node->out[0]] = drops ? w->number[node->in[0]] : w->made++;
+        if (!drops)
+            return node;
+    }
+    return NULL;
+}
+
+static bool equal(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static bool same_rope(const atom_rope *a, const atom_rope *b)
+{
+    bool same = a->width == b->width && a->yarn == b->yarn && equal(a->theta, b->theta) &&
+                equal(a->factor, b->factor) && equal(a->low, b->low) && equal(a->high, b->high) &&
+                equal(a->original, b->original) && equal(a->gain, b->gain);
+    for (int i = 0; i < ATOM_ROPE_DIVISORS_MAX && same; i++)
+        same = equal(a->divisors[i], b->divisors[i]);
+    return same;
+}
+
+static bool same_node(const walk *a, const graph_node *x, const walk *b, const graph_node *y)
+{
+    bool same = x->op == y->op && x->n_params == y->n_params && x->heads == y->heads &&
+                x->kv_heads == y->kv_heads && x->window == y->window && x->codec == y->codec &&
+                x->first == y->first && equal(x->eps, y->eps) && equal(x->scale, y->scale) &&
+                equal(x->lift, y->lift) && equal(x->cap, y->cap) && same_rope(&x->rope, &y->rope);
+    for (int i = 0; same && i < x->n_params; i++)
+        same = x->params[i] == y->params[i];
+    for (int i = 0; same && i < atom_op_get(x->op)->ins; i++)
+        same = a->number[x->in[i]] == b->number[y->in[i]];
+    return same;
+}
+
+static bool same_stored(const graph_stored *a, const graph_stored *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->rank == b->rank && a->transposed == b->transposed &&
+           a->param == b->param && memcmp(a->dims, b->dims, a->rank * sizeof a->dims[0]) == 0 &&
+           a->from == b->from && a->step == b->step && a->first == b->first && a->rows == b->rows;
+}
+
+/* Of the parameters and their places in files. */
+static bool same_params(const graph *a, const graph *b, char where[GRAPH_WHERE_MAX])
+{
+    bool same = a->n_params == b->n_params && a->n_stored == b->n_stored;
+    for (uint32_t i = 0; same && i < b->n_params; i++) {
+        const graph_param *x = &a->params[i], *y = &b->params[i];
+        same = x->rank == y->rank && memcmp(x->dims, y->dims, x->rank * sizeof x->dims[0]) == 0;
+        snprintf(where, GRAPH_WHERE_MAX, "parameter %s", y->name);
+    }
+    for (uint32_t i = 0; same && i < b->n_stored; i++) {
+        same = same_stored(&a->stored[i], &b->stored[i]);
+        snprintf(where, GRAPH_WHERE_MAX, "tensor %s", b->stored[i].name);
+    }
+    return same;
+}
+
+atom_status graph_own_compare(const graph *a, const graph *b, char where[GRAPH_WHERE_MAX])
+{
+    walk x = {0}, y = {0};
+    const graph_node *p, *q;
+    bool same = true;
+    atom_status st;
+    ATOM_TRY_CLEAN(walk_begin(&x, a));
+    ATOM_TRY_CLEAN(walk_begin(&y, b));
+    snprintf(where, GRAPH_WHERE_MAX, "how many parameters it has");
+    same = same_params(a, b, where);
+    while (same) {
+        p = walk_next(&x);
+        q = walk_next(&y);
+        if (!p && !q)
+            break;
+        same = p && q && same_node(&x, p, &y, q);
+        snprintf(where, GRAPH_WHERE_MAX, "node %s", q ? q->name : p->name);
+    }
+    if (same)
+        where[0] = 0;
+cleanup:
+    atom_free(x.number);
+    atom_free(y.number);
+    return st;
+}

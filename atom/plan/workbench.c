@@ -12,6 +12,7 @@
 #include "atom/base/mem.h"
 #include "atom/text/tokenizer.h"
 
+#include <math.h>
 #include <string.h>
 
 atom_status plan_vocab_read(const char *data, plan_vocab *out)
@@ -63,13 +64,32 @@ cleanup:
     return st;
 }
 
-static void apply_overrides(const plan_workbench_config *config, file_model *model)
+/* Somebody's own model has dropout where its program has it, and as much. */
+static atom_status check_own_dropout(const graph *own, float dropout)
+{
+    bool same = true;
+    for (uint32_t i = 0; i < own->n_nodes; i++)
+        same = same && (fabsf(own->nodes[i].p - dropout) <= 0 || own->nodes[i].p <= 0);
+    for (uint32_t i = 0; i < own->n_nodes && dropout > 0 && same; i++)
+        same = own->nodes[i].op != ATOM_OP_attention || own->nodes[i].p > 0;
+    return same ? ATOM_OK
+                : atom_fail(ATOM_E_USAGE,
+                            "dropout: %g would not change this model, which was exported by "
+                            "torch.export with its own dropout; leave dropout out, or export the "
+                            "model again with another",
+                            (double)dropout);
+}
+
+static atom_status apply_overrides(const plan_workbench_config *config, file_model *model)
 {
     graph_config *c = &model->config;
+    if (config->dropout >= 0 && config->trains && c->own)
+        ATOM_TRY(check_own_dropout(c->own, (float)config->dropout));
     if (config->dropout >= 0)
         c->embd_pdrop = c->attn_pdrop = c->resid_pdrop = (float)config->dropout;
     if (model->kind == FILE_MODEL_PRESET && config->vocab_size > 0)
         c->vocab_size = config->vocab_size;
+    return ATOM_OK;
 }
 
 static atom_status build_graph(plan_workbench *bench)
@@ -213,7 +233,7 @@ atom_status plan_workbench_open(const plan_workbench_config *config, plan_workbe
     bench->config = *config;
     ATOM_TRY_CLEAN(plan_device_choose(config->device, &bench->card));
     ATOM_TRY_CLEAN(file_model_resolve(config->model, &bench->model));
-    apply_overrides(config, &bench->model);
+    ATOM_TRY_CLEAN(apply_overrides(config, &bench->model));
     ATOM_TRY_CLEAN(choose_lora(bench));
     ATOM_TRY_CLEAN(untie(bench));
     ATOM_TRY_CLEAN(choose_boundaries(bench));

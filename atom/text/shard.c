@@ -10,6 +10,7 @@
 #include "atom/base/hash.h"
 #include "atom/base/mem.h"
 #include "atom/text/mask.h"
+#include "atom/text/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -103,6 +104,38 @@ atom_status text_shard_parse_raw(uint64_t file_bytes, const char *name, text_sha
     return ATOM_OK;
 }
 
+/* At least a line of it; a character may be cut at the end. */
+static bool is_text(const uint8_t *head, size_t n)
+{
+    enum { LEAST = 64 };
+    size_t cut = 0;
+    for (size_t i = 0; i < n; i++)
+        if (head[i] < ' ' && (head[i] < '\t' || head[i] > '\r'))
+            return false;
+    return n >= LEAST && text_utf8_check_part((const char *)head, n, &cut) == n;
+}
+
+/* nanoGPT's numbers have no header, so any bytes would be some: not those of a file that says itself what it is, nor
+ * text, which half a thousand tokens are not by chance. */
+static atom_status check_raw(const uint8_t *head, size_t n, const char *name)
+{
+    static const char NUMPY[] = "\x93NUMPY", ZIP[] = "PK\3\4";
+    const char *what = NULL;
+    if (atom_is_lfs_pointer(head, n))
+        return atom_fail_lfs(name);
+    if (n > sizeof NUMPY && memcmp(head, NUMPY, sizeof NUMPY - 1) == 0)
+        what = "begins as a file of numpy.save does; write the array with tofile()";
+    else if (n > sizeof ZIP && memcmp(head, ZIP, sizeof ZIP - 1) == 0)
+        what = "begins as a zip archive does; write the tokens with NumPy's tofile()";
+    else if (is_text(head, n))
+        what = "is text; make tokens of it with 'atom data prepare'";
+    return what ? atom_fail(ATOM_E_FORMAT,
+                            "%s should be uint16 numbers and nothing else, as nanoGPT writes it, "
+                            "but it %s",
+                            name, what)
+                : ATOM_OK;
+}
+
 atom_status text_shard_open(const char *path, int *fd_out, text_shard_info *out)
 {
     uint8_t head[TEXT_SHARD_HEADER_BYTES] = {0};
@@ -118,10 +151,12 @@ atom_status text_shard_open(const char *path, int *fd_out, text_shard_info *out)
     ssize_t n = pread(fd, head, sizeof head, 0);
     if (n < 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot read %s", path));
-    if (text_shard_is_raw_name(path) && !text_shard_is(head, (size_t)n))
-        ATOM_TRY_CLEAN(text_shard_parse_raw((uint64_t)info.st_size, path, out));
-    else
+    if (!text_shard_is_raw_name(path) || text_shard_is(head, (size_t)n)) {
         ATOM_TRY_CLEAN(text_shard_parse(head, (uint64_t)info.st_size, path, out));
+    } else {
+        ATOM_TRY_CLEAN(check_raw(head, (size_t)n, path));
+        ATOM_TRY_CLEAN(text_shard_parse_raw((uint64_t)info.st_size, path, out));
+    }
     *fd_out = fd;
     return ATOM_OK;
 cleanup:

@@ -162,7 +162,8 @@ static const opt_spec specs[] = {
     {.name = "min_lr_ratio", .type = OPT_NUMBER, AT(min_lr_ratio), .fallback = "auto", .min = 0,
      .max = 1, .flags = OPT_AUTO | OPT_SHARED, .aliases = min_names,
      .help = "The learning rate at the end, as a fraction of learning_rate. auto: 0.1 for "
-             "cosine, 0 for linear and wsd."},
+             "cosine, 0 for linear and wsd. The last step has exactly this rate, so with 0 it changes "
+             "nothing."},
     {.name = "decay_ratio", .type = OPT_NUMBER, AT(decay_ratio), .fallback = "0.2", .min = 0,
      .max = 1,
      .flags = OPT_SHARED,

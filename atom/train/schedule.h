@@ -8,6 +8,10 @@
  *     cosine    end + (peak - end) * (1 + cos(pi p)) / 2
  *     wsd       peak; in the last decay_steps a line to the end (Hu et al. 2024, MiniCPM)
  *
+ * So the first step has a part of the peak and the last one the end, which may be 0: such a step changes no weight.
+ * Schedulers of PyTorch and transformers count from 0: there the first step of a warmup has 0, and the last a
+ * step's part of the peak. It stays so, since runs go on, and members of a pool agree, by this function.
+ *
  * Pure; computed in double on the host, so equal on every device. Source:
  * docs/design/engine.md#defaults.
  */

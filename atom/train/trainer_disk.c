@@ -195,7 +195,8 @@ atom_status trainer_disk_describe(const trainer *t)
     const plan_workbench *b = t->bench;
     char *dir = NULL;
     atom_status st;
-    if (!t->engine->disk || t->hooks.seam || b->model.config.family == GRAPH_OWN)
+    const file_ends ends = {t->vocab.start, t->vocab.end};
+    if (!t->engine->disk || t->hooks.seam)
         return ATOM_OK;
     if (!t->from_disk)
         remove_model(t); /* of a run that was replaced */
@@ -204,7 +205,7 @@ atom_status trainer_disk_describe(const trainer *t)
         return atom_fail_memory("a path", 256);
     ATOM_TRY_CLEAN(atom_dir_make(dir));
     ATOM_TRY_CLEAN(b->base ? file_lora_write_config(dir, &b->lora, b->base)
-                           : trainer_describe(t, dir));
+                           : file_config_write(dir, &b->model.config, b->model.source, &ends));
 cleanup:
     atom_free(dir);
     return st;

@@ -69,7 +69,7 @@ static atom_status open_data(trainer *t)
     if (rest)
         trainer_note(t,
                      "note: the last %" PRIu64 " of %" PRIu64 " tokens do not fill a sequence of "
-                     "%u and are never learned; a smaller sequence_len leaves out fewer",
+                     "%u and are never learned; a sequence_len of N leaves out fewer than N",
                      rest, text_shards_tokens(t->train), T);
     if (c->eval_steps > 0) {
         if (!text_shards_exist(c->data, TEXT_VAL)) {

@@ -43,6 +43,24 @@ static atom_status compare(const char *path, const json_t *theirs, const json_t 
     return st;
 }
 
+/* The same of somebody's own model. */
+static atom_status compare_own(const char *path, const graph_config *theirs,
+                               const graph_config *ours)
+{
+    char where[GRAPH_WHERE_MAX] = "model_type";
+    const bool weights = file_weights_exist(path);
+    if (theirs->own)
+        ATOM_TRY(graph_own_compare(theirs->own, ours->own, where));
+    if (!where[0])
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "%s is %s of another model: %s is not the same in this run's; name the model "
+                     "that it was made with, or start a new run %s %s",
+                     path, weights ? "a checkpoint" : "the state on disk", where,
+                     weights ? "from it with --model" : "in another",
+                     weights ? path : "output_dir");
+}
+
 static void note_number(const trainer *t, const char *key, double was, double is)
 {
     if (isfinite(was) && fabs(was - is) > 0)
@@ -74,9 +92,13 @@ static atom_status check_model(const trainer *t, const char *path)
     atom_status st;
     if (!file)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
-    if (config->family == GRAPH_OWN || !atom_path_exists(file))
-        goto cleanup; /* reading one's own weights shows it; or loading says what is missing */
+    if (!atom_path_exists(file))
+        goto cleanup; /* loading says what is missing */
     ATOM_TRY_CLEAN(file_config_read(file, &saved, &source));
+    if (config->own) {
+        st = compare_own(path, &saved, config);
+        goto cleanup;
+    }
     memcpy(saved.name, config->name, sizeof saved.name);
     note_dropout(t, &saved, config);
     ATOM_TRY_CLEAN(file_config_text(&saved, NULL, NULL, &was));

@@ -53,6 +53,12 @@ class Bring(chats.Case):
         for command in ("eval", "--data", "data"), ("inspect",), ("generate",), ("export", "-o", "x.gguf"):
             where = ["run"] if command[0] == "inspect" else ["--model", "run"]
             self.fails(2, command[0], *where, *command[1:], says="such as run/checkpoint-3")
+        self.write("run/checkpoint-3/model.safetensors.index.json", "{}")  # as where somebody put a model over another
+        for command in (["eval", "--model", "run/checkpoint-3", "--data", "data", "--split", "train"],
+                        ["export", "--model", "run/checkpoint-3", "-o", "y.gguf"],
+                        ["train", "--model", "run/checkpoint-3", *run[3:], "-o", "again", "--max-steps", 1]):
+            said = self.ok(*command).err
+            self.assertEqual(said.count("has both model.safetensors and model.safetensors.index.json; the first"), 1, said)
         self.fails(2, *run, "-o", "~/run", says="/run")
         self.write("c.yml", "output_dir: ~/run\n")
         self.fails(2, *run, "c.yml", says="only where a shell replaces it")

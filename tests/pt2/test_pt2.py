@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 
 atom, fixtures = sys.argv[1:3]
@@ -130,10 +131,14 @@ def losses(folder):
     return [m["loss"] for m in found if "loss" in m]
 
 
+def command(data, out, steps):
+    return ["--data", data, "--output-dir", out, "--device", "cpu", "--dtype", "fp32", "--micro-batch-size", "2",
+            "--gradient-accumulation-steps", "2", "--sequence-len", "6", "--learning-rate", "1e-2", "--eval-steps", "0",
+            "--max-steps", str(steps)]
+
+
 def train(model, data, out, steps, *more, code=0):
-    return run("train", "--model", model, "--data", data, "--output-dir", out, "--device", "cpu", "--dtype", "fp32",
-        "--micro-batch-size", "2", "--gradient-accumulation-steps", "2", "--sequence-len", "6",
-        "--learning-rate", "1e-2", "--eval-steps", "0", "--max-steps", str(steps), "--save-steps", "4", *more, code=code)
+    return run("train", "--model", model, *command(data, out, steps), "--save-steps", "4", *more, code=code)
 
 
 def check_swapped(name, model, data, out, whole):
@@ -350,6 +355,15 @@ def check_frozen(work):
     check("it stops a gradient" in run("inspect", model, code=2), "a gradient that is stopped goes on")
 
 
+def scaled(by):
+    """A change that gives the first attention this scale."""
+    def change(program, _):
+        node = next(node for node in program["graph_module"]["graph"]["nodes"] if "scaled_dot_product" in node["target"])
+        node["inputs"] = [one for one in node["inputs"] if one["name"] != "scale"]
+        node["inputs"].append({"name": "scale", "arg": {"as_float": by}, "kind": 2})
+    return change
+
+
 def check_in_place(work, data):
     """x.add_(y) and torch.relu_(x): whoever reads x then means what it has become."""
     for name, target in (("nano", "aten.add.Tensor"), ("acts", "aten.relu.default")):
@@ -388,11 +402,6 @@ def check_in_place(work, data):
         nodes[i]["inputs"][0]["arg"] = {"as_tensor": {"name": "other"}}
         nodes.insert(i, alias)
 
-    def turned_over(program, _):
-        node = next(node for node in program["graph_module"]["graph"]["nodes"] if "scaled_dot_product" in node["target"])
-        node["inputs"] = [one for one in node["inputs"] if one["name"] != "scale"]
-        node["inputs"].append({"name": "scale", "arg": {"as_float": -0.25}, "kind": 2})
-
     def by_a_copy(program, _):
         """A copy is changed instead, which leaves what is read as it was."""
         by_a_view(program, _)
@@ -402,9 +411,52 @@ def check_in_place(work, data):
     model = os.path.join(work, "view.pt2")
     keep(os.path.join(fixtures, "acts.pt2"), model, change=by_a_copy)
     run("inspect", model)
-    for change, said in (by_a_view, "changes other in place"), (turned_over, "its scale is -0.25"):
+    for change, said in (by_a_view, "changes other in place"), (scaled(-0.25), "its scale is -0.25"):
         keep(os.path.join(fixtures, "acts.pt2"), model, change=change)
         check(said in run("inspect", model, code=2), f"not refused: {said}")
+
+
+def check_known_numbers(work):
+    """Numbers that are known before the tokens are, changed in place under one of two names, of which the other is read."""
+    model = os.path.join(work, "known.pt2")
+    for target, changes in (("aten.alias.default", 1), ("aten.alias.default", 0), ("aten.clone.default", 1)):
+        def change(program, _, target=target, changes=changes):
+            nodes = program["graph_module"]["graph"]["nodes"]
+            names = [nodes[0]["outputs"][0], {"as_tensor": {"name": "other"}}]
+            for at, (op, self, name, *more) in enumerate((
+                    (target, names[0], "other"),
+                    ("aten.add_.Tensor", names[changes], "later", {"name": "other", "arg": {"as_int": 0}})), 1):
+                nodes.insert(at, {"target": "torch.ops." + op, "metadata": {}, "outputs": [{"as_tensor": {"name": name}}],
+                                  "inputs": [{"name": "self", "arg": self, "kind": 1}, *more]})
+            nodes[3:] = json.loads(json.dumps(nodes[3:]).replace(*map(json.dumps, (names[0], names[1 - changes]))))
+
+        keep(os.path.join(fixtures, "nano.pt2"), model, change=change)
+        check(("clone" in target) != ("a view of the same" in run("inspect", model, code=0 if "clone" in target else 2)), target)
+
+
+def check_what_a_state_is_of(work, data):
+    """A run does not go on with another export that has the same tensors: from a checkpoint, or from a state on disk."""
+    model, other, renamed, out, disk = (os.path.join(work, name) for name in ("a.pt2", "b.pt2", "c.pt2", "of", "of-disk"))
+
+    def called(program, _):
+        program["graph_module"] = json.loads(re.sub(r'"linear(_\d+)?"', r'"product\1"', json.dumps(program["graph_module"])))
+
+    for path, change in (model, None), (other, scaled(0.3)), (renamed, called):
+        keep(os.path.join(fixtures, "acts.pt2"), path, change=change)
+    auto = ["--resume-from-checkpoint", "auto", "--lr-scheduler-type", "constant"]
+    check("dropout: 0.2 would not change" in train(model, data, out, 4, "--dropout", "0.2", code=2), "dropout is passed over")
+    train(model, data, out, 4)
+    check("a checkpoint of another model" in train(other, data, out, 8, *auto, code=2), "another export goes on")
+    train(renamed, data, out, 8, *auto)
+    auto += ["--optimizer-state", "disk"]
+    with subprocess.Popen([atom, "train", "--model", model, *command(data, disk, 10 ** 6), "--save-steps", str(10 ** 6), *auto],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (os.path.exists(os.path.join(disk, "metrics.jsonl")) and len(losses(disk)) > 3):
+            time.sleep(0.01)
+        killed.kill()
+    check("the state on disk of another model" in train(other, data, disk, 10 ** 6, *auto, code=2), "another export goes on")
+    train(model, data, disk, len(losses(disk)) + 4, *auto)
 
 
 def check_halves(work, data):
@@ -523,16 +575,11 @@ def main():
             model = os.path.join(work, name + "-kept.pt2")
             keep(os.path.join(fixtures, name + ".pt2"), model)
             check(one(name + "-kept", model, work, data) == wants, f"{name}: other buffers than {wants}")
-        check_all_types(work, data)
-        check_shares(work, data)
-        check_default_eps(work, data)
-        check_ignored(work)
-        check_frozen(work)
-        check_in_place(work, data)
-        check_halves(work, data)
-        check_part_names(work, data)
-        check_names(work, data)
-        check_pool(work, data)
+        for one_check in (check_all_types, check_shares, check_default_eps, check_in_place, check_what_a_state_is_of, check_halves,
+                          check_part_names, check_names, check_pool):
+            one_check(work, data)
+        for one_check in check_ignored, check_frozen, check_known_numbers:
+            one_check(work)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,
               "the refusal does not name operator and line: " + bad)

@@ -133,9 +133,49 @@ static void what_is_not_a_file(void **state)
     fixture_close(&f);
 }
 
+static atom_status fill_halfway(void *context, const char *dir)
+{
+    (void)context;
+    char path[800];
+    snprintf(path, sizeof path, "%s/half", dir);
+    assert_int_equal(atom_file_write(path, "x", 1), ATOM_OK);
+    return atom_fail(ATOM_E_RESOURCE, "no room");
+}
+
+static atom_status fill_whole(void *context, const char *dir)
+{
+    (void)fill_halfway(context, dir);
+    return ATOM_OK;
+}
+
+/* An empty directory is given way to by what is complete, and by nothing else. */
+static void an_empty_directory(void **state)
+{
+    (void)state;
+    fixture f;
+    struct stat before, after;
+    fixture_open(&f, "hf");
+    char inside[800], temporary[700];
+    snprintf(inside, sizeof inside, "%s/half", f.output);
+    snprintf(temporary, sizeof temporary, "%s.atom-tmp", f.output);
+    assert_int_equal(mkdir(f.output, 0705), 0);
+    assert_int_equal(stat(f.output, &before), 0);
+    assert_int_equal(export_directory(f.output, fill_halfway, NULL), ATOM_E_RESOURCE);
+    assert_int_equal(stat(f.output, &after), 0);
+    assert_true(before.st_ino == after.st_ino);
+    assert_false(atom_path_exists(inside) || atom_path_exists(temporary));
+    assert_int_equal(export_directory(f.output, fill_whole, NULL), ATOM_OK);
+    assert_true(atom_path_exists(inside));
+    assert_int_equal(export_directory(f.output, fill_whole, NULL), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "already exists"));
+    assert_true(atom_path_exists(inside));
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_directory), cmocka_unit_test(a_file),
-                                       cmocka_unit_test(what_is_not_a_file)};
+                                       cmocka_unit_test(what_is_not_a_file),
+                                       cmocka_unit_test(an_empty_directory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

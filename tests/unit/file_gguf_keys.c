@@ -1,6 +1,7 @@
 /* Keys of GGUF files: those that change a model are not passed over, and neither is one whose value cannot be. */
 #include "tests/unit/file_gguf_common.h"
 
+#include <jansson.h>
 #include <math.h>
 
 /* One number in a file, behind the name and type of its key, or behind those of a tensor. */
@@ -285,12 +286,71 @@ static void keys_that_must_be_there(void **state)
     scratch_close(&s);
 }
 
+/* A file of nothing but the list of tokens that end a text: numbers of that type, or one that is no list. */
+static atom_status list_of_ends(uint32_t type, uint32_t width, bool list, const int64_t *ends,
+                                uint64_t n, json_t *root)
+{
+    static const char KEY[] = "tokenizer.ggml.eos_token_ids";
+    const uint64_t counts[2] = {0, 1}, length = sizeof KEY - 1;
+    const uint32_t version = 3, kind = list ? FILE_GGUF_VALUE_ARRAY : type;
+    char data[512] = "GGUF", *at = data + 4;
+    file_gguf_in *f = NULL;
+    bool more = false;
+    at = mempcpy(at, &version, 4);
+    at = mempcpy(at, counts, sizeof counts);
+    at = mempcpy(at, &length, 8);
+    at = mempcpy(at, KEY, length);
+    at = mempcpy(at, &kind, 4);
+    if (list)
+        at = mempcpy(mempcpy(at, &type, 4), &n, 8);
+    for (uint64_t i = 0; i < n; i++)
+        at = mempcpy(at, &ends[i], width);
+    uint64_t bytes = (uint64_t)(at - data);
+    if (file_gguf_parse("x.gguf", data, bytes, bytes, &more, &f) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    atom_status st = file_gguf_set_ends(f, 100, root);
+    file_gguf_in_close(&f);
+    return st;
+}
+
+/* Whole numbers of any width, without those that the model does not have; nothing else. */
+static void lists_of_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t type, width;
+        bool list, fine;
+    } cases[] = {{FILE_GGUF_VALUE_U8, 1, true, true},   {FILE_GGUF_VALUE_I8, 1, true, true},
+                 {FILE_GGUF_VALUE_U16, 2, true, true},  {FILE_GGUF_VALUE_I16, 2, true, true},
+                 {FILE_GGUF_VALUE_U32, 4, true, true},  {FILE_GGUF_VALUE_I32, 4, true, true},
+                 {FILE_GGUF_VALUE_U64, 8, true, true},  {FILE_GGUF_VALUE_I64, 8, true, true},
+                 {FILE_GGUF_VALUE_F32, 4, true, false}, {FILE_GGUF_VALUE_BOOL, 1, true, false},
+                 {FILE_GGUF_VALUE_F64, 8, true, false}, {FILE_GGUF_VALUE_U32, 4, false, false}};
+    static const int64_t ends[] = {3, 70, 120, 3, -2};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root = json_object(), *wants = json_pack("[i,i]", 3, 70);
+        atom_status st = list_of_ends(cases[i].type, cases[i].width, cases[i].list, ends,
+                                      cases[i].list ? 5 : 1, root);
+        assert_int_equal(st, cases[i].fine ? ATOM_OK : ATOM_E_FORMAT);
+        if (cases[i].fine)
+            assert_true(json_equal(json_object_get(root, "eos_token_id"), wants));
+        else
+            assert_non_null(strstr(atom_fail_message(), "eos_token_ids"));
+        json_decref(root);
+        json_decref(wants);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_that_count),          cmocka_unit_test(kinds_of_keys),
-        cmocka_unit_test(blocks_across_heads),      cmocka_unit_test(numbers_that_cannot_be),
-        cmocka_unit_test(granite_may_turn_nothing), cmocka_unit_test(keys_that_must_be_there),
+        cmocka_unit_test(keys_that_count),
+        cmocka_unit_test(kinds_of_keys),
+        cmocka_unit_test(blocks_across_heads),
+        cmocka_unit_test(numbers_that_cannot_be),
+        cmocka_unit_test(granite_may_turn_nothing),
+        cmocka_unit_test(keys_that_must_be_there),
+        cmocka_unit_test(lists_of_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,31 @@ static void test_refuses_what_is_no_tensor(void **state)
     refused(PICKLE("(i__main__\nf\n."), ATOM_E_UNSUPPORTED, "instruction 0x69");
 }
 
+/* The seventh argument of a tensor, which is None or empty unless it is negated or conjugated. */
+static void test_takes_no_metadata(void **state)
+{
+    static const char *const ends[] = {"N", "}"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char text[256];
+        static const uint8_t begin[] =
+            "\x80\x02"
+            "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\n"
+            "X\x01\0\0\0"
+            "0X\x03\0\0\0cpuK\x01tQK\0))\x89}";
+        file_pickle p = {.path = "a.bin"};
+        const file_pickle_value *root = NULL;
+        size_t used = 0, n = sizeof begin - 1;
+        memcpy(text, begin, n);
+        memcpy(text + n, ends[i], 1);
+        memcpy(text + n + 1, "tR.", 3);
+        if (file_pickle_load(&p, text, n + 4, &used, &root) != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        assert_int_equal(root->kind, FILE_PICKLE_TENSOR);
+        file_pickle_free(&p);
+    }
+}
+
 static void test_refuses_what_is_damaged(void **state)
 {
     (void)state;
@@ -131,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refuses_what_is_no_tensor),
+        cmocka_unit_test(test_takes_no_metadata),
         cmocka_unit_test(test_refuses_what_is_damaged),
         cmocka_unit_test(test_reads_plain_values),
     };

@@ -5,6 +5,7 @@
 #include "atom/file/hfdir.h"
 #include "atom/file/pt2.h"
 #include "atom/file/pt2_inner.h"
+#include "atom/file/sums.h"
 #include "atom/file/zip.h"
 #include "tests/scratch.h"
 
@@ -40,6 +41,7 @@ typedef struct entry {
     const char *name, *data, *local; /* local: its name in front of the data; NULL: the same */
     unsigned flags, method, more;    /* more: bytes that the entry claims and does not have */
     unsigned elsewhere;              /* bytes that only the directory counts */
+    uint32_t sum;
 } entry;
 
 /* Bytes of an entry's contents: encrypted, it has 12 in front that are none. */
@@ -59,7 +61,8 @@ static void build(archive *a, const entry *e, size_t n)
         put(a, 0, 2);
         put(a, e[i].flags, 2);
         put(a, e[i].method, 2);
-        put(a, 0, 8);
+        put(a, 0, 4);
+        put(a, e[i].sum, 4);
         put(a, strlen(e[i].data) + e[i].more, 4);
         put(a, plain_bytes(&e[i]), 4);
         put(a, strlen(name), 2);
@@ -73,7 +76,8 @@ static void build(archive *a, const entry *e, size_t n)
         put(a, 0, 4);
         put(a, e[i].flags, 2);
         put(a, e[i].method, 2);
-        put(a, 0, 8);
+        put(a, 0, 4);
+        put(a, e[i].sum, 4);
         put(a, strlen(e[i].data) + e[i].more + e[i].elsewhere, 4);
         put(a, plain_bytes(&e[i]) + e[i].elsewhere, 4);
         put(a, strlen(e[i].name), 2);
@@ -149,6 +153,44 @@ static void test_zip_reads_entries(void **state)
     atom_free(text);
     assert_int_equal(file_zip_load(z, x, 4, &text), ATOM_E_FORMAT);
     file_zip_close(&z);
+    atom_free(a);
+}
+
+/* By whichever way the bytes come, and only where anything has a checksum at all. */
+static void test_zip_compares_checksums(void **state)
+{
+    const uint32_t right = file_sum_add(0, "hello", 5), world = file_sum_add(0, "world", 5);
+    const struct {
+        uint32_t sum, other;
+        atom_status st;
+    } cases[] = {{right, world, ATOM_OK},
+                 {0, 0, ATOM_OK}, /* PyTorch was told to write none */
+                 {right ^ 1, world, ATOM_E_FORMAT},
+                 {0, world, ATOM_E_FORMAT}};
+    const char *path = scratch_path(&place, "sums.pt2");
+    archive *a = atom_alloc(1, sizeof *a);
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const entry e[] = {{.name = "a", .data = "hello", .sum = cases[i].sum},
+                           {.name = "b", .data = "world", .sum = cases[i].other}};
+        char *text = NULL, some[5];
+        file_zip *z = NULL;
+        build(a, e, 2);
+        write_archive(path, a);
+        assert_int_equal(file_zip_open(path, &z), ATOM_OK);
+        const file_zip_entry *x = file_zip_find(z, "a"), *y = file_zip_find(z, "b");
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(file_zip_read(z, y, 3, 2, some), ATOM_OK);
+            assert_int_equal(file_zip_read(z, x, 1, 2, some), cases[i].st);
+            if (cases[i].st != ATOM_OK)
+                assert_non_null(strstr(atom_fail_message(), "sums.pt2: entry 'a' is damaged"));
+            assert_int_equal(file_zip_read(z, x, 0, 5, some), cases[i].st);
+            assert_int_equal(file_zip_load(z, x, 5, &text), cases[i].st);
+            atom_free(text);
+            text = NULL;
+        }
+        file_zip_close(&z);
+    }
     atom_free(a);
 }
 
@@ -334,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zip_reads_entries),
+        cmocka_unit_test(test_zip_compares_checksums),
         cmocka_unit_test(test_zip_with_a_comment),
         cmocka_unit_test(test_zip_refuses),
         cmocka_unit_test(test_zip_refuses_large_directories),

@@ -102,20 +102,25 @@ static void make_old(bytes *b, const tensor *t, size_t n, uint8_t elements)
     }
 }
 
+/* How checksums are written: not at all, in both headers, or as PyTorch does it, in the directory and behind the data. */
+enum { NO_SUMS, SUMS, SUMS_BEHIND };
+
 /* One stored entry: its local header, and its line of the directory. */
-static void put_entry(bytes *b, bytes *directory, const char *name, const bytes *data)
+static void put_entry(bytes *b, bytes *directory, const char *name, const bytes *data, int sums)
 {
-    uint64_t at = b->n;
+    uint64_t at = b->n, sum = sums == NO_SUMS ? 0 : file_sum_add(0, data->at, data->n);
     for (int central = 0; central < 2; central++) {
         bytes *to = central ? directory : b;
         if (central)
             PUT(to, "PK\x01\x02\x14\0");
         else
             PUT(to, "PK\x03\x04");
-        PUT(to, "\x14\0\0\0\0\0\0\0\x21\0"); /* version, flags, stored, 1980 */
-        put_uint(to, 0, 4);                  /* the checksum, which nobody compares */
-        put_uint(to, data->n, 4);
-        put_uint(to, data->n, 4);
+        PUT(to, "\x14\0");
+        put_uint(to, sums == SUMS_BEHIND ? 8 : 0, 2); /* flags */
+        PUT(to, "\0\0\0\0\x21\0");                    /* stored, 1980 */
+        put_uint(to, sums == SUMS_BEHIND && !central ? 0 : sum, 4);
+        put_uint(to, sums == SUMS_BEHIND && !central ? 0 : data->n, 4);
+        put_uint(to, sums == SUMS_BEHIND && !central ? 0 : data->n, 4);
         put_uint(to, strlen(name), 2);
         put_uint(to, 0, central ? 8 : 2); /* extra field, comment, disk, attributes */
         if (central) {
@@ -125,18 +130,24 @@ static void put_entry(bytes *b, bytes *directory, const char *name, const bytes 
         put(to, name, strlen(name));
     }
     put(b, data->at, data->n);
+    if (sums != SUMS_BEHIND)
+        return;
+    PUT(b, "PK\x07\x08");
+    put_uint(b, sum, 4);
+    put_uint(b, data->n, 4);
+    put_uint(b, data->n, 4);
 }
 
-static void make_zip(bytes *b, const tensor *t, size_t n, uint8_t elements, const char *order,
-                     uint8_t stored)
+static void make_summed(bytes *b, const tensor *t, size_t n, uint8_t elements, const char *order,
+                        uint8_t stored, int sums)
 {
     bytes state = {.n = 0}, numbers = {.n = 0}, byte_order = {.n = 0}, directory = {.n = 0};
     put_state(&state, t, n, elements, false);
     put_numbers(&numbers, 0, stored);
     put(&byte_order, order, strlen(order));
-    put_entry(b, &directory, "m/data.pkl", &state);
-    put_entry(b, &directory, "m/byteorder", &byte_order);
-    put_entry(b, &directory, "m/data/0", &numbers);
+    put_entry(b, &directory, "m/data.pkl", &state, sums);
+    put_entry(b, &directory, "m/byteorder", &byte_order, sums);
+    put_entry(b, &directory, "m/data/0", &numbers, sums);
     uint64_t at = b->n;
     put(b, directory.at, directory.n);
     PUT(b, "PK\x05\x06\0\0\0\0");
@@ -145,6 +156,12 @@ static void make_zip(bytes *b, const tensor *t, size_t n, uint8_t elements, cons
     put_uint(b, directory.n, 4);
     put_uint(b, at, 4);
     put_uint(b, 0, 2);
+}
+
+static void make_zip(bytes *b, const tensor *t, size_t n, uint8_t elements, const char *order,
+                     uint8_t stored)
+{
+    make_summed(b, t, n, elements, order, stored, NO_SUMS);
 }
 
 static const tensor two[] = {{"a", 0, {2, 3}, {3, 1}, NULL}, {"b", 6, {1, 2}, {9, 1}, NULL}};
@@ -236,10 +253,93 @@ static void what_is_refused(void **state)
     scratch_close(&s);
 }
 
+/* Where these bytes begin in a file. */
+static size_t find(const bytes *b, const void *what, size_t n)
+{
+    uint8_t *at = memmem(b->at, b->n, what, n);
+    assert_non_null(at);
+    return (size_t)(at - b->at);
+}
+
+/* A copy of the file with another byte at that place. */
+static const char *changed(scratch *s, const bytes *b, size_t at)
+{
+    bytes other = *b;
+    other.at[at] ^= 0x10;
+    return scratch_write(s, "m.bin", other.at, other.n);
+}
+
+static void is_damage_of(const char *entry)
+{
+    if (!strstr(atom_fail_message(), entry) || !strstr(atom_fail_message(), "m.bin") ||
+        !strstr(atom_fail_message(), "damaged"))
+        fail_msg("%s", atom_fail_message());
+}
+
+/* A byte of the storage is another: whoever reads from it is told, at its end or, out of order, at once. */
+static void damaged_storages(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    for (int sums = SUMS; sums <= SUMS_BEHIND; sums++) {
+        bytes b = {.n = 0};
+        float x[6], one = 1, seven = 7;
+        file_safetensors *f = NULL;
+        make_summed(&b, two, 2, 9, "little", 9, sums); /* the last number is of no tensor */
+        for (int tail = 0; tail < 2; tail++) {
+            size_t at = find(&b, tail ? &seven : &one, 4) + (tail ? 4 : 2);
+            for (int order = 0; order < 2; order++) {
+                assert_int_equal(file_torch_open(changed(&s, &b, at), &f), ATOM_OK);
+                const file_tensor *t = file_st_find(f, order ? "b" : "a");
+                assert_int_equal(file_st_read_f32(f, t, 0, 2, x), ATOM_E_FORMAT);
+                is_damage_of("'m/data/0'");
+                file_st_close(&f);
+            }
+        }
+        bytes whole = {.n = 0};
+        make_summed(&whole, two, 2, 8, "little", 8, sums);
+        assert_int_equal(file_torch_open(changed(&s, &whole, find(&whole, &one, 4) + 2), &f),
+                         ATOM_OK);
+        assert_int_equal(file_st_read_f32(f, file_st_find(f, "a"), 0, 6, x), ATOM_OK);
+        assert_int_equal(file_st_read_f32(f, file_st_find(f, "b"), 0, 2, x), ATOM_E_FORMAT);
+        is_damage_of("'m/data/0'");
+        file_st_close(&f);
+        for (int again = 0; again < 2; again++) { /* what is whole is read in any order */
+            assert_int_equal(file_torch_open(scratch_write(&s, "m.bin", whole.at, whole.n), &f),
+                             ATOM_OK);
+            for (int i = 0; i < 6; i++)
+                assert_int_equal(
+                    file_st_read_f32(f, file_st_find(f, (i + again) % 2 ? "a" : "b"), 0, 2, x),
+                    ATOM_OK);
+            file_st_close(&f);
+        }
+    }
+    scratch_close(&s);
+}
+
+static void damaged_entries(void **state)
+{
+    (void)state;
+    scratch s;
+    bytes b = {.n = 0};
+    file_safetensors *f = NULL;
+    scratch_open(&s);
+    make_summed(&b, two, 2, 8, "little", 8, SUMS_BEHIND);
+    assert_int_equal(file_torch_open(changed(&s, &b, find(&b, "X\1\0\0\0a", 6) + 5), &f),
+                     ATOM_E_FORMAT);
+    is_damage_of("'m/data.pkl'");
+    assert_int_equal(file_torch_open(changed(&s, &b, find(&b, "little", 6)), &f), ATOM_E_FORMAT);
+    is_damage_of("'m/byteorder'");
+    assert_null(f);
+    scratch_close(&s);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_of_tensors),
-                                       cmocka_unit_test(storages_behind_each_other),
-                                       cmocka_unit_test(what_is_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_of_tensors), cmocka_unit_test(damaged_storages),
+        cmocka_unit_test(damaged_entries), cmocka_unit_test(storages_behind_each_other),
+        cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,50 @@
+/* Files that stand where tokens should and are something else: every pair of bytes is a token of a large vocabulary. */
+#include "atom/text/shard.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* nanoGPT's train.bin and val.bin have no header. */
+static void other_files_without_a_header(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *says;
+    } cases[] = {{"version https://git-lfs.github.com/spec/v1\noid sha256:12\n", "git lfs pull"},
+                 {"\x93NUMPY\1", "tofile()"},
+                 {"PK\3\4\24", "zip archive"},
+                 {"<!DOCTYPE html>\r\n\t", "is text"},
+                 {"\xe4\xb8\xad\xe6\x96\x87", "is text"}};
+    scratch s;
+    char page[1300];
+    text_shard_info info;
+    scratch_open(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memset(page, 'x', sizeof page);
+        memcpy(page, cases[i].begin, strlen(cases[i].begin));
+        memcpy(page + 1023, "\xc3\xa9",
+               2); /* a character that is cut by the part that is looked at */
+        const char *path = scratch_write(&s, "train.bin", page, sizeof page);
+        assert_int_equal(text_shard_probe(path, &info), ATOM_E_FORMAT);
+        if (!strstr(atom_fail_message(), cases[i].says) ||
+            !strstr(atom_fail_message(), "train.bin"))
+            fail_msg("%s", atom_fail_message());
+    }
+    page[700] = 1; /* as in tokens */
+    assert_int_equal(text_shard_probe(scratch_write(&s, "train.bin", page, sizeof page), &info),
+                     ATOM_OK);
+    assert_int_equal(info.tokens, sizeof page / 2);
+    assert_int_equal(text_shard_probe(scratch_write(&s, "val.bin", "ab", 2), &info), ATOM_OK);
+    scratch_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(other_files_without_a_header)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
