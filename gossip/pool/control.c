@@ -24,6 +24,7 @@
 
 static const char NAME[] = "control.sock";
 static const uint64_t SLOW_NS = 2000000000u;
+enum { FULL_MS = 200 }; /* until the next look whether there is a descriptor again */
 
 struct gsp_control {
     int directory, listen, wake;
@@ -132,6 +133,13 @@ static void serve(gsp_control *c, int fd)
     close(fd);
 }
 
+/* A connection that cannot be accepted stays in the queue, and poll reports it again at once: without a
+ * descriptor for it this thread would do nothing else. */
+static bool stays_in_the_queue(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
 static void *run(void *context)
 {
     gsp_control *c = context;
@@ -145,6 +153,8 @@ static void *run(void *context)
         int fd = p[0].revents ? accept4(c->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
         if (fd >= 0)
             serve(c, fd);
+        else if (p[0].revents && stays_in_the_queue(errno))
+            (void)poll(&p[1], 1, FULL_MS);
     }
 }
 
