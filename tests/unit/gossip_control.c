@@ -149,6 +149,32 @@ static void dead_sockets(void **state)
     scratch_close(&place);
 }
 
+/* Whoever does not come to answering is there nevertheless. */
+static void a_queue_that_is_full_is_not_nobody(void **state)
+{
+    (void)state;
+    scratch place;
+    unsigned calls = 0;
+    char *answer = NULL;
+    gsp_control *c = NULL;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    scratch_open(&place);
+    must(atom_file_write(scratch_path(&place, "identity"), "x", 1));
+    strcpy(at.sun_path, scratch_path(&place, "control.sock"));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(gsp_control_ask(place.dir, "x", 0.1, &answer), ATOM_E_RUNTIME);
+        assert_non_null(strstr(atom_fail_message(), "gave no answer"));
+    }
+    assert_int_equal(gsp_control_open(place.dir, echo, &calls, &c), ATOM_E_USAGE);
+    close(fd);
+    assert_int_equal(gsp_control_ask(place.dir, "x", 0.1, &answer), ATOM_E_RUNTIME);
+    assert_non_null(strstr(atom_fail_message(), "no member runs here now"));
+    scratch_close(&place);
+}
+
 static atomic_int refused_with; /* errno; 0: the kernel is asked */
 static atomic_uint asked;
 
@@ -267,9 +293,13 @@ static void an_answer_is_of_its_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asks),         cmocka_unit_test(bad_clients),
-        cmocka_unit_test(dead_sockets), cmocka_unit_test(without_descriptors),
-        cmocka_unit_test(orders_end),   cmocka_unit_test(an_answer_is_of_its_order),
+        cmocka_unit_test(asks),
+        cmocka_unit_test(bad_clients),
+        cmocka_unit_test(dead_sockets),
+        cmocka_unit_test(a_queue_that_is_full_is_not_nobody),
+        cmocka_unit_test(without_descriptors),
+        cmocka_unit_test(orders_end),
+        cmocka_unit_test(an_answer_is_of_its_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
