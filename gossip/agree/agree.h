@@ -492,6 +492,8 @@ static inline bool gsp_agree_sums(const gsp_agree *a)
 bool gsp_agree_is_member(const gsp_agree *agree);
 /* How many members of the roster are here and stay: whoever is silent, or says goodbye, is not. */
 uint32_t gsp_agree_here(const gsp_agree *agree);
+/* The key was heard lately, in my lineage: whoever has a link and is silent there has not begun yet. */
+bool gsp_agree_hears(const gsp_agree *agree, const gsp_key *key);
 /* True for a member that has not reached a quorum for `least_ns`; *fork_in_ns then says in how long
  * it goes on by itself if none comes. */
 bool gsp_agree_waits(const gsp_agree *agree, uint64_t least_ns, uint64_t *fork_in_ns);

@@ -50,8 +50,7 @@ bool gsp_people_answers(const gsp_agree *a, const gsp_member *who)
     if (gsp_member_equal(who, &a->self))
         return true;
     const gsp_peer *p = gsp_people_look(a, &who->key);
-    return p && p->up && p->who.incarnation == who->incarnation &&
-           gsp_hash_equal(&p->lineage, &a->lineage) && a->now_ns - p->heard_ns <= a->rules.dead_ns;
+    return p && p->who.incarnation == who->incarnation && gsp_agree_hears(a, &who->key);
 }
 
 bool gsp_people_alive(const gsp_agree *a, uint32_t i)
@@ -66,6 +65,13 @@ uint32_t gsp_agree_here(const gsp_agree *a)
     for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
         n += i == a->self_i || gsp_people_alive(a, i);
     return n;
+}
+
+bool gsp_agree_hears(const gsp_agree *a, const gsp_key *key)
+{
+    const gsp_peer *p = gsp_people_look(a, key);
+    return p && p->up && gsp_hash_equal(&p->lineage, &a->lineage) &&
+           a->now_ns - p->heard_ns <= a->rules.dead_ns;
 }
 
 bool gsp_people_votes(const gsp_agree *a, uint32_t i)
