@@ -84,7 +84,6 @@ void gsp_agree_begin_version(gsp_agree *a)
     a->record.version = a->certified + 1;
     a->record.promised = a->record.echoed = a->record.voted = 0;
     a->view = a->promise_owed = 0;
-    a->lends = false;
     a->due_ns = a->half_ns = a->doubt_ns = 0;
     if (a->n_leased && a->certificate.proposal.n_contributors) /* else nobody was waited for */
         a->patience =
@@ -93,7 +92,7 @@ void gsp_agree_begin_version(gsp_agree *a)
     a->claimed = 0;
     a->frozen = GSP_UNFROZEN;
     memset(&a->contribution, 0, sizeof a->contribution);
-    a->has_pending = false;
+    a->has_pending = a->lends = false;
     memset(a->echo, 0, sizeof a->echo);
     memset(a->vote, 0, sizeof a->vote);
     a->phase = GSP_IDLE;
