@@ -52,7 +52,8 @@ typedef struct pool_host {
          .value = "NAME:PORT",                                                                     \
          .help = "The address that others should connect to, for example if this host is "         \
                  "behind a router or has a name. Tickets contain it instead of the addresses of " \
-                 "this host, and members try it first. Needs --listen."},                                        \
+                 "this host, and members try it first. What a name means is looked up again every " \
+                 "five minutes, so a dynamic DNS serves. Needs --listen."},                        \
         {.name = "no_lan",                                                                         \
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.no_lan),                                           \

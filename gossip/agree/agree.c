@@ -83,7 +83,7 @@ void gsp_agree_begin_version(gsp_agree *a)
     a->record.lineage = a->lineage;
     a->record.version = a->certified + 1;
     a->record.promised = a->record.echoed = a->record.voted = 0;
-    a->view = 0;
+    a->view = a->promise_owed = 0;
     a->due_ns = a->half_ns = a->doubt_ns = 0;
     if (a->n_leased && a->certificate.proposal.n_contributors) /* else nobody was waited for */
         a->patience =
@@ -92,8 +92,7 @@ void gsp_agree_begin_version(gsp_agree *a)
     a->claimed = 0;
     a->frozen = GSP_UNFROZEN;
     memset(&a->contribution, 0, sizeof a->contribution);
-    a->promise_owed = 0;
-    a->has_pending = false;
+    a->has_pending = a->lends = false;
     memset(a->echo, 0, sizeof a->echo);
     memset(a->vote, 0, sizeof a->vote);
     a->phase = GSP_IDLE;
@@ -502,8 +501,9 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
         break;
     case GSP_ON_MESSAGE:
         on_message(a, e->message);
-        if (gsp_agree_sums(a) && e->message->kind == GSP_HEARTBEAT)
-            tick(a); /* it may have been the last one */
+        if ((gsp_agree_sums(a) && e->message->kind == GSP_HEARTBEAT) ||
+            (a->lends && e->message->kind == GSP_JOIN))
+            tick(a); /* it may have been the last one that was waited for */
         break;
     case GSP_ON_UP:
     case GSP_ON_DOWN:

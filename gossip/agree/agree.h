@@ -397,6 +397,7 @@ typedef struct gsp_agree {
     gsp_record record;
     uint32_t view; /* the ballot that I take to be under way; 0: the version is not due */
     uint64_t view_until_ns, due_ns;
+    bool lends;        /* it is due, and waits for a joiner that lags */
     uint32_t patience; /* gsp_view_late_learn; 0: nothing is learnt yet */
     uint32_t claimed;  /* bits of R(certified + 1) that said they are done before a ballot was on */
     uint32_t n_leased; /* members that have a lease of this version, as I know */
@@ -440,6 +441,8 @@ typedef struct gsp_agree {
     gsp_key ahead;          /* who sent it: can be asked before its heartbeat says so */
     gsp_key state_from;     /* who was asked for a state last */
     uint64_t beat_ns, ask_ns, join_ns, chain_until_ns, pull_ns, quorum_ns;
+    uint64_t lent_ns,
+        lent_at_ns; /* how long versions waited for joiners of late, as counted then */
     uint64_t draft_ns, draft_said_ns;
     gsp_genesis draft; /* a fork that I want to begin, once its roster has signed; generation 0:
                           none */
@@ -489,6 +492,8 @@ static inline bool gsp_agree_sums(const gsp_agree *a)
 bool gsp_agree_is_member(const gsp_agree *agree);
 /* How many members of the roster are here and stay: whoever is silent, or says goodbye, is not. */
 uint32_t gsp_agree_here(const gsp_agree *agree);
+/* The key was heard lately, in my lineage: whoever has a link and is silent there has not begun yet. */
+bool gsp_agree_hears(const gsp_agree *agree, const gsp_key *key);
 /* True for a member that has not reached a quorum for `least_ns`; *fork_in_ns then says in how long
  * it goes on by itself if none comes. */
 bool gsp_agree_waits(const gsp_agree *agree, uint64_t least_ns, uint64_t *fork_in_ns);

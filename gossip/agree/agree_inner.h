@@ -238,6 +238,9 @@ bool gsp_people_heeded(gsp_agree *a, const gsp_key *key);
 /* agree_rules.c */
 /* Whether somebody waits who would enter with the next certificate. */
 bool gsp_rules_joiner_ready(const gsp_agree *a);
+/* Whether somebody waits who would enter, but asked after one of the versions before: it follows, and has
+ * not applied the newest one yet, or its next word is on its way. */
+bool gsp_rules_joiner_lags(const gsp_agree *a);
 /* Fills in next, missed and against of a proposal whose parts are filled in. out:
  * gsp_withheld_out. */
 void gsp_rules_next(const gsp_agree *a, uint32_t promised, uint32_t out, gsp_proposal *proposal);

@@ -50,8 +50,7 @@ bool gsp_people_answers(const gsp_agree *a, const gsp_member *who)
     if (gsp_member_equal(who, &a->self))
         return true;
     const gsp_peer *p = gsp_people_look(a, &who->key);
-    return p && p->up && p->who.incarnation == who->incarnation &&
-           gsp_hash_equal(&p->lineage, &a->lineage) && a->now_ns - p->heard_ns <= a->rules.dead_ns;
+    return p && p->who.incarnation == who->incarnation && gsp_agree_hears(a, &who->key);
 }
 
 bool gsp_people_alive(const gsp_agree *a, uint32_t i)
@@ -66,6 +65,13 @@ uint32_t gsp_agree_here(const gsp_agree *a)
     for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
         n += i == a->self_i || gsp_people_alive(a, i);
     return n;
+}
+
+bool gsp_agree_hears(const gsp_agree *a, const gsp_key *key)
+{
+    const gsp_peer *p = gsp_people_look(a, key);
+    return p && p->up && gsp_hash_equal(&p->lineage, &a->lineage) &&
+           a->now_ns - p->heard_ns <= a->rules.dead_ns;
 }
 
 bool gsp_people_votes(const gsp_agree *a, uint32_t i)
@@ -141,6 +147,21 @@ static bool newer(const gsp_waiting *w, const gsp_message *m)
     return w->entry.wish.version <= wish->version;
 }
 
+/* At most once a second: it asks after every version, and what is answered here would be missing where it
+ * asks for the certificates that it lacks. */
+static void tell_place(gsp_agree *a, const gsp_key *to, uint32_t k)
+{
+    const gsp_peer *p = gsp_people_look(a, to);
+    uint32_t room = GSP_MEMBERS_MAX - gsp_agree_roster(a)->n;
+    if (!p || p->answered > 0 || !gsp_people_may_answer(a, to))
+        return;
+    gsp_message *answer = gsp_agree_compose(a, GSP_WAIT, 0);
+    answer->as.wait = (gsp_wait){.place = k < room ? 0 : k - room + 1,
+                                 .n_waiting = a->n_waiting,
+                                 .n_members = gsp_agree_roster(a)->n};
+    gsp_agree_send(a, to, answer);
+}
+
 void gsp_people_join(gsp_agree *a, const gsp_message *m)
 {
     const gsp_entry *entry = &m->as.join.entry;
@@ -154,14 +175,7 @@ void gsp_people_join(gsp_agree *a, const gsp_message *m)
     if (k == a->n_waiting)
         a->n_waiting++;
     a->waiting[k] = (gsp_waiting){.who = m->from, .heard_ns = a->now_ns, .entry = *entry};
-    if (!gsp_people_may_answer(a, &m->from.key))
-        return;
-    gsp_message *answer = gsp_agree_compose(a, GSP_WAIT, 0);
-    uint32_t room = GSP_MEMBERS_MAX - gsp_agree_roster(a)->n;
-    answer->as.wait = (gsp_wait){.place = k < room ? 0 : k - room + 1,
-                                 .n_waiting = a->n_waiting,
-                                 .n_members = gsp_agree_roster(a)->n};
-    gsp_agree_send(a, &m->from.key, answer);
+    tell_place(a, &m->from.key, k);
 }
 
 void gsp_people_leave(gsp_agree *a, const gsp_statement *s)

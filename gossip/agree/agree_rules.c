@@ -13,11 +13,11 @@ static uint32_t barred_versions(const gsp_agree *a)
     return gsp_kept_out_versions(a->rules.withheld_ns, a->rules.time_due_ns);
 }
 
-/* It asked in time, and nobody has banned it since. What it shows was checked when it asked. */
+/* Nobody has banned it since it asked. What it shows was checked then. */
 static bool may_enter(const gsp_agree *a, const gsp_waiting *w)
 {
     if (gsp_people_banned(a, &w->who.key) ||
-        gsp_kept_out_left(&a->certificate.proposal, &w->who.key) || !gsp_entry_is_now(a, &w->entry))
+        gsp_kept_out_left(&a->certificate.proposal, &w->who.key))
         return false;
     return !a->rules.admits || a->rules.admits(a->rules.context, &w->who.key, NULL, a->now_ns);
 }
@@ -41,22 +41,41 @@ static void insert(gsp_proposal *p, const gsp_member *who, uint32_t missed)
     p->next.n++;
 }
 
-/* The joiner holds the anchor of version v - 1, and is heard as the incarnation that asked. */
-static bool ready(const gsp_agree *a, const gsp_waiting *w)
+/* The joiner is heard as the incarnation that asked. */
+static bool waits(const gsp_agree *a, const gsp_waiting *w)
 {
     return gsp_people_answers(a, &w->who) && a->now_ns - w->heard_ns <= a->rules.dead_ns &&
            may_enter(a, w);
 }
 
-bool gsp_rules_joiner_ready(const gsp_agree *a)
+/* It asked in time: it holds the anchor of version v - 1. */
+static bool ready(const gsp_agree *a, const gsp_waiting *w)
+{
+    return gsp_entry_is_now(a, &w->entry) && waits(a, w);
+}
+
+static bool has_place(const gsp_agree *a, const gsp_member *who)
 {
     const gsp_roster *now = gsp_agree_roster(a);
+    uint32_t i = gsp_roster_find_key(now, &who->key);
+    return i == GSP_NOBODY ? now->n < GSP_MEMBERS_MAX
+                           : who->incarnation > now->member[i].incarnation;
+}
+
+bool gsp_rules_joiner_ready(const gsp_agree *a)
+{
+    for (uint32_t k = 0; k < a->n_waiting; k++)
+        if (has_place(a, &a->waiting[k].who) && ready(a, &a->waiting[k]))
+            return true;
+    return false;
+}
+
+bool gsp_rules_joiner_lags(const gsp_agree *a)
+{
     for (uint32_t k = 0; k < a->n_waiting; k++) {
-        const gsp_member *who = &a->waiting[k].who;
-        uint32_t i = gsp_roster_find_key(now, &who->key);
-        bool place = i == GSP_NOBODY ? now->n < GSP_MEMBERS_MAX
-                                     : who->incarnation > now->member[i].incarnation;
-        if (place && ready(a, &a->waiting[k]))
+        const uint64_t version = a->waiting[k].entry.wish.version;
+        if (version < a->certified && version + GSP_REPLAY_MAX >= a->certified &&
+            has_place(a, &a->waiting[k].who) && waits(a, &a->waiting[k]))
             return true;
     }
     return false;

@@ -339,6 +339,30 @@ bool gsp_view_due(const gsp_agree *a)
     return samples >= a->rules.samples_due;
 }
 
+enum {
+    LEND_BEATS = 3, /* since the last certificate, that joiners have for applying it */
+    LEND_BURST = 8, /* so often at once */
+    LEND_PART = 16, /* and later in one part of so many of the time */
+};
+
+/*
+ * The version is due, and somebody follows the pool whose wish to enter is about a version before: where
+ * versions are made faster than it applies them it would never name the newest one. So the next one waits a
+ * little. That is none of slow versions, which leave it the time, and little of quick ones, however many
+ * joiners never come so far.
+ */
+static bool lends_time(gsp_agree *a)
+{
+    const uint64_t beats = LEND_BEATS * a->rules.heartbeat_ns, part = a->rules.time_due_ns / 4;
+    const uint64_t each = beats < part ? beats : part, passed = a->now_ns - a->lent_at_ns;
+    const uint64_t back = passed / LEND_PART < a->lent_ns ? passed / LEND_PART : a->lent_ns;
+    a->lent_at_ns = a->now_ns;
+    a->lent_ns = a->lends ? a->lent_ns + passed : a->lent_ns - back;
+    a->lends = (a->lends || a->lent_ns + each <= LEND_BURST * each) && !a->left &&
+               a->now_ns - a->certified_ns < each && gsp_rules_joiner_lags(a);
+    return a->lends;
+}
+
 /* ---- which ballot is on ---- */
 
 void gsp_view_set(gsp_agree *a, uint32_t view)
@@ -363,7 +387,7 @@ void gsp_view_tick(gsp_agree *a)
         a->quorum_ns = a->now_ns;
     if (gsp_agree_sums(a) && a->view == 0)
         look_at_half(a);
-    if (!gsp_agree_is_member(a) || !quorum || (a->view == 0 && !gsp_view_due(a)))
+    if (!gsp_agree_is_member(a) || !quorum || (a->view == 0 && (!gsp_view_due(a) || lends_time(a))))
         return;
     if (a->due_ns == 0)
         a->due_ns = a->now_ns;

@@ -207,6 +207,14 @@ atom_status gsp_evidence_judge_words(const void *data, size_t bytes, gsp_evidenc
     return ATOM_OK;
 }
 
+bool gsp_evidence_words_are_of(const gsp_genesis *genesis, const gsp_evidence *e)
+{
+    gsp_seals seals = gsp_seals_real(NULL);
+    gsp_hash lineage;
+    gsp_genesis_hash(&seals, genesis, &lineage);
+    return gsp_hash_equal(&lineage, &e->first.lineage);
+}
+
 const char *gsp_words_text(const gsp_evidence *e, char *text, size_t bytes)
 {
     bool denies = e->first.kind != e->second.kind;

@@ -48,6 +48,8 @@ ATOM_MUST atom_status gsp_evidence_write_words(const char *path, const gsp_evide
 bool gsp_evidence_is_words(const void *data, size_t bytes);
 /* Errors  ATOM_E_FORMAT  damaged, or two words that one honest member may have signed */
 ATOM_MUST atom_status gsp_evidence_judge_words(const void *data, size_t bytes, gsp_evidence *out);
+/* The two words, which judge_words gave, are about the lineage that begins with this genesis. */
+bool gsp_evidence_words_are_of(const gsp_genesis *genesis, const gsp_evidence *evidence);
 /* "it signed two votes in ballot 2 of version 17"; returns text. */
 const char *gsp_words_text(const gsp_evidence *evidence, char *text, size_t bytes);
 

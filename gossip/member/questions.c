@@ -122,7 +122,8 @@ void gsp_questions_links(gsp_friends *friends, const gsp_named *named,
     for (uint32_t i = 0; named && i < named->n_contributors; i++) {
         const gsp_member *who = gsp_withheld_maker(named, i);
         const gsp_friend *f = who ? gsp_friends_find(friends, &who->key) : NULL;
-        link[i] = f ? f->link : 0;
+        /* A process that has just come back has links before it has its member. */
+        link[i] = f && gsp_agree_hears(friends->agree, &who->key) ? f->link : 0;
     }
 }
 

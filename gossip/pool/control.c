@@ -24,6 +24,10 @@
 
 static const char NAME[] = "control.sock";
 static const uint64_t SLOW_NS = 2000000000u;
+enum {
+    FULL_MS = 200, /* until the next look whether there is a descriptor again */
+    AGAIN_MS = 50, /* and whether there is room in the queue */
+};
 
 struct gsp_control {
     int directory, listen, wake;
@@ -41,6 +45,7 @@ static socklen_t address_of(int directory, struct sockaddr_un *out)
     return (socklen_t)sizeof *out;
 }
 
+/* -1: errno says why; EAGAIN: somebody listens there, and has more callers than it has answered. */
 static int connect_to(int directory)
 {
     struct sockaddr_un at;
@@ -48,9 +53,20 @@ static int connect_to(int directory)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&at, bytes) == 0)
         return fd;
+    int error = errno;
     if (fd >= 0)
         close(fd);
+    errno = error;
     return -1;
+}
+
+/* Who is stopped, or busy with an order, has the callers of before in its queue. */
+static int connect_until(int directory, uint64_t until_ns)
+{
+    int fd;
+    while ((fd = connect_to(directory)) < 0 && errno == EAGAIN && atom_clock_ns() < until_ns)
+        (void)poll(NULL, 0, AGAIN_MS);
+    return fd;
 }
 
 /* Waits for the descriptor until a moment; false: too late, or wake was written to. */
@@ -132,6 +148,13 @@ static void serve(gsp_control *c, int fd)
     close(fd);
 }
 
+/* A connection that cannot be accepted stays in the queue, and poll reports it again at once: without a
+ * descriptor for it this thread would do nothing else. */
+static bool stays_in_the_queue(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
 static void *run(void *context)
 {
     gsp_control *c = context;
@@ -145,6 +168,8 @@ static void *run(void *context)
         int fd = p[0].revents ? accept4(c->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
         if (fd >= 0)
             serve(c, fd);
+        else if (p[0].revents && stays_in_the_queue(errno))
+            (void)poll(&p[1], 1, FULL_MS);
     }
 }
 
@@ -155,8 +180,9 @@ static atom_status open_socket(gsp_control *c, const char *directory)
     if (c->directory < 0)
         return atom_fail_errno(errno, "%s", directory);
     int other = connect_to(c->directory);
-    if (other >= 0) {
-        close(other);
+    if (other >= 0 || errno == EAGAIN) {
+        if (other >= 0)
+            close(other);
         return atom_fail(ATOM_E_USAGE, "%s: another process already runs in this directory",
                          directory);
     }
@@ -241,14 +267,15 @@ atom_status gsp_control_ask(const char *directory, const char *request, double t
     int place = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (place < 0)
         return atom_fail(ATOM_E_USAGE, "%s: no such directory", directory);
-    int fd = connect_to(place);
+    int fd = connect_until(place, until), error = errno;
     close(place);
-    if (fd < 0)
+    if (fd < 0 && error != EAGAIN)
         return nobody(directory);
-    bool sent =
-        write_all(fd, request, strlen(request), -1, until) && write_all(fd, "\n", 1, -1, until);
+    bool sent = fd >= 0 && write_all(fd, request, strlen(request), -1, until) &&
+                write_all(fd, "\n", 1, -1, until);
     char *line = sent ? read_line(fd, GSP_CONTROL_ANSWER_MAX, -1, until) : NULL;
-    close(fd);
+    if (fd >= 0)
+        close(fd);
     if (!line)
         return atom_fail(
             ATOM_E_RUNTIME,

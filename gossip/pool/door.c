@@ -156,6 +156,10 @@ atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
     /* What a delegate signed may be void by a manifest that has not come here yet. */
     const bool doubtful =
         gsp_door_leans_on_delegate(d) && t->has_invite && t->manifest > gsp_door_number(d);
+    d->awaited = 0;
+    d->ticket_number = t->manifest;
+    d->spare_bytes = doubtful ? d->credential_bytes : 0;
+    memcpy(d->spare, d->credential, d->spare_bytes);
     if (!admitted || doubtful) {
         d->credential_bytes = (uint32_t)gsp_ticket_credential(t, d->credential);
         d->is_guest = true;
@@ -165,6 +169,33 @@ atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
                              "one");
     }
     return gsp_door_save_keys(d);
+}
+
+static void swap_spare(gsp_door *d)
+{
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    const uint32_t bytes = d->credential_bytes;
+    memcpy(shown, d->credential, bytes);
+    memcpy(d->credential, d->spare, d->spare_bytes);
+    d->credential_bytes = d->spare_bytes;
+    memcpy(d->spare, shown, bytes);
+    d->spare_bytes = bytes;
+    d->is_guest = !d->is_guest;
+}
+
+bool gsp_door_show_earlier(gsp_door *d)
+{
+    if (!d->is_guest || !d->spare_bytes)
+        return false;
+    swap_spare(d);
+    d->awaited = d->ticket_number;
+    return true;
+}
+
+void gsp_door_show_invite(gsp_door *d)
+{
+    swap_spare(d);
+    d->spare_bytes = d->awaited = 0;
 }
 
 /* ---- our admission ---- */

@@ -59,6 +59,10 @@ typedef struct gsp_door {
     uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
     uint32_t credential_bytes;
     bool is_guest; /* the credential is an invite */
+    /* A guest's: its admission of before, by a delegate that may have been banned since; and while that is
+     * shown, the invite, and the number of a manifest that would say so (gsp_door_show_earlier). */
+    uint8_t spare[GSP_CREDENTIAL_BYTES_MAX];
+    uint32_t spare_bytes, awaited, ticket_number;
 
     pthread_mutex_t lock;
     gsp_manifest *manifest;
@@ -121,6 +125,15 @@ ATOM_MUST atom_status gsp_door_load_delegations(gsp_door *door);
  *         ATOM_E_FORMAT  a file here is damaged
  */
 ATOM_MUST atom_status gsp_door_take_ticket(gsp_door *door, const gsp_ticket *ticket);
+/* Nobody is there who could admit this guest: it shows its admission of before, until a manifest as new as
+ * its ticket is here. False: it has none, or that was refused before. */
+bool gsp_door_show_earlier(gsp_door *door);
+static inline bool gsp_door_awaits_manifest(const gsp_door *door)
+{
+    return door->awaited > gsp_door_number(door);
+}
+/* That was refused: it is a guest again, and remains one. */
+void gsp_door_show_invite(gsp_door *door);
 /* The owner's word about us, whoever passed it on: it refused what we show now. */
 ATOM_MUST bool gsp_door_is_owners_word(const gsp_door *door, const gsp_word *refusal,
                                        uint64_t now_s);

@@ -200,6 +200,7 @@ atom_status gsp_pool_open_net(gsp_pool *p)
     p->reach.port = gsp_net_port(p->net);
     p->reach.plain = p->door.plain;
     gsp_reach_look_up(&p->reach);
+    gsp_reach_watch_names(&p->reach);
     ATOM_TRY(gsp_probe_server_open(p->net, 0, &p->probe));
     ATOM_TRY(open_book(p));
     open_router(p);

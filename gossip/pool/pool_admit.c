@@ -205,7 +205,12 @@ void gsp_pool_answered_in(gsp_pool *p, gsp_link *from, const gsp_word *m)
     if (m->refusal == GSP_WELCOME) {
         take_admission(p, m);
     } else if (m->refusal == GSP_WORD_AWAY) {
-        if (p->door.is_guest)
+        if (gsp_door_show_earlier(&p->door)) {
+            p->was_admitted = true; /* in its way: links are made anew, with what is shown now */
+            gsp_headline_say(&p->headline, GSP_POOL_ASKING,
+                             "nobody is there who could admit this host with its new ticket; "
+                             "showing the admission that it has from before");
+        } else if (p->door.is_guest)
             gsp_headline_say(
                 &p->headline, GSP_POOL_ASKING,
                 "a member answers, but only the pool's owner and its delegates can admit this "

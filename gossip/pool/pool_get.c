@@ -26,6 +26,8 @@ atom_status gsp_pool_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void 
 {
     uint64_t until = atom_clock_ns() + ns;
     gsp_pool_progress progress;
+    if (atomic_load(&p->asked_stop) || atomic_load(&p->leave)) /* over the control socket */
+        return atom_fail(ATOM_E_INTERRUPTED, "asked to end while joining: %s", p->headline.text);
     for (uint64_t now = 0; now < until; now = atom_clock_ns()) {
         gsp_net_event event;
         ATOM_TRY(gsp_net_next(p->net, SLICE_NS < ns ? SLICE_NS : ns, &event));

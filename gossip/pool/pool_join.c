@@ -47,7 +47,8 @@ static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch
     gsp_word ask = {.kind = GSP_WORD_ASK_MANIFEST};
     gsp_pool_say_seeking(p);
     /* A host that was admitted makes its links anew (gsp_pool_step): what is asked before is lost. */
-    while (p->door.is_guest || !p->door.has_manifest || p->was_admitted) {
+    while (p->door.is_guest || !p->door.has_manifest || p->was_admitted ||
+           gsp_door_awaits_manifest(&p->door)) {
         ATOM_TRY(gsp_pool_wait(p, TURN_NS, watch, context));
         say_where(p);
         bool lacks = !p->door.is_guest && !p->door.has_manifest && gsp_links_member(&p->links);

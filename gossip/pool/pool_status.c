@@ -262,7 +262,7 @@ void gsp_pool_read_status(gsp_pool *p, gsp_pool_status *out)
 
 static json_t *no(const char *why)
 {
-    return json_pack("{s:b, s:s}", "ok", 0, "error", why);
+    return json_pack("{s:b, s:o}", "ok", 0, "error", gsp_pool_text_json(why));
 }
 
 /* At the owner those that it named, at a delegate itself. */
@@ -311,7 +311,7 @@ static json_t *order(gsp_pool *p, const gsp_control_order *wanted)
     if (o && !late && done.st == ATOM_OK && done.text[0])
         json_object_set_new(o, "ticket", json_string(done.text));
     if (o && !late && done.note[0])
-        json_object_set_new(o, "note", json_string(done.note));
+        json_object_set_new(o, "note", gsp_pool_text_json(done.note));
     sodium_memzero(&done, sizeof done);
     return o;
 }
@@ -356,9 +356,11 @@ static json_t *answer(gsp_pool *p, const json_t *request)
         return show(p);
     if (strcmp(what, "pause") == 0 || strcmp(what, "resume") == 0) {
         json_t *o = json_pack("{s:b}", "ok", 1);
-        if (gsp_pool_pause(p, what[0] == 'p') != ATOM_OK)
-            json_object_set_new(
-                o, "note", json_sprintf("this is forgotten at a restart: %s", atom_fail_message()));
+        if (gsp_pool_pause(p, what[0] == 'p') != ATOM_OK) {
+            char note[GSP_CONTROL_NOTE_BYTES];
+            snprintf(note, sizeof note, "this is forgotten at a restart: %s", atom_fail_message());
+            json_object_set_new(o, "note", gsp_pool_text_json(note));
+        }
         return o;
     }
     if (strcmp(what, "leave") == 0 || strcmp(what, "stop") == 0) {

@@ -138,6 +138,17 @@ void gsp_pool_look_at_router(gsp_pool *p)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
 }
 
+/* The address of a home's line changes, and others should not dial the old one for ever. Tickets have the name. */
+static void look_at_names(gsp_pool *p)
+{
+    char text[GSP_POOL_WHY_BYTES];
+    if (!gsp_reach_moved(&p->reach, text, sizeof text))
+        return;
+    p->book.own_changed = true;
+    atom_log(ATOM_LOG_INFO, "%s", text);
+    gsp_event_log_add(&p->diary, "\"event\":\"announced\",\"text\":\"%s\"", text);
+}
+
 /* ---- favours ---- */
 
 /* Relays and probes use the volunteer's bytes of the month, but not the last quarter of them. */
@@ -179,6 +190,7 @@ static void step_links(gsp_pool *p, uint64_t now)
     if (p->seek.news && p->headline.now == GSP_POOL_SEEKING)
         gsp_pool_say_seeking(p);
     gsp_pool_look_at_router(p);
+    look_at_names(p);
     gsp_address_book_step(&p->book, now);
     if (!p->door.is_guest && gsp_address_book_is_stale(&p->book, now))
         gsp_pool_renew_contact(p);

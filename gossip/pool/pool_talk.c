@@ -352,6 +352,11 @@ static void on_refused(gsp_pool *p, const gsp_net_event *e)
     static const uint8_t nobody[GSP_PUBLIC_BYTES];
     if (e->refusal == GSP_REFUSED_TWIN && memcmp(e->key, nobody, sizeof nobody) != 0)
         refused_as_twin(p, atom_clock_ns()); /* a member says so, and not somebody on the way */
+    if (e->refusal == GSP_REFUSED_CREDENTIAL && gsp_door_awaits_manifest(&p->door)) {
+        gsp_door_show_invite(&p->door); /* the ticket that it has is good for that */
+        p->was_admitted = true;
+        return;
+    }
     bool is_void = owners && e->refusal == GSP_REFUSED_CREDENTIAL && !p->door.plain &&
                    gsp_door_leans_on_delegate(&p->door);
     if (is_void || (owners && e->refusal == GSP_REFUSED_BANNED))

@@ -98,6 +98,7 @@ bool gsp_reach_step(gsp_reach *r, uint64_t now)
 void gsp_reach_close(gsp_reach *r)
 {
     gsp_portmap_close(&r->router);
+    gsp_names_close(&r->names);
 }
 
 /* ---- addresses ---- */
@@ -147,15 +148,38 @@ static void add_interfaces(list *l, uint16_t port)
 
 void gsp_reach_look_up(gsp_reach *r)
 {
-    r->n_announced = 0;
-    for (uint32_t i = 0; i < r->n_announce && r->n_announced < GSP_TICKET_HOSTS_MAX; i++) {
-        size_t n = 0;
-        if (gsp_address_resolve(r->announce[i], r->announced + r->n_announced,
-                                GSP_TICKET_HOSTS_MAX - r->n_announced, &n) == ATOM_OK)
-            r->n_announced += (uint32_t)n;
-        else
-            atom_log(ATOM_LOG_WARN, "announce: %s", atom_fail_message());
+    memset(r->named, 0, sizeof r->named);
+    gsp_names_look(r->announce, r->n_announce, r->named);
+    gsp_names_all(r->named, r->n_announce, &r->announced);
+}
+
+void gsp_reach_watch_names(gsp_reach *r)
+{
+    if (gsp_names_open(r->announce, r->n_announce, r->named, 0, &r->names) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+}
+
+static void list_text(const gsp_meant *of, char *text, size_t bytes)
+{
+    char one[GSP_ADDRESS_TEXT_BYTES];
+    snprintf(text, bytes, "%s", of->n ? "" : "nothing");
+    for (uint32_t i = 0; i < of->n; i++) {
+        size_t at = strlen(text);
+        snprintf(text + at, bytes - at, "%s%s", i ? ", " : "", gsp_address_text(&of->at[i], one));
     }
+}
+
+bool gsp_reach_moved(gsp_reach *r, char *text, size_t bytes)
+{
+    enum { LIST_BYTES = GSP_TICKET_HOSTS_MAX * (GSP_ADDRESS_TEXT_BYTES + 2) };
+    char before[LIST_BYTES], after[LIST_BYTES];
+    const gsp_meant was = r->announced;
+    if (!r->names || !gsp_names_changed(r->names, &r->announced))
+        return false;
+    list_text(&was, before, sizeof before);
+    list_text(&r->announced, after, sizeof after);
+    snprintf(text, bytes, "what this host announces is at %s now, no longer at %s", after, before);
+    return true;
 }
 
 uint32_t gsp_reach_addresses(const gsp_reach *r, gsp_address *out, uint32_t n_max)
@@ -163,8 +187,8 @@ uint32_t gsp_reach_addresses(const gsp_reach *r, gsp_address *out, uint32_t n_ma
     list l = {.at = out, .n_max = n_max};
     if (!r->port)
         return 0;
-    for (uint32_t i = 0; i < r->n_announced; i++)
-        add(&l, r->announced[i], r->announced[i].port);
+    for (uint32_t i = 0; i < r->announced.n; i++)
+        add(&l, r->announced.at[i], r->announced.at[i].port);
     if (!gsp_address_is_any(&r->routed.outside))
         add(&l, r->routed.outside, r->routed.outside.port);
     for (uint32_t i = 0; i < r->n_listen; i++) {

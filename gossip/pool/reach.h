@@ -8,6 +8,7 @@
 #define GOSSIP_POOL_REACH_H
 
 #include "gossip/net/portmap.h"
+#include "gossip/pool/names.h"
 #include "gossip/pool/seek.h"
 
 enum { GSP_REACH_LISTEN_MAX = 4 };
@@ -19,8 +20,9 @@ typedef struct gsp_reach {
     gsp_address listen[GSP_REACH_LISTEN_MAX];
     uint32_t n_announce; /* what the user says others should dial; 0: what is found here */
     const char *announce[GSP_TICKET_HOSTS_MAX]; /* borrowed */
-    uint32_t n_announced; /* what these names meant when they were looked up */
-    gsp_address announced[GSP_TICKET_HOSTS_MAX];
+    gsp_meant named[GSP_TICKET_HOSTS_MAX];      /* what each of them meant at the beginning */
+    gsp_meant announced;                        /* what all of them mean, as was heard last */
+    gsp_names *names;                           /* NULL: nobody looks again */
     gsp_address seen;          /* this host as most others see it; zeros: nobody said */
     gsp_portmap *router;       /* NULL: not asked */
     gsp_portmap_status routed; /* as it was looked at last */
@@ -28,8 +30,12 @@ typedef struct gsp_reach {
 } gsp_reach;
 
 /* Looks up what is announced, for contacts, which hold no names. May block for seconds; a name that
- * is not known is logged. The fields above n_announced are the caller's. */
+ * is not known is logged. The fields above `named` are the caller's. */
 void gsp_reach_look_up(gsp_reach *reach);
+/* From now on somebody looks again, now and then. */
+void gsp_reach_watch_names(gsp_reach *reach);
+/* True: the announced names mean other addresses than before, which text says. */
+bool gsp_reach_moved(gsp_reach *reach, char *text, size_t bytes);
 /* Asks the router, unless the user said what to announce or listens at certain addresses only. */
 void gsp_reach_ask_router(gsp_reach *reach);
 /* Waits a few seconds for the router's first answer; for whoever is about to make a ticket. */

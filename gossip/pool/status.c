@@ -4,6 +4,7 @@
  */
 #include "gossip/pool/status.h"
 
+#include "atom/base/mem.h"
 #include "gossip/trust/identity.h"
 
 #include <jansson.h>
@@ -26,12 +27,25 @@ static json_t *hash_json(const gsp_hash *hash)
     return json_string(text);
 }
 
+json_t *gsp_pool_text_json(const char *text)
+{
+    json_t *right = json_string(text);
+    char *plain = right ? NULL : atom_strdup(text);
+    for (char *c = plain; c && *c; c++)
+        *c = *c & 0x80 ? '?' : *c;
+    if (plain)
+        right = json_string(plain);
+    atom_free(plain);
+    return right;
+}
+
 static json_t *peer_json(const gsp_pool_peer *x)
 {
     static const gsp_address nowhere;
     char at[GSP_ADDRESS_TEXT_BYTES];
     return json_pack(
-        "{s:o, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, "
+        "{s:o, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:I, "
+        "s:I, "
         "s:b, s:o}",
         "key", key_json(x->key), "name", x->name, "self", x->self, "up", x->up, "on_roster",
         x->on_roster, "waiting", x->waiting, "rests", x->rests, "muted", x->muted, "relayed",
@@ -75,9 +89,10 @@ static json_t *bans_json(const gsp_node_status *s)
          k++) {
         char who[GSP_PUBLIC_TEXT_BYTES];
         const gsp_ban *b = &s->ban[k % GSP_BANS_SHOWN];
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:o}", "key", gsp_public_text(b->key.byte, who), "why",
-                            b->why, "evidence", b->file[0] ? json_string(b->file) : json_null()));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:o, s:o}", "key", gsp_public_text(b->key.byte, who),
+                                        "why", gsp_pool_text_json(b->why), "evidence",
+                                        b->file[0] ? gsp_pool_text_json(b->file) : json_null()));
     }
     return list;
 }
@@ -85,10 +100,10 @@ static json_t *bans_json(const gsp_node_status *s)
 /* What is said of the pool and of this host. */
 static json_t *head_json(const gsp_pool_status *s, const gsp_pool_head *head)
 {
-    return json_pack("{s:b, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:b, s:i, s:i, s:f}", "ok", 1,
+    return json_pack("{s:b, s:s, s:s, s:s, s:s, s:o, s:s, s:o, s:b, s:i, s:i, s:f}", "ok", 1,
                      "name", head->name, "trust", gsp_trust_name(head->trust), "settings",
-                     head->settings, "state", stages[s->stage], "text", s->text, "wish",
-                     wishes[s->wish], "key", key_json(head->key), "owner", head->is_owner,
+                     head->settings, "state", stages[s->stage], "text", gsp_pool_text_json(s->text),
+                     "wish", wishes[s->wish], "key", key_json(head->key), "owner", head->is_owner,
                      "manifest", (int)s->manifest, "port", (int)head->port, "up_s", s->up_s);
 }
 

@@ -100,6 +100,9 @@ typedef struct gsp_pool_head {
     bool is_owner;
     uint16_t port;
 } gsp_pool_head;
+/* A sentence as JSON. Paths have any bytes, and a text may be cut in the middle of a letter: where it is not UTF-8, everything but
+ * ASCII becomes '?', so that no answer is lost for it. NULL: no memory. */
+struct json_t *gsp_pool_text_json(const char *text);
 /* As the control socket answers it; NULL: no memory. Give it back with json_decref. */
 struct json_t *gsp_pool_status_json(const gsp_pool_status *status, const gsp_pool_head *head);
 

@@ -70,6 +70,16 @@ class Host:
     def status(self):
         return self.ask(do="status")
 
+    def told(self):
+        """What it said last and, where it lives, what it answers, for whoever reads why a test failed."""
+        status = ""
+        if self.process.poll() is None:
+            try:
+                status = f"\nstatus: {json.dumps(self.status())}"
+            except (OSError, ValueError) as e:
+                status = f"\nstatus: no answer ({e})"
+        return f"{self.name}:\n{self.words()[-1500:]}{status}"
+
     def end(self, signal_number=signal.SIGTERM):
         if self.process.poll() is None:
             self.process.send_signal(signal_number)
@@ -100,7 +110,7 @@ class PoolCase(unittest.TestCase):
                 if host.process.poll() not in (None, 0) and not true():
                     self.fail(f"waiting for: {what}; {host.name} ended:\n{host.words()}")
             if time.monotonic() > end:
-                self.fail(f"waited too long for: {what}\n" + "\n".join(f"{h.name}:\n{h.words()[-1500:]}" for h in self.hosts))
+                self.fail(f"waited too long for: {what}\n" + "\n".join(h.told() for h in self.hosts))
             time.sleep(0.05)
 
     def create(self, wait, listen="127.0.0.1:0", **env):

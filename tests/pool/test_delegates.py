@@ -55,6 +55,17 @@ class Delegates(PoolCase):
         self.equal(a, b, c, d, e, f)
         self.assertTrue(b.ask(do="invite", count=3, days=1)["ok"])
         self.assertFalse(b.ask(do="ban", key=c.status()["key"])["ok"])
+        # Whoever was away while the key was changed gets a newer ticket, which nobody is there to admit it with: it shows
+        # what the delegate signed.
+        d.end()
+        self.roster(a, 5)
+        newer = a.ask(do="rotate")["ticket"]
+        self.until(lambda: all(h.status()["manifest"] == 2 for h in (c, e, f)), "the new key is known", c, e, f)
+        for host in (a, b):
+            host.end(signal.SIGKILL)
+        d = self.join("d", elsewhere(newer, address(a), address(c)))
+        self.go_on(c, d, e, f)
+        self.assertEqual(d.status()["manifest"], 2)
 
     def test_a_delegate_that_nobody_can_dial(self):
         """Its ticket names others."""

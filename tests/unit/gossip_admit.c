@@ -94,6 +94,61 @@ static void delegates_are_asked_in_turn(void **state)
     assert_true(guest->answered && guest->doomed_ns);
 }
 
+/* A newer ticket makes a guest of a host that a delegate let in, because that may be void by now; where only members
+ * are there, they know. */
+static void a_newer_ticket_keeps_nobody_out(void **state)
+{
+    (void)state;
+    gsp_word away = {.kind = GSP_WORD_ADMISSION, .refusal = GSP_WORD_AWAY};
+    gsp_net_event refused = {.kind = GSP_NET_REFUSED, .refusal = GSP_REFUSED_CREDENTIAL};
+    gsp_manifest *next = atom_alloc(1, sizeof *next);
+    uint32_t number = p->door.manifest->number;
+    gsp_ticket t;
+    p->seek.hosts = &p->door.hosts;
+    memcpy(away.key, p->door.identity.public_key, sizeof away.key);
+    test_must(gsp_ticket_parse(o.door.ticket, &t));
+    t.manifest = number + 1;
+    for (int again = 0; again < 2; again++) {
+        uint8_t mine[GSP_CREDENTIAL_BYTES_MAX];
+        const uint32_t bytes = by_delegate(p->door.identity.public_key, mine);
+        p->door.credential_bytes = bytes;
+        memcpy(p->door.credential, mine, bytes);
+        test_must(gsp_door_save_admission(&p->door));
+        test_must(gsp_door_take_ticket(&p->door, &t));
+        p->door.plain = p->was_admitted = false;
+        assert_true(p->door.is_guest);
+        link_up(3, (gsp_net_event){0});
+        say(3, &away);
+        assert_true(!p->door.is_guest && p->was_admitted);
+        assert_memory_equal(p->door.credential, mine, bytes);
+        assert_true(gsp_door_awaits_manifest(&p->door));
+        if (again)
+            continue;
+        (void)gsp_pool_take(p, &refused); /* it was void: the invite is good all the same */
+        assert_true(p->door.is_guest && !gsp_door_awaits_manifest(&p->door));
+        say(3, &away);
+        assert_true(p->door.is_guest); /* it is not tried twice */
+    }
+    *next = *p->door.manifest; /* the manifest of the ticket comes: it is in */
+    next->number = number + 1;
+    *p->door.manifest = *next;
+    assert_false(gsp_door_awaits_manifest(&p->door));
+    (void)gsp_pool_take(p, &refused);
+    assert_false(p->door.is_guest);
+    atom_free(next);
+}
+
+/* Orders over the control socket are obeyed before it is in, too. */
+static void who_is_asked_to_end_does_not_wait(void **state)
+{
+    (void)state;
+    for (int leave = 0; leave < 2; leave++) {
+        atomic_store(leave ? &p->leave : &p->asked_stop, true);
+        assert_int_equal(gsp_pool_wait(p, 0, NULL, NULL), ATOM_E_INTERRUPTED);
+        p->leave = p->asked_stop = false;
+    }
+}
+
 /* A delegate lets a question go on to the owner, and answers it where the owner is not here. */
 static void a_delegate_answers_for_an_owner_that_is_away(void **state)
 {
@@ -204,6 +259,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(what_a_banned_delegate_signed_is_void, begin, teardown),
         cmocka_unit_test_setup_teardown(our_own_admission_becomes_void, begin, teardown),
+        cmocka_unit_test_setup_teardown(a_newer_ticket_keeps_nobody_out, begin, teardown),
+        cmocka_unit_test_setup_teardown(who_is_asked_to_end_does_not_wait, begin, teardown),
         cmocka_unit_test_setup_teardown(the_owner_refuses_what_a_delegate_signed, begin, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

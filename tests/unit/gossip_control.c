@@ -11,9 +11,12 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -146,6 +149,71 @@ static void dead_sockets(void **state)
     scratch_close(&place);
 }
 
+/* Whoever does not come to answering is there nevertheless. */
+static void a_queue_that_is_full_is_not_nobody(void **state)
+{
+    (void)state;
+    scratch place;
+    unsigned calls = 0;
+    char *answer = NULL;
+    gsp_control *c = NULL;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    scratch_open(&place);
+    must(atom_file_write(scratch_path(&place, "identity"), "x", 1));
+    strcpy(at.sun_path, scratch_path(&place, "control.sock"));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(gsp_control_ask(place.dir, "x", 0.1, &answer), ATOM_E_RUNTIME);
+        assert_non_null(strstr(atom_fail_message(), "gave no answer"));
+    }
+    assert_int_equal(gsp_control_open(place.dir, echo, &calls, &c), ATOM_E_USAGE);
+    close(fd);
+    assert_int_equal(gsp_control_ask(place.dir, "x", 0.1, &answer), ATOM_E_RUNTIME);
+    assert_non_null(strstr(atom_fail_message(), "no member runs here now"));
+    scratch_close(&place);
+}
+
+static atomic_int refused_with; /* errno; 0: the kernel is asked */
+static atomic_uint asked;
+
+/* Takes the place of the C library's. */
+int accept4(int fd, struct sockaddr *from, socklen_t *bytes, int flags)
+{
+    int error = refused_with;
+    asked++;
+    if (!error)
+        return (int)syscall(SYS_accept4, fd, from, bytes, flags);
+    errno = error;
+    return -1;
+}
+
+/* A process without descriptors does not spin; with one again, whoever waited is answered. */
+static void without_descriptors(void **state)
+{
+    (void)state;
+    enum { SPINS = 100 }; /* it would be asked many thousand times */
+    scratch place;
+    unsigned calls = 0;
+    char *answer = NULL;
+    gsp_control *c = NULL;
+    scratch_open(&place);
+    must(gsp_control_open(place.dir, echo, &calls, &c));
+    refused_with = EMFILE;
+    asked = 0;
+    assert_int_equal(gsp_control_ask(place.dir, "x", 1, &answer), ATOM_E_RUNTIME);
+    assert_in_range(asked, 1, SPINS);
+    refused_with = 0;
+    must(gsp_control_ask(place.dir, "x", 10, &answer));
+    assert_string_equal(answer, "you said x");
+    atom_free(answer);
+    refused_with = ENFILE;
+    gsp_control_close(&c); /* nor does it sleep through its end */
+    refused_with = 0;
+    scratch_close(&place);
+}
+
 int __real_clock_gettime(clockid_t clock, struct timespec *out);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
 /* The calendar is an hour ahead: whoever waits by it waits for an hour, as where it is set back meanwhile. */
@@ -228,6 +296,8 @@ int main(void)
         cmocka_unit_test(asks),
         cmocka_unit_test(bad_clients),
         cmocka_unit_test(dead_sockets),
+        cmocka_unit_test(a_queue_that_is_full_is_not_nobody),
+        cmocka_unit_test(without_descriptors),
         cmocka_unit_test(orders_end),
         cmocka_unit_test(an_answer_is_of_its_order),
     };

@@ -314,6 +314,16 @@ static void a_ban_makes_it_void(void **state)
     test_must(gsp_ticket_parse(w.o.door.ticket, &t));
     test_must(gsp_door_take_ticket(&unknown, &t));
     assert_true(unknown.is_guest);
+    /* Where nobody is there to admit it, it shows what it has; that is refused here, and so it waits. */
+    assert_false(gsp_door_awaits_manifest(&unknown));
+    assert_true(gsp_door_show_earlier(&unknown));
+    assert_true(!unknown.is_guest && gsp_door_awaits_manifest(&unknown));
+    assert_false(gsp_door_show_earlier(&unknown));
+    assert_int_equal(enters(&w.o.door, &unknown), GSP_REFUSED_CREDENTIAL);
+    gsp_door_show_invite(&unknown);
+    assert_true(unknown.is_guest && !gsp_door_awaits_manifest(&unknown));
+    assert_false(gsp_door_show_earlier(&unknown)); /* that came to nothing */
+    assert_int_equal(enters(&w.o.door, &unknown), GSP_WELCOME);
     assert_true(gsp_door_load_admission(&unknown));
 
     /* Whoever is shut out learns that without the new key, and is told what to do, also after a restart. */

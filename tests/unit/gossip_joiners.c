@@ -17,6 +17,7 @@ enum { BEATS = 3, JOINER = 200 };
 static gsp_agree a;
 static uint32_t heard; /* bits: members that heard JOIN */
 static uint32_t asked; /* bits: members that were asked for bytes */
+static uint32_t shown; /* certificates that the joiner was sent */
 
 static void hash(void *context, const void *data, size_t bytes, gsp_hash *out)
 {
@@ -49,6 +50,7 @@ static void sink(void *context, const gsp_action *action)
     (void)context;
     if (action->kind == GSP_DO_SEND && action->message->kind == GSP_JOIN)
         heard |= 1u << (action->peer.byte[0] - 1);
+    shown += action->kind == GSP_DO_CERTIFICATE;
     if (action->kind == GSP_DO_PULL)
         asked |= 1u << (action->peer.byte[0] - 1);
 }
@@ -100,7 +102,7 @@ static void say(gsp_message *m, uint64_t now_ns)
 {
     m->from = member(JOINER);
     m->lineage = a.lineage;
-    m->version = 5;
+    m->version = a.certified;
     gsp_agree_step(
         &a,
         &(gsp_event){.kind = GSP_ON_MESSAGE, .now_ns = now_ns, .peer = m->from.key, .message = m},
@@ -130,6 +132,117 @@ static void who_leaves_before_it_was_let_in_is_not(void **state)
     beat.as.heartbeat.health = GSP_HEALTH_LEAVING;
     say(&beat, now_ns + 3);
     assert_int_equal(a.n_waiting, 0);
+}
+
+/* What it says: a heartbeat, and that it has applied this version. */
+static void beats_and_asks(uint64_t version, uint64_t now_ns)
+{
+    static gsp_message beat, join;
+    beat = (gsp_message){.kind = GSP_HEARTBEAT,
+                         .as.heartbeat = {.sequence = now_ns, .applied = version}};
+    say(&beat, now_ns);
+    join = (gsp_message){.kind = GSP_JOIN};
+    join.as.join.entry.wish = (gsp_statement){.kind = GSP_SAYS_JOIN,
+                                              .lineage = a.lineage,
+                                              .version = version,
+                                              .subject = a.previous,
+                                              .signer = member(JOINER)};
+    say(&join, now_ns);
+}
+
+/* Host 0, alone in a pool that has a version due whenever it is asked, and a joiner with a link. */
+static uint64_t open_quick(void)
+{
+    uint64_t now_ns = 1000000000000u;
+    open_host(0, 1, now_ns);
+    gsp_key key = member(JOINER).key;
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_UP, .now_ns = now_ns, .peer = key}, sink, NULL);
+    a.rules.samples_due = 1;
+    return now_ns;
+}
+
+static bool is_proposed(uint64_t now_ns)
+{
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_TICK, .now_ns = now_ns, .samples = 9}, sink,
+                   NULL);
+    return a.view != 0;
+}
+
+/* Another version was certified. */
+static void again(uint64_t now_ns)
+{
+    gsp_propose_give_up(&a);
+    a.certificate.proposal.version = a.applied = ++a.certified;
+    gsp_agree_begin_version(&a);
+    a.certified_ns = now_ns;
+}
+
+/* It asks more often in a second than it gets answers, because versions are quick. */
+static void who_asks_often_gets_what_it_lacks(void **state)
+{
+    (void)state;
+    static gsp_message ask;
+    uint64_t now_ns = open_quick();
+    for (int i = 0; i < 2 * GSP_ANSWERS_PER_S; i++)
+        beats_and_asks(5, now_ns + (uint64_t)i + 1);
+    ask = (gsp_message){.kind = GSP_ASK, .as.ask.version = 5};
+    shown = 0;
+    say(&ask, now_ns + 100);
+    assert_int_equal(shown, 1);
+}
+
+static void quick_versions_wait_for_a_joiner_that_lags(void **state)
+{
+    (void)state;
+    uint64_t now_ns = open_quick();
+    const uint64_t beat = a.rules.heartbeat_ns;
+    assert_true(is_proposed(now_ns + 1)); /* for nobody */
+    again(now_ns += beat);
+    beats_and_asks(5, now_ns);
+    assert_false(is_proposed(now_ns + 1) || gsp_rules_joiner_ready(&a));
+    assert_false(is_proposed(now_ns + 2 * beat));
+    beats_and_asks(6, now_ns + 2 * beat + 1); /* it has come so far: at once */
+    assert_true(a.view != 0 && gsp_rules_joiner_ready(&a));
+    again(now_ns += 9 * beat); /* no longer than three beats, */
+    beats_and_asks(6, now_ns);
+    assert_false(is_proposed(now_ns + 3 * beat - 1));
+    assert_true(is_proposed(now_ns + 3 * beat));
+    for (int v = 8; v <= 6 + GSP_REPLAY_MAX; v++)
+        again(now_ns += beat);
+    beats_and_asks(6, now_ns);
+    assert_false(is_proposed(now_ns + 1));
+    again(now_ns += beat); /* nor for one that has to fetch a state, */
+    beats_and_asks(6, now_ns);
+    assert_true(is_proposed(now_ns + 1));
+    again(now_ns += 9 * beat); /* nor for a silent one, */
+    beats_and_asks(a.certified - 1, now_ns - 5 * beat);
+    assert_true(is_proposed(now_ns + 1));
+    again(now_ns += beat); /* nor where the version has taken long */
+    beats_and_asks(a.certified - 1, now_ns);
+    a.certified_ns -= 3 * beat;
+    assert_true(is_proposed(now_ns + 1));
+    again(now_ns += beat);
+    beats_and_asks(a.certified - 1, now_ns);
+    a.rules.time_due_ns = 2 * beat; /* and a quarter of T at most */
+    assert_false(is_proposed(now_ns + beat / 2 - 1));
+    assert_true(is_proposed(now_ns + beat / 2));
+}
+
+/* Whoever never comes so far, on purpose or not, slows the others down by a sixteenth. */
+static void a_joiner_that_always_lags_costs_little(void **state)
+{
+    (void)state;
+    enum { VERSIONS = 20000, PER_BEAT = 5, BURST = 8 * 3 };
+    uint64_t now_ns = open_quick(), lent = 0, began = now_ns;
+    const uint64_t beat = a.rules.heartbeat_ns;
+    for (int v = 0; v < VERSIONS; v++) {
+        again(now_ns);
+        beats_and_asks(a.certified - 1, now_ns += beat / PER_BEAT);
+        for (; !is_proposed(now_ns + 1); now_ns += beat / 10, lent += beat / 10)
+            beats_and_asks(a.certified - 1, now_ns);
+    }
+    assert_true(lent >= BURST * beat + (now_ns - began) / 32); /* what it may */
+    assert_true(lent <= (BURST + 3) * beat + (now_ns - began) / 16);
 }
 
 /* Version 6, with `n_parts` that changed, by the votes of the first `voters` of n members. */
@@ -214,6 +327,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_members_hear_of_a_joiner_soon),
         cmocka_unit_test(who_leaves_before_it_was_let_in_is_not),
+        cmocka_unit_test(who_asks_often_gets_what_it_lacks),
+        cmocka_unit_test(quick_versions_wait_for_a_joiner_that_lags),
+        cmocka_unit_test(a_joiner_that_always_lags_costs_little),
         cmocka_unit_test(who_proposes_next_hears_at_once_of_a_joiner_that_has_applied),
         cmocka_unit_test(who_voted_is_asked_for_what_is_certified),
     };

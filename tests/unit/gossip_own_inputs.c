@@ -315,7 +315,19 @@ static void open_others(void)
 }
 
 static gsp_friends friends;
+static gsp_agree agree;
 static gsp_questions lacked;
+
+/* Member i has not been silent, or has been for long. */
+static void hear(uint32_t i, bool heard)
+{
+    agree.now_ns = 9000000000u;
+    agree.rules.dead_ns = 4000000000u;
+    agree.peer[i] = (gsp_peer){.known = true,
+                               .up = true,
+                               .who.key.byte[0] = (uint8_t)i,
+                               .heard_ns = heard ? agree.now_ns : 1};
+}
 static gsp_audit_cases cases;
 
 /* A look at what is lacked, `ms` after the last one: who is late. */
@@ -338,6 +350,8 @@ static uint32_t look_at_case(uint64_t ms)
 static void comes_back(uint32_t (*look_at)(uint64_t ms))
 {
     others.linked[0] = true;
+    hear(0, true);
+    hear(1, true);
     assert_int_equal(look_at(100), 0);
     assert_int_equal(others.n_asked[0], 1);
     assert_int_equal(look_at(300), 0);
@@ -362,11 +376,26 @@ static void comes_back(uint32_t (*look_at)(uint64_t ms))
     assert_int_equal(late, 3); /* who is asked and gives nothing is late, as ever */
 }
 
+/* The links of a process that has come back are there before its member, which reads its data first. */
+static void begins_late(uint32_t (*look_at)(uint64_t ms))
+{
+    others.linked[0] = others.linked[1] = true;
+    hear(0, true);
+    hear(1, false);
+    uint32_t late = 0;
+    for (uint32_t k = 0; k < 7; k++)
+        late |= look_at(100);
+    assert_int_equal(late & 2, 0);
+    hear(1, true);
+    const uint32_t before = others.n_asked[1];
+    assert_int_equal(look_at(100) & 2, 0);
+    assert_int_equal(others.n_asked[1], before + 1);
+}
+
 static void whoever_comes_back_is_asked_at_once(void **state)
 {
     (void)state;
     static const gsp_key nobody;
-    static gsp_agree agree;
     static gsp_freezing mine;
     static gsp_own_inputs none;
     const uint64_t within = 200000000;
@@ -380,6 +409,11 @@ static void whoever_comes_back_is_asked_at_once(void **state)
     comes_back(look_at_question);
     gsp_questions_close(&lacked);
     open_others();
+    gsp_questions_begin(&lacked,
+                        &(gsp_action){.version = 7, .included = 3, .within_ns = 2 * within});
+    begins_late(look_at_question);
+    gsp_questions_close(&lacked);
+    open_others();
     gsp_audit_cases_open(&cases, &TERMS, &mine, &none, &lacked, &friends, NULL);
     claim->version = 7;
     claim->n_contributors = 2;
@@ -387,6 +421,9 @@ static void whoever_comes_back_is_asked_at_once(void **state)
     memcpy(claim->contributor, others.named.contributor, sizeof claim->contributor);
     gsp_audit_cases_begin(&cases, claim, &nobody, within);
     comes_back(look_at_case);
+    open_others();
+    gsp_audit_cases_begin(&cases, claim, &nobody, within);
+    begins_late(look_at_case);
     gsp_audit_cases_close(&cases);
     look_ns = 0;
     atom_free(claim);

@@ -11,6 +11,40 @@
 
 #include <cmocka.h>
 
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+/* The resolver: names end in 192.0.2.line, or none is known; it may take as long as the test wants. */
+static atomic_int line, hangs;
+
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **out);
+void __wrap_freeaddrinfo(struct addrinfo *found);
+
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **out)
+{
+    (void)service, (void)hints;
+    for (atomic_store(&hangs, hangs ? 2 : 0); hangs;)
+        usleep(1000);
+    if (line == 0)
+        return EAI_NONAME;
+    struct addrinfo *found = atom_alloc(1, sizeof *found + sizeof(struct sockaddr_in));
+    struct sockaddr_in *at = (struct sockaddr_in *)(found + 1);
+    at->sin_family = AF_INET;
+    at->sin_addr.s_addr = htonl(0xc0000200u + (uint32_t)line + (name[0] == 'b' ? 100 : 0));
+    *found = (struct addrinfo){.ai_addr = (struct sockaddr *)at, .ai_addrlen = sizeof *at};
+    *out = found;
+    return 0;
+}
+
+void __wrap_freeaddrinfo(struct addrinfo *found)
+{
+    atom_free(found);
+}
+
 static const uint64_t SECOND = 1000000000u;
 
 typedef struct told {
@@ -123,6 +157,70 @@ static void is_where_most_see_it(void **state)
     assert_true(gsp_address_same_host(&r.seen, &there));
 }
 
+static void names_are_looked_up_again(void **state)
+{
+    (void)state;
+    static const char *const announced[] = {"a.example:7000", "192.0.2.250:7001", "b.example:7002"};
+    gsp_meant each[3] = {0}, all;
+    gsp_names *names = NULL;
+    line = 1;
+    gsp_names_look(announced, 3, each);
+    test_must(gsp_names_open(announced + 1, 1, each + 1, 0.002, &names));
+    assert_null(names); /* an address means the same for ever */
+    test_must(gsp_names_open(announced, 3, each, 0.002, &names));
+    usleep(20000);
+    assert_false(gsp_names_changed(names, &all));
+    line = 0; /* the resolver is not there for a while: what was known stays */
+    usleep(20000);
+    assert_false(gsp_names_changed(names, &all));
+    line = 2;
+    for (all.n = 0; all.n != 3 || all.at[0].ip[15] != 2 || all.at[2].ip[15] != 102; usleep(1000))
+        (void)gsp_names_changed(names, &all); /* one look may have been half done */
+    const gsp_address right[] = {test_address("192.0.2.2:7000"), test_address("192.0.2.250:7001"),
+                                 test_address("192.0.2.102:7002")};
+    for (int i = 0; i < 3; i++)
+        assert_true(gsp_address_equal(&all.at[i], &right[i]));
+    usleep(20000);
+    assert_false(gsp_names_changed(names, &all)); /* it is told once */
+    gsp_names_close(&names);
+    assert_null(names);
+    gsp_names_close(&names);
+    /* Nobody waits for a resolver that hangs, and nothing is leaked with it. */
+    test_must(gsp_names_open(announced, 3, each, 0.001, &names));
+    hangs = 1;
+    while (hangs != 2)
+        usleep(1000);
+    gsp_names_close(&names);
+    hangs = 0;
+    usleep(50000);
+}
+
+static void says_where_it_moved(void **state)
+{
+    (void)state;
+    gsp_reach r = {.port = 4400, .n_announce = 1, .announce = {"a.example:7000"}};
+    gsp_address out[2], at = test_address("192.0.2.3:7000");
+    char text[200];
+    line = 0;
+    gsp_reach_look_up(&r);
+    assert_false(gsp_reach_moved(&r, text, sizeof text)); /* nobody looks again */
+    test_must(gsp_names_open(r.announce, 1, r.named, 0.002, &r.names));
+    line = 3;
+    while (!gsp_reach_moved(&r, text, sizeof text))
+        usleep(1000);
+    assert_string_equal(text,
+                        "what this host announces is at 192.0.2.3:7000 now, no longer at nothing");
+    assert_int_equal(gsp_reach_addresses(&r, out, 2), 1);
+    assert_true(gsp_address_equal(&out[0], &at));
+    line = 4;
+    while (!gsp_reach_moved(&r, text, sizeof text))
+        usleep(1000);
+    assert_string_equal(
+        text, "what this host announces is at 192.0.2.4:7000 now, no longer at 192.0.2.3:7000");
+    gsp_reach_close(&r);
+    assert_null(r.names);
+}
+
 static void looks_again_while_nobody_is_linked(void **state)
 {
     (void)state;
@@ -187,6 +285,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_best_first),
         cmocka_unit_test(is_where_most_see_it),
+        cmocka_unit_test(names_are_looked_up_again),
+        cmocka_unit_test(says_where_it_moved),
         cmocka_unit_test(looks_again_while_nobody_is_linked),
         cmocka_unit_test(month_counts_what_is_new),
     };

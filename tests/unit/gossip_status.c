@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -39,10 +40,33 @@ static void counts_have_their_names(void **state)
     json_decref(o);
 }
 
+/* A disk's full path that was cut within a letter, and a directory with a name of an old machine. */
+static void no_answer_is_lost_for_a_letter(void **state)
+{
+    (void)state;
+    static gsp_pool_status s = {.text = "the disk that holds /b\xc3\xbc\xc3 is full",
+                                .member = {.n_bans = 1}};
+    const uint8_t key[GSP_PUBLIC_BYTES] = {1};
+    const gsp_pool_head head = {.name = "\xc3\xbc", .settings = "", .key = key};
+    snprintf(s.member.ban[0].file, sizeof s.member.ban[0].file, "/b\xfcro/evidence-1");
+    json_t *o = gsp_pool_status_json(&s, &head);
+    assert_non_null(o);
+    assert_string_equal(json_string_value(json_object_get(o, "name")), "\xc3\xbc");
+    assert_string_equal(json_string_value(json_object_get(o, "text")),
+                        "the disk that holds /b??? is full");
+    const json_t *ban = json_array_get(json_object_get(o, "banned"), 0);
+    assert_string_equal(json_string_value(json_object_get(ban, "evidence")), "/b?ro/evidence-1");
+    json_decref(o);
+    o = gsp_pool_text_json("\xe2\x82\xac 7"); /* what is right stays as it is */
+    assert_string_equal(json_string_value(o), "\xe2\x82\xac 7");
+    json_decref(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_have_their_names),
+        cmocka_unit_test(no_answer_is_lost_for_a_letter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,6 +268,26 @@ static void nobody_else_is(void **unused)
     end();
 }
 
+/* Whoever changes its word, however often, is held to the first one; nor does that push out other versions. */
+static void the_first_word_counts(void **unused)
+{
+    (void)unused;
+    begin();
+    answer(1, 16, 0, 3, 1);
+    answer(1, 17, 0, 3, 1);
+    for (uint8_t times = 0; times < 2 * GSP_WITNESS_SAID_MAX; times++) {
+        answer(1, 17, 0, 3, (uint8_t)(9 + times));
+        for (uint64_t version = 15; version <= 17; version++) {
+            const gsp_hash *said =
+                gsp_witness_said(witness[1], (uint32_t)(version % FRAGMENTS), version);
+            assert_true(version % FRAGMENTS == 2 || (said && said->byte[0] == 1));
+        }
+    }
+    assert_non_null(gsp_witness_said(witness[1], 1, 16));
+    assert_int_equal(gsp_witness_said(witness[1], 1, 16)->byte[0], 1);
+    end();
+}
+
 static void another_shape_is_not(void **unused)
 {
     (void)unused;
@@ -431,6 +451,7 @@ int main(void)
         cmocka_unit_test(a_quorum_is_believed),
         cmocka_unit_test(members_a_version_apart_vouch_for_the_same),
         cmocka_unit_test(nobody_else_is),
+        cmocka_unit_test(the_first_word_counts),
         cmocka_unit_test(another_shape_is_not),
         cmocka_unit_test(roots_are_checked),
         cmocka_unit_test(stages_go_on),

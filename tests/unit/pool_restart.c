@@ -259,6 +259,25 @@ static void a_joiner_takes_the_state_over(void **unused)
     must(pool_anchor_restore(b.pool, saved));
     pool_anchor_read_status(b.pool, true, &two);
     assert_memory_equal(&one.anchor, &two.anchor, sizeof one.anchor);
+    /* Away for long, with steps of its own: once it has the pool's state, its rate is that of the pool's step. */
+    const train_schedule falls = {.kind = TRAIN_LINEAR, .peak = 1, .max_steps = 1000};
+    const uint64_t newer[F] = {6, 7, 5};
+    char *marks = pool_anchor_marks(b.pool);
+    must(pool_anchor_attach(b.pool, file_vector_memory(b.live), marks, 40, 640));
+    b.samples = 40;
+    step(&b, 1);
+    assert_true(
+        b.seam.rate(b.seam.ctx, &falls) ==
+        train_schedule_rate(&falls, (int64_t)(saved->certificate.proposal.samples + 4) / 4 + 1));
+    for (uint64_t v = 5; v <= 7; v++)
+        round_alone(&a, v);
+    certificate_make(c, 7, 2000, true);
+    saved_make(saved, c);
+    give_state(&a, &b, newer, saved);
+    assert_true(b.seam.rate(b.seam.ctx, &falls) == train_schedule_rate(&falls, 2000 / 4 + 1));
+    step(&b, 2);
+    assert_true(b.seam.rate(b.seam.ctx, &falls) == train_schedule_rate(&falls, 2004 / 4 + 1));
+    atom_free(marks);
     atom_free(saved);
     atom_free(c);
     side_close(&b);

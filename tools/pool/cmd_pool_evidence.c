@@ -5,6 +5,7 @@
  */
 #include "tools/cli.h"
 
+#include <sodium.h>
 #include <string.h>
 
 typedef struct evidence_values {
@@ -28,7 +29,9 @@ static const opt_command options = {
         "In each round every part is summed by one member, its owner, who signs the result. "
         "Other members repeat some of these sums. If one is false, they ban the owner and write "
         "a file of evidence. This command checks such a file. It needs only the file and the "
-        "pool's manifest (in DIR, or --manifest); the pool need not be running. A member that "
+        "pool's manifest (in DIR, or --manifest); the pool need not be running. Of two statements "
+        "that contradict each other it names the lineage if they were not made in the pool's "
+        "first one: a manifest does not say what came after that. A member that "
         "withholds its contribution leaves no such file: it is taken off the roster for a while, "
         "and its log and the others' logs say so. Exit code 0: the file proves a lie; 3: it "
         "proves nothing.",
@@ -89,17 +92,33 @@ static atom_status tell(const evidence_values *v, const gsp_manifest *m, const g
                      f->claim.number, (unsigned long long)f->claim.version, who);
 }
 
+/* Two words name a lineage, and only the first one of a pool follows from its manifest. */
+static bool is_first_lineage(const gsp_manifest *m, const gsp_evidence *e)
+{
+    gsp_genesis genesis;
+    gsp_manifest_genesis(m, &genesis);
+    return gsp_evidence_words_are_of(&genesis, e);
+}
+
 static atom_status tell_words(const evidence_values *v, const gsp_manifest *m,
                               const gsp_evidence *e)
 {
-    char who[GSP_PUBLIC_TEXT_BYTES], why[200];
+    char who[GSP_PUBLIC_TEXT_BYTES], why[200], lineage[17];
+    bool first = is_first_lineage(m, e);
     gsp_public_text(e->first.signer.key.byte, who);
     gsp_words_text(e, why, sizeof why);
+    sodium_bin2hex(lineage, sizeof lineage, e->first.lineage.byte, 8);
     if (v->json)
-        return cli_print_json(json_pack("{s:s, s:s, s:b, s:I, s:i}", "pool", m->name, "member", who,
+        return cli_print_json(json_pack("{s:s?, s:s, s:s, s:b, s:I, s:i}", "pool",
+                                        first ? m->name : NULL, "lineage", lineage, "member", who,
                                         "lied", true, "version", (json_int_t)e->first.version,
                                         "ballot", (int)e->first.ballot));
     cli_print("member %s lied: %s\n", who, why);
+    if (!first)
+        cli_print("that was in lineage %s, which is not the first one of this pool: it began there "
+                  "with a fork or a reset, or it is of another pool. Those that members followed "
+                  "are in their events.jsonl\n",
+                  lineage);
     return ATOM_OK;
 }
 
