@@ -23,7 +23,7 @@
 
 static char *echo(void *context, const char *request)
 {
-    ++*(unsigned *)context;
+    atomic_fetch_add((_Atomic unsigned *)context, 1); /* it is called on a thread of its own */
     if (strcmp(request, "nothing") == 0)
         return NULL;
     if (strcmp(request, "long") == 0) {
@@ -45,7 +45,7 @@ static void asks(void **state)
 {
     (void)state;
     scratch place;
-    unsigned calls = 0;
+    _Atomic unsigned calls = 0;
     char *answer = NULL, name[200];
     gsp_control *c = NULL, *second = NULL;
     scratch_open(&place);
@@ -106,7 +106,7 @@ static void bad_clients(void **state)
 {
     (void)state;
     scratch place;
-    unsigned calls = 0;
+    _Atomic unsigned calls = 0;
     gsp_control *c = NULL;
     struct stat s;
     static char much[64 * 1024];
@@ -130,7 +130,7 @@ static void dead_sockets(void **state)
 {
     (void)state;
     scratch place;
-    unsigned calls = 0;
+    _Atomic unsigned calls = 0;
     char *answer = NULL;
     gsp_control *c = NULL;
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -154,7 +154,7 @@ static void a_queue_that_is_full_is_not_nobody(void **state)
 {
     (void)state;
     scratch place;
-    unsigned calls = 0;
+    _Atomic unsigned calls = 0;
     char *answer = NULL;
     gsp_control *c = NULL;
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -195,7 +195,7 @@ static void without_descriptors(void **state)
     (void)state;
     enum { SPINS = 100 }; /* it would be asked many thousand times */
     scratch place;
-    unsigned calls = 0;
+    _Atomic unsigned calls = 0;
     char *answer = NULL;
     gsp_control *c = NULL;
     scratch_open(&place);
