@@ -39,6 +39,7 @@ typedef struct part_search_state {
     bool in_place;
     bool quick; /* cuts are those that part_dp() finds quickly: for comparing, not for the plan */
     bool last;  /* nothing else is tried: where nothing fits, what would is worth finding out */
+    bool vain;  /* what a refusal asks for is not said to anybody */
     bool hasty; /* they have to do for the plan, too */
     uint64_t cuts_bytes; /* with any capacity from this to the one it had, the last part_make_cuts()
                             would have done the same */
@@ -152,17 +153,22 @@ typedef struct part_where {
     bool ortho; /* may make Muon's products on the device; it does where that pays */
 } part_where;
 
-/* The best plan with the optimizer there, or ATOM_E_RESOURCE with the bytes missing. */
+/* The best plan with the optimizer there, or ATOM_E_RESOURCE with the bytes missing. What it counted is added to
+ * *stats. */
 ATOM_MUST atom_status part_search_once(const graph *g, const part_profile *profile,
                                        const part_request *request, part_where where,
                                        part_plan **out, part_search_stats *stats);
 
+/* --- least.c: the least memory, whatever it takes --- */
+
+/* A plan that fits, made for little memory instead of for speed. any: where there is none, the one that needs the least
+ * device memory, which depends neither on what there is of it nor on times. Laid out, with that noted in it; NULL if there
+ * is none that the host holds. */
+ATOM_MUST atom_status part_least_plan(part_search_state *s, bool any, part_plan **out,
+                                      part_verdict *verdict);
+
 /* refuse.c: ATOM_E_RESOURCE with the bytes missing and what would fit. */
 ATOM_MUST atom_status part_refuse_host(const part_search_state *s, uint64_t need);
-/* The plan that needs the least device memory, judged exactly;
- * NULL if no partition fits the host. */
-ATOM_MUST atom_status part_smallest_plan(part_search_state *s, part_plan **out,
-                                         part_verdict *verdict);
 /* least: that plan with its peak noted, or NULL. */
 ATOM_MUST atom_status part_refuse_device(const part_search_state *s, const part_plan *least);
 

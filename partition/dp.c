@@ -501,6 +501,11 @@ ATOM_MUST static atom_status solve_all(solver *s, bool quick)
         if (best != NOWHERE && s->values[best].score.key < s->enough)
             s->enough = s->values[best].score.key;
     }
+    if (quick && s->goal == PART_GOAL_CUT) {
+        solve(s, least);
+        if (best_first(s) != NOWHERE)
+            return ATOM_OK;
+    }
     solve(s, UINT64_MAX);
     return ATOM_OK;
 }

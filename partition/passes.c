@@ -42,7 +42,7 @@ ATOM_MUST static atom_status try_several(const graph *g, const part_profile *pro
     part_plan *other = NULL;
     several.device_budget_bytes = (*plan)->device_peak_bytes;
     several.micro_batches = (*plan)->micro_batches;
-    several.no_advice = true;
+    several.no_advice = several.no_needs = true;
     atom_status st =
         part_search_once(g, profile, &several, (part_where){.disk = true}, &other, &done);
     stats->states += done.states;
@@ -107,6 +107,12 @@ ATOM_MUST static atom_status search_on(const graph *g, const part_profile *profi
     return part_search_once(g, profile, request, where, out, stats);
 }
 
+/* Was a plan refused for want of the device's memory, with as much of the host's as any plan takes? */
+static bool asks_the_device(const part_search_stats *stats)
+{
+    return stats->needs_bytes > 0 && stats->host_holds;
+}
+
 /* In memory if that can be; else, if it may be, through the disk. Where either is refused for want of the device's
  * memory, the refusal that asks for less of it counts: with so much of it that place is enough. */
 atom_status part_search(const graph *g, const part_profile *profile, const part_request *request,
@@ -120,7 +126,9 @@ atom_status part_search(const graph *g, const part_profile *profile, const part_
     const uint64_t needs = st == ATOM_E_RESOURCE ? done.needs_bytes : 0;
     char refused[1024];
     snprintf(refused, sizeof refused, "%s", needs ? atom_fail_message() : "");
-    for (int over = 0; over < 2 && st == ATOM_E_RESOURCE && request->disk != 0; over++)
+    /* What the host holds without a disk it holds with one, and the device needs no less for it. */
+    for (int over = 0;
+         over < 2 && st == ATOM_E_RESOURCE && request->disk != 0 && !asks_the_device(&done); over++)
         st = search_on(g, profile, request, (part_where){.disk = true, .over = over, .last = over},
                        out, &done);
     if (st == ATOM_E_RESOURCE && needs && needs < done.needs_bytes)

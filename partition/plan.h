@@ -206,6 +206,7 @@ typedef struct part_request {
                                    that it need not; 0: it does not */
     uint32_t micro_batches;     /* C; 0: recommend one and use it */
     bool no_advice; /* with a C: no other is recommended, which takes most of a search */
+    bool no_needs;  /* a refusal need not find out what would be enough, which takes most of it */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */
     bool ortho_on_device;  /* likewise */
@@ -221,6 +222,7 @@ typedef struct part_search_stats {
     uint64_t states;      /* (current, next) range pairs that were explored */
     uint32_t evaluated;   /* plans that were simulated */
     uint64_t needs_bytes; /* what a refusal asks for of the device; 0: it asks for something else */
+    bool host_holds;      /* a refusal: and no plan that was looked at took too much of the host */
     double seconds;
 } part_search_stats;
 

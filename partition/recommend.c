@@ -19,7 +19,7 @@ ATOM_MUST static atom_status last_seconds(part_search_state *s, bool exact, doub
     part_plan *plan = NULL;
     part_verdict v;
     atom_status st = ATOM_OK;
-    ATOM_TRY(part_smallest_plan(s, &plan, &v));
+    ATOM_TRY(part_least_plan(s, false, &plan, &v));
     if (plan && v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v)) {
         if (exact && !part_dear(s, plan))
             st = part_judge(s, plan, &v);
@@ -99,8 +99,8 @@ ATOM_MUST static atom_status confirm(part_search_state *s, part_advice *out)
     }
 }
 
-/* About the largest number that fits: *C does, high does not. *rate stays where that is *C itself. */
-ATOM_MUST static atom_status most_that_fit(part_search_state *s, uint32_t high, uint32_t *C,
+/* About the largest number that is no slower than fewer are: *C has that rate, high is slower or does not fit. */
+ATOM_MUST static atom_status most_that_pay(part_search_state *s, uint32_t high, uint32_t *C,
                                            double *rate)
 {
     enum { TRIES = 3 };
@@ -108,7 +108,7 @@ ATOM_MUST static atom_status most_that_fit(part_search_state *s, uint32_t high, 
          i++, middle = *C + (high - *C) / 2) {
         double got;
         ATOM_TRY(rate_at(s, middle, false, &got));
-        if (got <= 0) {
+        if (got < *rate) {
             high = middle;
             continue;
         }
@@ -120,7 +120,7 @@ ATOM_MUST static atom_status most_that_fit(part_search_state *s, uint32_t high, 
 
 atom_status part_recommend(part_search_state *s, part_advice *out)
 {
-    /* 1, 4, 16 .. MICRO_BATCHES_MAX; the last may be between these, where so many did not fit */
+    /* 1, 4, 16 .. MICRO_BATCHES_MAX; the last may be between these, where so many did not fit or pay */
     enum { STEPS = 7 };
     const uint32_t asked = s->micro_batches;
     uint32_t at[STEPS] = {0}, n = 0;
@@ -133,9 +133,10 @@ atom_status part_recommend(part_search_state *s, part_advice *out)
     for (uint32_t C = 1; rises && C <= MICRO_BATCHES_MAX; C *= 4, n++) {
         at[n] = C;
         ATOM_TRY_CLEAN(rate_at(s, at[n], false, &rates[n]));
-        if (rates[n] <= 0 && n > 0) {
+        if (n > 0 && rates[n] < rates[n - 1]) {
             at[n] = at[n - 1];
-            ATOM_TRY_CLEAN(most_that_fit(s, C, &at[n], &rates[n]));
+            rates[n] = rates[n - 1];
+            ATOM_TRY_CLEAN(most_that_pay(s, C, &at[n], &rates[n]));
             C = MICRO_BATCHES_MAX;
         }
         rises = rates[n] > NOTHING * out->most_tokens_per_second;

@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ROUNDS_MAX = 8 };
-
 static const uint64_t MIB = 1 << 20;
 
 static uint64_t in_mib(uint64_t bytes)
@@ -126,102 +124,6 @@ static const char *largest_node(const part_search_state *s, const part_plan *pla
         }
     }
     return s->g->nodes[which].name;
-}
-
-/* The state's table gets all ranges that take that much. */
-ATOM_MUST static atom_status make_room(part_search_state *s, uint64_t bytes)
-{
-    if (s->table && s->table->capacity_bytes >= bytes)
-        return ATOM_OK;
-    part_table_close(&s->table);
-    return part_table_open(s->model, bytes + bytes / 4, &s->table);
-}
-
-/* Least memory that the pairs of some partition need, in all; 0: there is none. */
-ATOM_MUST static atom_status least_capacity(part_search_state *s, const part_setting *setting,
-                                            uint64_t *capacity)
-{
-    const part_model *m = s->model;
-    const uint64_t fixed = part_fixed_bytes(m, setting);
-    const uint64_t crosses = part_crossing_bytes(m, setting);
-    uint64_t room = crosses + 64 * MIB;
-    part_cuts cuts = {0};
-    /* Room grows until something fits: the table of all ranges would be far larger. */
-    while (cuts.n == 0 && room < (uint64_t)1 << 60) {
-        ATOM_TRY(make_room(s, room - crosses));
-        ATOM_TRY(part_dp(s->table, setting, PART_GOAL_MEMORY, fixed + room, false, &cuts,
-                         &s->stats.states));
-        if (s->table->n_ranges == m->n_points * (m->n_points - 1) / 2 &&
-            room >= s->table->capacity_bytes)
-            break; /* that was all of them */
-        room *= 2;
-    }
-    *capacity = cuts.n ? fixed + (uint64_t)cuts.score.key : 0;
-    part_cuts_close(&cuts);
-    return ATOM_OK;
-}
-
-ATOM_MUST static atom_status weigh_cuts(part_search_state *s, const part_setting *setting,
-                                        const part_cuts *cuts, part_plan **plan, part_verdict *v)
-{
-    ATOM_TRY(part_plan_from_cuts(s, setting, cuts->ends, cuts->n, plan));
-    return part_weigh(s, *plan, v);
-}
-
-/* The plan of one way that needs least device memory: of those, the one that cuts least. Where its
- * stashes are too much for the host, a little more room makes fewer cuts. */
-ATOM_MUST static atom_status smallest(part_search_state *s, int way, part_plan **out,
-                                      part_verdict *least)
-{
-    part_setting setting;
-    part_cuts cuts = {0};
-    part_plan *plan = NULL;
-    uint64_t capacity = 0;
-    atom_status st = ATOM_OK;
-    /* Stashing activations takes more memory than repeating them, which may be forbidden. */
-    if (!part_way_setting(s, way, &setting) ||
-        (setting.keep == PART_KEEP_HOST) != (s->request->recompute == 0))
-        return ATOM_OK;
-    ATOM_TRY_CLEAN(least_capacity(s, &setting, &capacity));
-    for (int round = 0; capacity && round < ROUNDS_MAX; round++, capacity += capacity / 4) {
-        part_verdict v;
-        if (*out && capacity >= least->device_peak_bytes)
-            break;
-        /* What is fixed may be most of it: ranges have only the rest. */
-        uint64_t room = capacity - part_fixed_bytes(s->model, &setting) -
-                        part_crossing_bytes(s->model, &setting);
-        ATOM_TRY_CLEAN(make_room(s, room));
-        ATOM_TRY_CLEAN(
-            part_dp(s->table, &setting, PART_GOAL_CUT, capacity, false, &cuts, &s->stats.states));
-        ATOM_TRY_CLEAN(weigh_cuts(s, &setting, &cuts, &plan, &v));
-        part_cuts_close(&cuts);
-        bool host = !s->host_bytes || v.host_peak_bytes <= s->host_bytes;
-        part_note_need(s, &v, s->device_bytes);
-        if (host && (!*out || v.device_peak_bytes < least->device_peak_bytes)) {
-            part_plan_close(out);
-            *out = plan;
-            *least = v;
-            plan = NULL;
-        }
-        part_plan_close(&plan);
-        if (host)
-            break;
-    }
-cleanup:
-    part_plan_close(&plan);
-    part_cuts_close(&cuts);
-    return st;
-}
-
-atom_status part_smallest_plan(part_search_state *s, part_plan **out, part_verdict *verdict)
-{
-    atom_status st = ATOM_OK;
-    *out = NULL;
-    for (int way = 0; way < PART_WAYS && st == ATOM_OK; way++)
-        st = smallest(s, way, out, verdict);
-    if (st != ATOM_OK)
-        part_plan_close(out);
-    return st;
 }
 
 /* The host's memory is short for stashes; with `device` bytes of device memory there would be fewer of

@@ -77,7 +77,7 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
     const uint64_t limit = s->request->host_hold_bytes;
     const uint64_t bytes = s->model->block_bytes, blocks = s->model->n_blocks;
     const uint32_t least = plan->ring_blocks;
-    const double before = part_plan_seconds(plan);
+    const part_plan had = *plan;
     part_verdict v;
     if (!plan->disk || plan->host_peak_bytes >= limit)
         return ATOM_OK;
@@ -88,13 +88,13 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
         if (v.host_peak_bytes <= limit)
             break;
     }
-    ATOM_TRY(part_judge(s, plan, &v));
-    part_plan_note(s, plan, &v);
-    if (part_plan_seconds(plan) <= before)
-        return ATOM_OK;
-    plan->ring_blocks = least; /* updates of blocks that are held do not always run ahead as far */
-    ATOM_TRY(part_judge(s, plan, &v));
-    part_plan_note(s, plan, &v);
+    const bool more = plan->ring_blocks > least;
+    if (more)
+        ATOM_TRY(part_judge(s, plan, &v));
+    if (more)
+        part_plan_note(s, plan, &v);
+    if (!more || part_plan_seconds(plan) > part_plan_seconds(&had))
+        *plan = had; /* updates of blocks that are held do not always run ahead as far */
     return ATOM_OK;
 }
 
@@ -205,7 +205,7 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
 
 /* --- where nothing fits --- */
 
-enum { PROBES_MAX = 16, PROBES_STATES = 3000000 };
+enum { PROBES_MAX = 16 };
 
 /* A plan within these limits, by its memory alone; *out is NULL if there is none. */
 ATOM_MUST static atom_status any_within(part_search_state *s, uint64_t device, uint64_t host,
@@ -224,9 +224,7 @@ ATOM_MUST static atom_status any_within(part_search_state *s, uint64_t device, u
     *out = NULL;
     atom_status st = choose(&t, out);
     if (st == ATOM_OK && !*out && !t.in_place) {
-        st = part_smallest_plan(&t, out, &v);
-        if (st == ATOM_OK && *out)
-            part_plan_note(&t, *out, &v);
+        st = part_least_plan(&t, false, out, &v);
         if (st == ATOM_OK && *out && !fits(&t, &v))
             part_plan_close(out);
     }
@@ -238,32 +236,24 @@ ATOM_MUST static atom_status any_within(part_search_state *s, uint64_t device, u
     return st;
 }
 
-/* A plan may not be the one that needs the least of the device: where there is one that needs less, that is taken,
- * until it fits. What is tried does not depend on what there is, so that with what was asked for it is found again.
- * *less is NULL if there is none. */
-ATOM_MUST static atom_status lower_device(part_search_state *s, const part_plan *plan,
-                                          part_plan **less)
+/* Cuts that are made for speed may need less than any of those that are made for little memory: what is found so is
+ * taken, until it fits. Where it starts does not depend on what there is, so that with what was asked for it is found
+ * again; but for a state on disk, whose rates are measured anew for each run, what takes how long must not matter. What
+ * the device does not have in any case is not worth the search. */
+ATOM_MUST static atom_status lower_device(part_search_state *s, part_plan **least)
 {
-    enum { NEAR = 64 };
-    const uint64_t alone = s->host_alone_bytes;
-    uint64_t peak = plan->device_peak_bytes, too_little = 0;
+    const uint64_t alone = s->host_alone_bytes, has = s->profile->device.device_bytes;
     atom_status st = ATOM_OK;
-    for (int i = 0; i < PROBES_MAX && s->stats.states < PROBES_STATES; i++) {
-        const uint64_t between = peak - too_little;
-        const uint64_t limit = between > peak / NEAR ? too_little + between / 2 : peak - 1;
+    for (int i = 0; i < PROBES_MAX && !s->model->disk && !s->vain; i++) {
+        const uint64_t peak = (*least)->device_peak_bytes;
         part_plan *next = NULL;
-        if (peak <= s->device_bytes)
+        if (peak <= s->device_bytes || (has && peak > has))
             break;
-        st = any_within(s, limit, s->host_bytes, &next);
-        if (st != ATOM_OK || (!next && limit == peak - 1))
+        st = any_within(s, peak - 1, s->host_bytes, &next);
+        if (st != ATOM_OK || !next)
             break;
-        if (!next) {
-            too_little = limit;
-            continue;
-        }
-        part_plan_close(less);
-        *less = next;
-        peak = next->device_peak_bytes;
+        part_plan_close(least);
+        *least = next;
     }
     s->host_alone_bytes = alone;
     return st;
@@ -275,7 +265,7 @@ ATOM_MUST static atom_status settle_host(part_search_state *s, uint64_t *need)
     const uint64_t alone = s->host_alone_bytes;
     bool enough = false;
     atom_status st = ATOM_OK;
-    for (int i = 0; i < PROBES_MAX && s->stats.states < PROBES_STATES; i++) {
+    for (int i = 0; i < PROBES_MAX; i++) {
         part_plan *plan = NULL;
         st = any_within(s, s->device_bytes, *need - enough, &plan);
         if (st != ATOM_OK || (!plan && (enough || s->host_alone_bytes <= *need)))
@@ -296,45 +286,35 @@ ATOM_MUST static atom_status refuse_host(part_search_state *s)
         return ATOM_OK;
     if (!s->micro_batches)
         s->micro_batches = 1;
-    if (s->last)
+    if (s->last && !s->vain)
         ATOM_TRY(settle_host(s, &need));
     return part_refuse_host(s, need);
 }
 
-/* No candidate fits: the partition that needs the least does, or the news is bad. */
+/* No candidate fits: a partition that needs little may, or the news is bad. */
 ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
 {
-    part_plan *plan = NULL, *less = NULL, **least = &plan;
+    part_plan *least = NULL;
     part_verdict v;
     atom_status st = ATOM_OK;
-    ATOM_TRY(s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v));
-    if (plan) {
-        part_plan_note(s, plan, &v);
-        if ((s->last || !s->model->disk) && !fits(s, &v) && part_host_holds(s, &v))
-            ATOM_TRY_CLEAN(lower_device(s, plan, &less));
-    }
-    const bool enough = less && less->device_peak_bytes <= part_device_limit(s);
-    /* Rates of a disk are measured anew for each run, which changes what is found as less: what is asked for there
-     * must be enough whatever comes of them. */
-    if (less && (enough || !s->model->disk))
-        least = &less;
-    if (*least && (*least)->device_peak_bytes <= part_device_limit(s)) {
-        ATOM_TRY_CLEAN(part_judge(s, *least, &v));
-        part_plan_note(s, *least, &v);
-        *out = *least;
-        *least = NULL;
-        goto cleanup;
+    ATOM_TRY(s->in_place ? ATOM_OK : part_least_plan(s, true, &least, &v));
+    if (least)
+        ATOM_TRY_CLEAN(lower_device(s, &least));
+    if (least && least->device_peak_bytes <= part_device_limit(s)) {
+        ATOM_TRY_CLEAN(part_judge(s, least, &v));
+        part_plan_note(s, least, &v);
+        *out = least;
+        return ATOM_OK;
     }
     uint64_t host = s->host_alone_bytes;
-    if (s->last && host)
+    s->stats.host_holds = !s->host_need_bytes;
+    if (s->last && host && !s->vain)
         ATOM_TRY_CLEAN(settle_host(s, &host));
     s->host_alone_bytes = host;
-    const bool device = *least && !host && (*least)->device_peak_bytes > s->device_bytes;
-    s->stats.needs_bytes = device ? (*least)->device_peak_bytes : 0;
-    st = part_refuse_device(s, *least);
+    s->stats.needs_bytes = least && !host ? least->device_peak_bytes : 0;
+    st = part_refuse_device(s, least);
 cleanup:
-    part_plan_close(&plan);
-    part_plan_close(&less);
+    part_plan_close(&least);
     return st;
 }
 
@@ -350,15 +330,12 @@ ATOM_MUST static atom_status try_forced(part_search_state *s, int recompute, par
     s->request = &forced;
     ATOM_TRY_CLEAN(choose(s, &other));
     if (!other) {
-        ATOM_TRY_CLEAN(part_smallest_plan(s, &other, &v));
-        if (!other)
+        ATOM_TRY_CLEAN(part_least_plan(s, false, &other, &v));
+        if (!other || !fits(s, &v))
             goto cleanup;
         ATOM_TRY_CLEAN(part_judge(s, other, &v));
         part_plan_note(s, other, &v);
-        if (fits(s, &v))
-            ATOM_TRY_CLEAN(hold_blocks(s, other));
-        else
-            part_plan_close(&other);
+        ATOM_TRY_CLEAN(hold_blocks(s, other));
     }
     if (other && part_beats(other, *best)) {
         part_plan *worse = *best;
@@ -435,24 +412,28 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
     part_plan *plan = NULL;
     const bool free = !s->micro_batches, advised = free || !s->request->no_advice;
     ATOM_TRY_CLEAN(refuse_host(s));
-    if (advised)
+    if (free) {
         ATOM_TRY_CLEAN(part_recommend(s, &advice));
-    if (!s->micro_batches)
         s->micro_batches = advice.micro_batches ? advice.micro_batches : 1;
+    }
     bool last = false;
-    st = choose_or_refuse(s, &plan, &last);
     /* What was recommended was estimated, and may not fit after all; on disk there may be another way. */
     const bool fewer = free && (s->last || !s->model->disk);
+    s->vain = s->request->no_needs || (fewer && s->micro_batches > 1);
+    st = choose_or_refuse(s, &plan, &last);
     for (uint32_t part = 8; st == ATOM_E_RESOURCE && fewer && s->micro_batches > 1;
          part = 1 + part / 2) {
         part_plan_close(&plan);
         advice = (part_advice){0};
         s->micro_batches -= 1 + (s->micro_batches - 1) / part;
+        s->vain = s->request->no_needs || s->micro_batches > 1;
         st = choose_or_refuse(s, &plan, &last);
     }
     if (st != ATOM_OK)
         goto cleanup;
     ATOM_TRY_CLEAN(try_what_is_forced(s, last, &plan));
+    if (!free && advised) /* last: a refusal needs no advice */
+        ATOM_TRY_CLEAN(part_recommend(s, &advice));
     if (advised)
         note_advice(plan, advice, free);
     plan->least_step_seconds = part_least_seconds(s, plan);
@@ -475,7 +456,10 @@ atom_status part_search_once(const graph *g, const part_profile *profile,
     atom_status st = open_state(&s, g, profile, request, where);
     if (st == ATOM_OK)
         st = find(&s, out);
-    *stats = s.stats;
+    stats->states += s.stats.states;
+    stats->evaluated += s.stats.evaluated;
+    stats->needs_bytes = s.stats.needs_bytes;
+    stats->host_holds = s.stats.host_holds;
     part_solved_close(&s);
     part_table_close(&s.table);
     part_model_close(&s.model);

@@ -101,7 +101,7 @@ int64_t part_known_least(part_table *table, const part_setting *setting, part_go
 /*
  * Best partition into two or more sub-models with fixed + pair <= capacity for every pair. Ties in
  * the score go to the smaller first cut. For the goal MEMORY only score.key is optimal. quick, for the
- * goals of time: the best of those that cut only where the least crosses, where there is one: mostly
+ * goals of time and CUT: the best of those that cut only where the least crosses, where there is one: mostly
  * the best of all, and found in a tenth of the time. states, if not NULL, grows by the pairs looked at.
  */
 ATOM_MUST atom_status part_dp(part_table *table, const part_setting *setting, part_goal goal,

@@ -68,7 +68,7 @@ static atom_status search_devices(const gen_judge *judge, const part_request *re
             all *= 2;
     if (!some.micro_batches)
         some.micro_batches = (*out)->micro_batches / judge->devices;
-    some.no_advice = true;
+    some.no_advice = some.no_needs = true;
     for (int i = roomy ? 0 : 1; i <= HALVES && all >> i; i++) {
         part_plan *other = NULL;
         part_search_stats more = {0};
@@ -107,6 +107,7 @@ atom_status plan_search(const graph *g, const part_profile *profile, const krn_t
                            .host_hold_bytes = request->host_hold,
                            .micro_batches = C / n + (C % n != 0),
                            .no_advice = request->no_advice,
+                           .no_needs = request->no_needs,
                            .clip = request->clip,
                            .update_on_device = request->update_on_device && n == 1,
                            .ortho_on_device = request->ortho_on_device && (!table || table->ortho),

@@ -218,7 +218,7 @@ atom_status plan_what_if_price(const graph *g, const part_profile *profile,
     asking a = {g, profile, asked, *asked, plan, &found};
     if (plan)
         a.same.micro_batches = plan->micro_batches;
-    a.same.no_advice = true;
+    a.same.no_advice = a.same.no_needs = true;
     ATOM_TRY(micro_batches(&a));
     ATOM_TRY(narrow_moments(&a));
     ATOM_TRY(other_optimizer(&a));

@@ -162,6 +162,7 @@ typedef struct plan_request {
     uint64_t host_hold;     /* up to which a plan on disk may hold blocks in memory; 0: none */
     uint32_t micro_batches; /* C; 0: recommend */
     bool no_advice;         /* with a C: the plan recommends no other, and is found sooner */
+    bool no_needs;          /* a refusal need not say how much is enough, and comes sooner */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */
     bool ortho_on_device;  /* likewise: Muon's products */
