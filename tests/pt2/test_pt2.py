@@ -419,34 +419,73 @@ def check_in_place(work, data):
 def check_known_numbers(work):
     """Numbers that are known before the tokens are, changed in place under one of two names, of which the other is read."""
     model = os.path.join(work, "known.pt2")
-    for target, changes in (("aten.alias.default", 1), ("aten.alias.default", 0), ("aten.clone.default", 1)):
-        def change(program, _, target=target, changes=changes):
+    add = ("aten.add_.Tensor", {"name": "other", "arg": {"as_int": 0}})
+    alias, none = ("aten.alias.default",), ("aten.dropout.default", {"name": "p", "arg": {"as_float": 0.0}})
+    wide = ("aten.expand.default", {"name": "size", "arg": {"as_ints": [-1]}})
+    for views, (change, *more), changes, reads, refused in (
+            ([alias], add, -1, 0, True), ([alias], add, 0, -1, True), ([("aten.clone.default",)], add, -1, 0, False),
+            ([alias, alias], add, -1, 0, True), ([none], add, -1, 0, True), ([wide], add, -1, 0, True),
+            ([alias], add, 0, "later", False), ([alias], ("aten.detach_.default",), -1, 0, False)):
+        def edit(program, _, views=views, change=change, more=more, changes=changes, reads=reads):
             nodes = program["graph_module"]["graph"]["nodes"]
-            names = [nodes[0]["outputs"][0], {"as_tensor": {"name": "other"}}]
-            for at, (op, self, name, *more) in enumerate((
-                    (target, names[0], "other"),
-                    ("aten.add_.Tensor", names[changes], "later", {"name": "other", "arg": {"as_int": 0}})), 1):
-                nodes.insert(at, {"target": "torch.ops." + op, "metadata": {}, "outputs": [{"as_tensor": {"name": name}}],
-                                  "inputs": [{"name": "self", "arg": self, "kind": 1}, *more]})
-            nodes[3:] = json.loads(json.dumps(nodes[3:]).replace(*map(json.dumps, (names[0], names[1 - changes]))))
+            names = [nodes[0]["outputs"][0]["as_tensor"]["name"], *(f"view{i}" for i in range(len(views)))]
+            made = [(op, names[i], names[i + 1], args) for i, (op, *args) in enumerate(views)]
+            made.append((change, names[changes], "later", more))
+            rest = json.dumps(nodes[1:]).replace(json.dumps(names[0]), json.dumps(reads if reads == "later" else names[reads]))
+            nodes[1:] = [{"target": "torch.ops." + op, "metadata": {}, "outputs": [{"as_tensor": {"name": out}}],
+                          "inputs": [{"name": "input" if "dropout" in op else "self", "arg": {"as_tensor": {"name": name}}, "kind": 1},
+                                     *args]} for op, name, out, args in made] + json.loads(rest)
 
-        keep(os.path.join(fixtures, "nano.pt2"), model, change=change)
-        check(("clone" in target) != ("a view of the same" in run("inspect", model, code=0 if "clone" in target else 2)), target)
+        keep(os.path.join(fixtures, "nano.pt2"), model, change=edit)
+        said = run("inspect", model, code=2 if refused else 0)
+        check(refused == ("a view of the same" in said), f"{views}, {change}: {said}")
+
+
+def check_dropout(work):
+    """One that leaves nothing is no dropout, and one of scores that are not yet probabilities is not atom's."""
+    model = os.path.join(work, "drops.pt2")
+
+    def early(program, _):
+        nodes = program["graph_module"]["graph"]["nodes"]
+        i = next(i for i, node in enumerate(nodes) if node["target"].endswith("aten.softmax.int"))
+        soft, drop = nodes[i:i + 2]
+        check(drop["target"].endswith("aten.dropout.default"), "mha.pt2 has no dropout behind its softmax")
+        soft["inputs"][0]["arg"], drop["inputs"][0]["arg"] = drop["inputs"][0]["arg"], soft["inputs"][0]["arg"]
+        soft["outputs"], drop["outputs"] = drop["outputs"], soft["outputs"]
+        drop["inputs"][1:] = [{"name": "p", "arg": {"as_float": 0.1}, "kind": 1}, {"name": "train", "arg": {"as_bool": True}, "kind": 1}]
+        nodes[i:i + 2] = [drop, soft]
+
+    def whole(program, _):
+        drop = next(node for node in program["graph_module"]["graph"]["nodes"] if node["target"].endswith("aten.dropout.default"))
+        drop["inputs"][1:] = [{"name": "p", "arg": {"as_float": 1.0}, "kind": 1}, {"name": "train", "arg": {"as_bool": True}, "kind": 1}]
+
+    for name, change, words in (("mha", early, "only on activations and on the probabilities of attention"),
+                                ("nano", whole, "its probability is not known")):
+        keep(os.path.join(fixtures, name + ".pt2"), model, change=change)
+        check(words in run("inspect", model, code=2), f"{name}: a dropout is not refused")
 
 
 def check_what_a_state_is_of(work, data):
     """A run does not go on with another export that has the same tensors: from a checkpoint, or from a state on disk."""
-    model, other, renamed, out, disk = (os.path.join(work, name) for name in ("a.pt2", "b.pt2", "c.pt2", "of", "of-disk"))
+    model, other, renamed, wired, out, disk = (os.path.join(work, name) for name in
+                                               ("a.pt2", "b.pt2", "c.pt2", "d.pt2", "of", "of-disk"))
 
     def called(program, _):
         program["graph_module"] = json.loads(re.sub(r'"linear(_\d+)?"', r'"product\1"', json.dumps(program["graph_module"])))
 
-    for path, change in (model, None), (other, scaled(0.3)), (renamed, called):
+    def crossed(program, _):
+        """Queries and keys change places, which have the same shape."""
+        node = next(node for node in program["graph_module"]["graph"]["nodes"] if "scaled_dot_product" in node["target"])
+        q, k = node["inputs"][:2]
+        q["arg"], k["arg"] = k["arg"], q["arg"]
+
+    for path, change in (model, None), (other, scaled(0.3)), (renamed, called), (wired, crossed):
         keep(os.path.join(fixtures, "acts.pt2"), path, change=change)
     auto = ["--resume-from-checkpoint", "auto", "--lr-scheduler-type", "constant"]
     check("dropout: 0.2 would not change" in train(model, data, out, 4, "--dropout", "0.2", code=2), "dropout is passed over")
     train(model, data, out, 4)
-    check("a checkpoint of another model" in train(other, data, out, 8, *auto, code=2), "another export goes on")
+    for path in other, wired:
+        check("a checkpoint of another model" in train(path, data, out, 8, *auto, code=2), f"another export goes on: {path}")
     train(renamed, data, out, 8, *auto)
     auto += ["--optimizer-state", "disk"]
     with subprocess.Popen([atom, "train", "--model", model, *command(data, disk, 10 ** 6), "--save-steps", str(10 ** 6), *auto],
@@ -578,7 +617,7 @@ def main():
         for one_check in (check_all_types, check_shares, check_default_eps, check_in_place, check_what_a_state_is_of, check_halves,
                           check_part_names, check_names, check_pool):
             one_check(work, data)
-        for one_check in check_ignored, check_frozen, check_known_numbers:
+        for one_check in check_ignored, check_frozen, check_known_numbers, check_dropout:
             one_check(work)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,

@@ -400,10 +400,31 @@ static void test_views_overlap(void **state)
     assert_true(pt2_views_overlap(&odd, &part[2]));
 }
 
+/* a & b is called __and__, and changes nothing. */
+static void test_names_of_what_changes(void **state)
+{
+    static const struct {
+        const char *target;
+        bool changes;
+    } cases[] = {{"torch.ops.aten.add_.Tensor", true},
+                 {"torch.ops.aten.masked_fill_.Scalar", true},
+                 {"torch.ops.aten.add.Tensor", false},
+                 {"torch.ops.aten.__and__.Tensor", false},
+                 {"torch.ops.aten._unsafe_view.default", false},
+                 {"_operator.getitem", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *node = json_pack("{s:s}", "target", cases[i].target);
+        assert_int_equal(pt2_in_place(node), cases[i].changes);
+        json_decref(node);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zip_reads_entries),
+        cmocka_unit_test(test_names_of_what_changes),
         cmocka_unit_test(test_zip_compares_checksums),
         cmocka_unit_test(test_zip_compares_all_of_an_entry),
         cmocka_unit_test(test_zip_with_a_comment),
