@@ -244,6 +244,7 @@ static void switches_are_true_or_false(void **state)
         {"added_tokens", "[{\"id\": 1, \"content\": \"<s>\", \"lstrip\": \"true\"}]", "lstrip",
          false},
         {"model", "{\"type\": \"BPE\", \"byte_fallback\": \"true\"}", "byte_fallback", false},
+        {"model", "{\"type\": \"BPE\", \"unk_token\": 3}", "unk_token", true},
         {"pre_tokenizer", "{\"type\": \"Metaspace\", \"prepend_scheme\": 1}", "prepend_scheme",
          true},
     };
