@@ -215,6 +215,12 @@ static void refused_by_name(void **state)
     root = metaspace_json(METASPACE_REPLACE, "null");
     json_object_set_new(json_object_get(root, "model"), "ignore_merges", json_true());
     refused(root, "\"model.ignore_merges\" is true with metaspaces");
+    root = metaspace_json(METASPACE_REPLACE, "null");
+    json_object_set_new(root, "version", json_string("2.0"));
+    refused(root, "\"version\" of the file is not \"1.0\"");
+    root = metaspace_json(METASPACE_REPLACE, "null");
+    json_object_set_new(root, "version", json_real(1));
+    refused(root, "\"version\" of the file is not \"1.0\"");
     refused(metaspace_json(
                 "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": "
                 "\"\u2581\"}, {\"type\": \"Prepend\", \"prepend\": \"\u2581\"}, " METASPACE_REPLACE
