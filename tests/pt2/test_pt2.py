@@ -307,11 +307,13 @@ def check_known_numbers(work):
     """Numbers that are known before the tokens are, changed in place under one of two names, of which the other is read."""
     model = os.path.join(work, "known.pt2")
     add = ("aten.add_.Tensor", {"name": "other", "arg": {"as_int": 0}})
+    plus = ("aten.add.Tensor", *add[1:])
     alias, none = ("aten.alias.default",), ("aten.dropout.default", {"name": "p", "arg": {"as_float": 0.0}})
     wide = ("aten.expand.default", {"name": "size", "arg": {"as_ints": [-1]}})
     for views, (change, *more), changes, reads, refused in (
             ([alias], add, -1, 0, True), ([alias], add, 0, -1, True), ([("aten.clone.default",)], add, -1, 0, False),
-            ([alias, alias], add, -1, 0, True), ([none], add, -1, 0, True), ([wide], add, -1, 0, True),
+            ([alias, alias], add, -1, 0, True), ([add], add, -1, 0, True), ([alias, plus], add, 0, -1, False),
+            ([none], add, -1, 0, True), ([wide], add, -1, 0, True),
             ([alias], add, 0, "later", False), ([alias], ("aten.detach_.default",), -1, 0, False)):
         def edit(program, _, views=views, change=change, more=more, changes=changes, reads=reads):
             nodes = program["graph_module"]["graph"]["nodes"]
