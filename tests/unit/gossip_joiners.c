@@ -194,6 +194,45 @@ static void who_asks_often_gets_what_it_lacks(void **state)
     assert_int_equal(shown, 1);
 }
 
+/* Whoever is silent too long, has no link, or follows another history is not heard here. */
+static void who_is_heard(void **state)
+{
+    (void)state;
+    static gsp_message beat;
+    uint64_t now_ns = 1000000000000u;
+    open_host(0, 2, now_ns);
+    const gsp_member other = member(1), nobody = member(2);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        beat = (gsp_message){.kind = GSP_HEARTBEAT,
+                             .from = other,
+                             .lineage = a.lineage,
+                             .version = a.certified,
+                             .as.heartbeat = {.sequence = now_ns + 1, .applied = 5}};
+        beat.lineage.byte[3] ^= (uint8_t)wrong;
+        gsp_agree_step(
+            &a,
+            &(gsp_event){
+                .kind = GSP_ON_MESSAGE, .now_ns = ++now_ns, .peer = other.key, .message = &beat},
+            sink, NULL);
+        assert_int_equal(gsp_agree_hears(&a, &other.key), !wrong);
+    }
+    beat.lineage = a.lineage;
+    beat.as.heartbeat.sequence = now_ns + 1;
+    gsp_agree_step(
+        &a,
+        &(gsp_event){
+            .kind = GSP_ON_MESSAGE, .now_ns = ++now_ns, .peer = other.key, .message = &beat},
+        sink, NULL);
+    assert_true(gsp_agree_hears(&a, &other.key));
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_TICK, .now_ns = now_ns + a.rules.dead_ns}, sink,
+                   NULL);
+    assert_true(gsp_agree_hears(&a, &other.key));
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_TICK, .now_ns = now_ns + a.rules.dead_ns + 1},
+                   sink, NULL);
+    assert_false(gsp_agree_hears(&a, &other.key));
+    assert_false(gsp_agree_hears(&a, &nobody.key));
+}
+
 /* Whoever finds room is told so, and whoever does not, how many must find it before. */
 static void joiners_are_told_their_place(void **state)
 {
@@ -369,6 +408,7 @@ int main(void)
         cmocka_unit_test(all_members_hear_of_a_joiner_soon),
         cmocka_unit_test(who_leaves_before_it_was_let_in_is_not),
         cmocka_unit_test(who_asks_often_gets_what_it_lacks),
+        cmocka_unit_test(who_is_heard),
         cmocka_unit_test(joiners_are_told_their_place),
         cmocka_unit_test(quick_versions_wait_for_a_joiner_that_lags),
         cmocka_unit_test(a_joiner_that_always_lags_costs_little),
