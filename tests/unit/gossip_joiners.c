@@ -224,6 +224,12 @@ static void who_is_heard(void **state)
             .kind = GSP_ON_MESSAGE, .now_ns = ++now_ns, .peer = other.key, .message = &beat},
         sink, NULL);
     assert_true(gsp_agree_hears(&a, &other.key));
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_DOWN, .now_ns = now_ns, .peer = other.key}, sink,
+                   NULL);
+    assert_false(gsp_agree_hears(&a, &other.key));
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_UP, .now_ns = now_ns, .peer = other.key}, sink,
+                   NULL);
+    assert_true(gsp_agree_hears(&a, &other.key));
     gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_TICK, .now_ns = now_ns + a.rules.dead_ns}, sink,
                    NULL);
     assert_true(gsp_agree_hears(&a, &other.key));

@@ -44,6 +44,13 @@ static void other_files_without_a_header(void **state)
             !strstr(atom_fail_message(), "train.bin"))
             fail_msg("%s", atom_fail_message());
     }
+    static const uint8_t torch[] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20};
+    memcpy(page, torch, sizeof torch); /* before PyTorch 1.6: numbers are behind the pickles */
+    page[sizeof page - 1] = 'x';
+    assert_int_equal(text_shard_probe(scratch_write(&s, "train.bin", page, sizeof page), &info),
+                     ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "is a pickle"));
+    memset(page, 'x', sizeof torch);
     static const char *const tokens[] = {"\1", "\x1b", "\x80\2X", "\x80\6.", "PAR2"};
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) { /* what only looks like it */
         page[700] = 1;
