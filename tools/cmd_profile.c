@@ -61,7 +61,9 @@ static const opt_command options = {
     .description =
         "Measures the forward and backward time of each distinct node (median), copies in both "
         "directions, alone and together, and AdamW on the host. Takes a few seconds to a minute; "
-        "do not use the machine for other work meanwhile.",
+        "do not use the machine for other work meanwhile.\n"
+        "Dropout is that of the model's configuration (presets: 0). 'atom train' with another "
+        "--dropout refuses the profile; without --profile it measures what it needs.",
     .examples = "atom profile --model gpt2-124m --micro-batch-size 4 --sequence-len 256 -o "
                 "profile.json\n"
                 "# a card that this machine does not have\n"

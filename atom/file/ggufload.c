@@ -159,6 +159,32 @@ static atom_status check_flags(const taking *t)
     return ATOM_OK;
 }
 
+static atom_status fail_window(const taking *t)
+{
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s: attention.sliding_window: atom knows no sliding window for models of "
+                     "architecture %s",
+                     t->f->path, t->arch);
+}
+
+/* A window where the architecture has none, and layers without one where all have the same. */
+static atom_status check_window(const taking *t)
+{
+    char text[KEY_MAX];
+    const graph_config *c = t->c;
+    if (c->window == 0 && number(t, "attention.sliding_window", 0) > 0)
+        return fail_window(t);
+    if (c->window == 0 || graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST)
+        return ATOM_OK;
+    const char *pattern = key(t, "attention.sliding_window_pattern", text);
+    return !file_gguf_find(t->f, pattern) || file_gguf_int(t->f, pattern, 1) == 0
+               ? ATOM_OK
+               : atom_fail(ATOM_E_UNSUPPORTED,
+                           "%s: %s: for models of architecture %s only one sliding window for all "
+                           "layers is supported",
+                           t->f->path, text, t->arch);
+}
+
 /* A LoRA or a vision tower is no model. */
 static atom_status check_type(const taking *t)
 {
@@ -288,10 +314,7 @@ static atom_status take_llama(taking *t)
     if (c->window)
         c->family = find_family(t->arch, true);
     if (c->family == GRAPH_FAMILY_N)
-        return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: attention.sliding_window: atom knows no sliding window for models "
-                         "of architecture %s",
-                         t->f->path, t->arch);
+        return fail_window(t);
     if (graph_family_traits(c->family)->multipliers)
         take_multipliers(t);
     if (graph_family_traits(c->family)->windows == GRAPH_WINDOW_MOST)
@@ -359,6 +382,7 @@ static atom_status take_numbers(taking *t)
         ATOM_TRY(take_llama(t));
     ATOM_TRY(check_numbers(t));
     ATOM_TRY(check_flags(t));
+    ATOM_TRY(check_window(t));
     st = graph_model_check(c);
     if (st != ATOM_OK)
         st = atom_fail_in(st, "%s: ", t->f->path);

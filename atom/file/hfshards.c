@@ -12,6 +12,8 @@
 #include "atom/base/mem.h"
 #include "atom/file/torchfile.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,19 +162,49 @@ bool file_weights_exist(const char *dir)
     return find_weights(dir, &which) == ATOM_OK && which < N_NAMES;
 }
 
+/* Parts of a model that was cut otherwise, and left here when another took its place. */
+static atom_status warn_of_others(const file_shards *s, int which)
+{
+    const bool pickles = which > 1, indexed = which % 2 == 1;
+    const char *const begin = pickles ? "pytorch_model-" : "model-";
+    char first[256] = "", more[48] = "";
+    size_t n = 0;
+    DIR *list = opendir(s->dir);
+    if (!list)
+        return atom_fail_errno(errno, "cannot open directory %s", s->dir);
+    for (struct dirent *entry; (entry = readdir(list));) {
+        const char *name = entry->d_name;
+        if (strncmp(name, begin, strlen(begin)) != 0 || !is_shard_name(name, pickles) ||
+            bsearch(&name, s->names, s->n, sizeof *s->names, order_names))
+            continue;
+        if (n++ == 0 || strcmp(name, first) < 0)
+            snprintf(first, sizeof first, "%s", name);
+    }
+    closedir(list);
+    if (n > 1)
+        snprintf(more, sizeof more, " (and %zu more like it)", n - 1);
+    if (n > 0)
+        atom_log(ATOM_LOG_WARN, "%s: %s%s is not read, since %s%s; it may be of another model",
+                 s->dir, first, more, names_of_weights[which],
+                 indexed ? " does not name it" : " has all weights");
+    return ATOM_OK;
+}
+
 /* Of one kind the single file is read, as transformers does it; a directory of shards to which somebody added a
  * file, or the other way round, is of two models. */
-static atom_status warn_of_index(const char *dir, int which)
+static atom_status warn_of_index(const file_shards *s, int which)
 {
-    char *index = atom_path_join(dir, names_of_weights[which + 1]);
+    char *index = atom_path_join(s->dir, names_of_weights[which + 1]);
     if (!index)
-        return atom_fail_memory("a path", strlen(dir));
-    if (atom_path_exists(index))
-        atom_log(ATOM_LOG_WARN,
-                 "%s has both %s and %s; the first is read, as transformers does it, and the files "
-                 "that the other names are not",
-                 dir, names_of_weights[which], names_of_weights[which + 1]);
+        return atom_fail_memory("a path", strlen(s->dir));
+    bool there = atom_path_exists(index);
     atom_free(index);
+    if (!there)
+        return warn_of_others(s, which);
+    atom_log(ATOM_LOG_WARN,
+             "%s has both %s and %s; the first is read, as transformers does it, and the files "
+             "that the other names are not",
+             s->dir, names_of_weights[which], names_of_weights[which + 1]);
     return ATOM_OK;
 }
 
@@ -184,17 +216,16 @@ atom_status file_shards_list(const char *dir, file_shards *s)
     if (which == N_NAMES)
         return atom_fail(ATOM_E_FORMAT, "%s has neither model.safetensors nor its index", dir);
     if (which % 2 == 0) {
-        ATOM_TRY(warn_of_index(dir, which));
         s->names = atom_alloc(1, sizeof *s->names);
         if (!s->names)
             return atom_fail_memory("a name", sizeof *s->names);
         s->names[s->n++] = names_of_weights[which];
-        return ATOM_OK;
+        return warn_of_index(s, which);
     }
     char *index = atom_path_join(dir, names_of_weights[which]);
     atom_status st = index ? read_index(index, s) : atom_fail_memory("a path", strlen(dir));
     atom_free(index);
-    return st;
+    return st == ATOM_OK ? warn_of_others(s, which) : st;
 }
 
 void file_shards_free(file_shards *s)

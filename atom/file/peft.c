@@ -102,6 +102,7 @@ static atom_status check_plain(const char *path, json_t *root)
 {
     const char *bias = json_string_value(json_object_get(root, "bias")), *key;
     const char *init = json_string_value(json_object_get(root, "init_lora_weights"));
+    const char *task = json_string_value(json_object_get(root, "task_type"));
     json_t *value;
     json_object_foreach(root, key, value)
     {
@@ -113,6 +114,12 @@ static atom_status check_plain(const char *path, json_t *root)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: bias: \"%.32s\" is not supported, only none is; " FILE_LORA_MERGE_IT,
                          path, bias ? bias : "(not a text)");
+    if (atom_json_present(root, "task_type") && (!task || strcmp(task, "CAUSAL_LM") != 0))
+        return atom_fail(
+            ATOM_E_UNSUPPORTED,
+            "%s: task_type: \"%.32s\" is not supported, only CAUSAL_LM is: the adapter "
+            "was trained under another head than that of a language model",
+            path, task ? task : "(not a text)");
     if (init && !begins_alone(init))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: init_lora_weights: \"%.32s\" is not supported, because it may also "

@@ -448,8 +448,8 @@ atom_status file_pickle_load(file_pickle *p, const void *bytes, size_t n, size_t
     atom_reader r = atom_reader_make(bytes, n);
     value *v = NULL;
     p->depth = p->n_memo = 0;
-    if (atom_read_u8(&r) != 0x80 || atom_read_u8(&r) - 2u > 2)
-        return damaged(p, "is not one of protocol 2, 3 or 4");
+    if (atom_read_u8(&r) != 0x80 || atom_read_u8(&r) - 2u > 3)
+        return damaged(p, "is not one of protocol 2 to 5");
     for (uint8_t op; (op = atom_read_u8(&r)) != '.';) {
         if (!atom_reader_ok(&r))
             return damaged(p, "ends early");

@@ -3,7 +3,7 @@
  * tuples, lists, dicts, and of all that a pickle may name only what a table of tensors is made of.
  *
  * What Python would call is told by name and refused, so a hostile file gets nothing done. Protocols
- * 2 to 4, as far as PyTorch writes them. Work and memory are bounded by the length of the pickle and
+ * 2 to 5, as far as PyTorch writes them. Work and memory are bounded by the length of the pickle and
  * by FILE_PICKLE_VALUES_MAX.
  *
  * Ownership: a file_pickle owns all its values; file_pickle_free. Thread: no shared state.

@@ -13,6 +13,7 @@
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/text/mask.h"
+#include "atom/text/names.h"
 #include "atom/text/shard.h"
 #include "atom/text/staging.h"
 
@@ -55,37 +56,27 @@ struct text_shards {
     bool masked;
 };
 
-const char *text_split_name(text_split split)
-{
-    return split == TEXT_TRAIN ? "train" : "val";
-}
-
-bool text_is_shard(const char *name, text_split split)
-{
-    const char *word = text_split_name(split);
-    size_t n = strlen(name), word_n = strlen(word);
-    if (n < 5 || strcmp(name + n - 4, ".bin") != 0)
-        return false;
-    for (const char *at = strstr(name, word); at; at = strstr(at + 1, word))
-        if ((at[word_n] == '_' || at + word_n == name + n - 4) && (at == name || at[-1] == '_'))
-            return true;
-    return false;
-}
-
-bool text_shards_exist(const char *dir, text_split split)
-{
-    bool found = false;
-    DIR *list = opendir(dir);
-    for (struct dirent *entry; list && !found && (entry = readdir(list));)
-        found = text_is_shard(entry->d_name, split);
-    if (list)
-        closedir(list);
-    return found;
-}
-
 static int compare_files(const void *a, const void *b)
 {
     return strcmp(((const shard_file *)a)->path, ((const shard_file *)b)->path);
+}
+
+/* Of the i-th shard, whose directory its name goes without. */
+static text_numbered number_of(const text_shards *s, uint32_t i)
+{
+    return text_shard_number(strrchr(s->files[i].path, '/') + 1);
+}
+
+static atom_status check_numbers_of_files(const text_shards *s)
+{
+    text_numbered *all = atom_alloc(s->n, sizeof *all);
+    if (!all)
+        return atom_fail_memory("names of shards", s->n * sizeof *all);
+    for (uint32_t i = 0; i < s->n; i++)
+        all[i] = number_of(s, i);
+    atom_status st = text_numbers_check(s->dir, all, s->n);
+    atom_free(all);
+    return st;
 }
 
 static atom_status list_files(text_shards *s, text_split split)
@@ -283,6 +274,17 @@ void text_shards_warn(const text_shards *s)
             "you left out shards on purpose, copy the data again",
             s->dir, (unsigned long long)s->said, s->split == TEXT_TRAIN ? "train on" : "validate",
             (unsigned long long)s->tokens);
+    const text_numbered first = number_of(s, 0);
+    for (uint32_t i = 1; s->said == 0 && i < s->n; i++) {
+        const text_numbered other = number_of(s, i);
+        if (text_same_series(&first, &other))
+            continue;
+        atom_log(ATOM_LOG_WARN,
+                 "%s: %s and %s may be of two data sets; both are used, so their tokens must be "
+                 "those of one tokenizer; if that is not what you want, move one of them away",
+                 s->dir, first.name, other.name);
+        break;
+    }
 }
 
 atom_status text_shards_verify(const text_shards *s, bool all)
@@ -335,6 +337,7 @@ atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab, 
     s->split = split;
     ATOM_TRY_CLEAN(text_staging_check(dir));
     ATOM_TRY_CLEAN(list_files(s, split));
+    ATOM_TRY_CLEAN(check_numbers_of_files(s));
     ATOM_TRY_CLEAN(open_files(s));
     ATOM_TRY_CLEAN(check_counts(s));
     ATOM_TRY_CLEAN(check_start(s));

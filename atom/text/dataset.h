@@ -72,7 +72,8 @@ uint32_t text_shards_packed(const text_shards *s);
  * all: every one; else only what takes a second or two: all of a data set of up to 1 GiB, and of larger
  * ones the files with holes, as copies have that were interrupted. */
 ATOM_MUST atom_status text_shards_verify(const text_shards *s, bool all);
-/* Warns if fewer tokens are here than were prepared, as after a copy that was interrupted. */
+/* Warns if fewer tokens are here than were prepared, as after a copy that was interrupted, and, where nothing says
+ * how many were, if names are of several series (names.h). */
 void text_shards_warn(const text_shards *s);
 /* A hash of every shard's name, length and mask, to notice that the data changed between runs. */
 uint64_t text_shards_hash(const text_shards *s);

@@ -115,19 +115,38 @@ static bool is_text(const uint8_t *head, size_t n)
     return n >= LEAST && text_utf8_check_part((const char *)head, n, &cut) == n;
 }
 
-/* nanoGPT's numbers have no header, so any bytes would be some: not those of a file that says itself what it is, nor
- * text, which half a thousand tokens are not by chance. */
-static atom_status check_raw(const uint8_t *head, size_t n, const char *name)
+/* Of any protocol that programs still write: it says its protocol first, and its last instruction is to stop. Behind
+ * those of torch.save before 1.6 are numbers, but the first one is always the same. */
+static bool is_pickle(const uint8_t *head, size_t n, uint8_t last)
 {
-    static const char NUMPY[] = "\x93NUMPY", ZIP[] = "PK\3\4";
+    static const uint8_t TORCH[] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20};
+    bool torch = n > sizeof TORCH && memcmp(head, TORCH, sizeof TORCH) == 0;
+    return torch || (n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && last == '.');
+}
+
+/* nanoGPT's numbers have no header, so any bytes would be some: not those of a file that says itself what it is, nor
+ * text, which half a thousand tokens are not by chance. last: the file's last byte. */
+static atom_status check_raw(const uint8_t *head, size_t n, uint8_t last, const char *name)
+{
+    static const struct {
+        const char *begin, *what;
+    } known[] = {
+        {"\x93NUMPY", "begins as a file of numpy.save does; write the array with tofile()"},
+        {"PK\3\4", "begins as a zip archive does; write the tokens with NumPy's tofile()"},
+        {"\x1f\x8b\x08", "is compressed with gzip; unpack it"},
+        {"\x28\xb5\x2f\xfd", "is compressed with zstd; unpack it"},
+        {"PAR1", "begins as a parquet file does; make tokens of it with 'atom data prepare'"},
+        {"ARROW1", "begins as a file of Arrow does; write the tokens with NumPy's tofile()"},
+        {"\x89HDF\r\n", "begins as an HDF5 file does; write the tokens with NumPy's tofile()"}};
     const char *what = NULL;
     if (atom_is_lfs_pointer(head, n))
         return atom_fail_lfs(name);
-    if (n > sizeof NUMPY && memcmp(head, NUMPY, sizeof NUMPY - 1) == 0)
-        what = "begins as a file of numpy.save does; write the array with tofile()";
-    else if (n > sizeof ZIP && memcmp(head, ZIP, sizeof ZIP - 1) == 0)
-        what = "begins as a zip archive does; write the tokens with NumPy's tofile()";
-    else if (is_text(head, n))
+    for (size_t i = 0; i < sizeof known / sizeof *known && !what; i++)
+        if (n > strlen(known[i].begin) && memcmp(head, known[i].begin, strlen(known[i].begin)) == 0)
+            what = known[i].what;
+    if (!what && is_pickle(head, n, last))
+        what = "is a pickle; write the tokens with NumPy's tofile()";
+    else if (!what && is_text(head, n))
         what = "is text; make tokens of it with 'atom data prepare'";
     return what ? atom_fail(ATOM_E_FORMAT,
                             "%s should be uint16 numbers and nothing else, as nanoGPT writes it, "
@@ -154,7 +173,10 @@ atom_status text_shard_open(const char *path, int *fd_out, text_shard_info *out)
     if (!text_shard_is_raw_name(path) || text_shard_is(head, (size_t)n)) {
         ATOM_TRY_CLEAN(text_shard_parse(head, (uint64_t)info.st_size, path, out));
     } else {
-        ATOM_TRY_CLEAN(check_raw(head, (size_t)n, path));
+        uint8_t last = 0;
+        if (info.st_size > 0 && pread(fd, &last, 1, info.st_size - 1) < 0)
+            ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot read %s", path));
+        ATOM_TRY_CLEAN(check_raw(head, (size_t)n, last, path));
         ATOM_TRY_CLEAN(text_shard_parse_raw((uint64_t)info.st_size, path, out));
     }
     *fd_out = fd;

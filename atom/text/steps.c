@@ -350,7 +350,7 @@ static atom_status read_model(steps *s, const json_t *model)
         return ATOM_OK;
     if (type && strcmp(type, "BPE") != 0)
         return unsupported(s, "model", type);
-    if (!absent(dropout) && json_number_value(dropout) != 0)
+    if (!absent(dropout) && (!json_is_number(dropout) || json_number_value(dropout) != 0))
         return unsupported(s, "model.dropout", "not zero");
     if (!empty_text(json_object_get(model, "continuing_subword_prefix")))
         return unsupported(s, "model.continuing_subword_prefix", "not empty");
@@ -360,35 +360,50 @@ static atom_status read_model(steps *s, const json_t *model)
     return ATOM_OK;
 }
 
-/* Switches are read as "true or not": what is no truth value at all would be taken for false. */
-static atom_status check_switches(const steps *s, const char *part, const json_t *of)
+/* Switches are read as "true or not", and texts as "this one or another": what is of another kind would be taken for
+ * what is not there. */
+static atom_status check_kinds(const steps *s, const char *part, const json_t *of)
 {
-    static const char *const names[] = {"special",          "lstrip",       "rstrip",
-                                        "single_word",      "normalized",   "strip_left",
-                                        "strip_right",      "invert",       "split",
-                                        "add_prefix_space", "use_regex",    "individual_digits",
-                                        "byte_fallback",    "ignore_merges"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const json_t *value = json_object_get(of, names[i]);
+    static const char *const switches[] = {"special",          "lstrip",        "rstrip",
+                                           "single_word",      "normalized",    "strip_left",
+                                           "strip_right",      "invert",        "split",
+                                           "add_prefix_space", "use_regex",     "individual_digits",
+                                           "byte_fallback",    "ignore_merges", "fuse_unk"};
+    static const char *const texts[] = {"type",    "replacement", "prepend_scheme", "str_rep",
+                                        "prepend", "content",     "behavior",       "unk_token"};
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+        const json_t *value = json_object_get(of, switches[i]);
         if (!absent(value) && !json_is_boolean(value))
             return atom_fail(ATOM_E_FORMAT, "%s: \"%s\" of \"%s\" must be true or false", s->name,
-                             names[i], part);
+                             switches[i], part);
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const json_t *value = json_object_get(of, texts[i]);
+        if (!absent(value) && !json_is_string(value))
+            return atom_fail(ATOM_E_FORMAT, "%s: \"%s\" of \"%s\" must be a text", s->name,
+                             texts[i], part);
     }
     return ATOM_OK;
 }
 
-static atom_status check_all_switches(const steps *s, const json_t *root)
+static atom_status check_all_kinds(const steps *s, const json_t *root)
 {
     static const char *const parts[][2] = {
         {"normalizer", "normalizers"}, {"pre_tokenizer", "pretokenizers"}, {"decoder", "decoders"}};
-    const json_t *step;
-    ATOM_TRY(check_switches(s, "model", json_object_get(root, "model")));
+    const json_t *step, *version = json_object_get(root, "version");
+    if (!absent(version) && (!json_is_string(version) || strcmp(json_string_value(version), "1.0")))
+        return atom_fail(
+            ATOM_E_UNSUPPORTED,
+            "%s: \"version\" of the file is not \"1.0\", which is all that atom and the "
+            "tokenizers library know",
+            s->name);
+    ATOM_TRY(check_kinds(s, "model", json_object_get(root, "model")));
     for (size_t i = 0; (step = json_array_get(s->added, i)); i++)
-        ATOM_TRY(check_switches(s, "added_tokens", step));
+        ATOM_TRY(check_kinds(s, "added_tokens", step));
     for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
         const json_t *whole = json_object_get(root, parts[p][0]);
         for (size_t i = 0; (step = step_at(whole, parts[p][1], i)); i++)
-            ATOM_TRY(check_switches(s, parts[p][0], step));
+            ATOM_TRY(check_kinds(s, parts[p][0], step));
     }
     return ATOM_OK;
 }
@@ -398,7 +413,7 @@ atom_status text_steps_read(const json_t *root, const char *name, text_recipe *o
 {
     steps s = {.name = name, .r = out, .added = json_object_get(root, "added_tokens")};
     const json_t *model = json_object_get(root, "model");
-    ATOM_TRY(check_all_switches(&s, root));
+    ATOM_TRY(check_all_kinds(&s, root));
     ATOM_TRY(read_model(&s, model));
     ATOM_TRY(read_normalizer(&s, json_object_get(root, "normalizer")));
     ATOM_TRY(read_pre_tokenizer(&s, json_object_get(root, "pre_tokenizer")));

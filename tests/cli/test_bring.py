@@ -59,6 +59,7 @@ class Bring(chats.Case):
                         ["train", "--model", "run/checkpoint-3", *run[3:], "-o", "again", "--max-steps", 1]):
             said = self.ok(*command).err
             self.assertEqual(said.count("has both model.safetensors and model.safetensors.index.json; the first"), 1, said)
+        self.check_parts_of_another("run/checkpoint-3")
         self.fails(2, *run, "-o", "~/run", says="/run")
         self.write("c.yml", "output_dir: ~/run\n")
         self.fails(2, *run, "c.yml", says="only where a shell replaces it")
@@ -66,6 +67,28 @@ class Bring(chats.Case):
         self.write("c.yml", "output_dir: ${OUT}/run\n")
         self.fails(2, *run, "c.yml", says=["c.yml:1:13", "${OUT}/run", "variable"])
         self.assertFalse(os.path.exists(self.path("${OUT}")))
+
+    def check_parts_of_another(self, model):
+        """What is left of a model that was cut otherwise is told, and nothing else is."""
+        with open(self.path(model, "model.safetensors"), "rb") as f:
+            names = [k for k in json.loads(f.read(struct.unpack("<Q", f.read(8))[0])) if k != "__metadata__"]
+        self.write(model + "/model-00002-of-00003.safetensors", "old")
+        self.write(model + "/consolidated.safetensors", "of another program")
+        ask = ["export", "--model", model, "--overwrite", "-o", "y.gguf"]
+        os.remove(self.path(model, "model.safetensors.index.json"))
+        said = self.ok(*ask).err
+        self.assertEqual(said.count("model-00002-of-00003.safetensors is not read, since model.safetensors has all"), 1, said)
+        os.rename(self.path(model, "model.safetensors"), self.path(model, "model-00001-of-00001.safetensors"))
+        self.write(model + "/model.safetensors.index.json", json.dumps(
+            {"weight_map": {name: "model-00001-of-00001.safetensors" for name in names}}))
+        said = self.ok(*ask).err
+        self.assertEqual(said.count("model-00002-of-00003.safetensors is not read, since model.safetensors.index.json does not"),
+                         1, said)
+        self.write(model + "/model-00003-of-00003.safetensors", "old")
+        self.assertIn("model-00002-of-00003.safetensors (and 1 more like it) is not read", self.ok(*ask).err)
+        os.remove(self.path(model, "model-00002-of-00003.safetensors"))
+        os.remove(self.path(model, "model-00003-of-00003.safetensors"))
+        self.assertNotIn("not read", self.ok(*ask).err)
 
     def test_weights_that_are_no_numbers(self):
         """They may be exported, but not without a word."""

@@ -65,7 +65,7 @@ class PoolDense(tool.DataCase):
             status = self.run_atom("pool", "status", f"p{i}", "--json")
             if status.code == 0 and what(status.json()):
                 return status.json()
-            time.sleep(0.02)
+            time.sleep(0.1)
         self.fail("it never came so far")
 
     def end(self, process):

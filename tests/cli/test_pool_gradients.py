@@ -79,7 +79,7 @@ class Members(tool.DataCase):
             status = self.run_atom("pool", "status", member, "--json")
             if status.code == 0 and what(status.json()):
                 return
-            time.sleep(0.02)
+            time.sleep(0.1)
         self.fail("it never came so far")
 
     def create(self, steps, peers, more="", model=None, run=RUN, out="p0", data=None, beat="0.2"):

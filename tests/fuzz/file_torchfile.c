@@ -34,13 +34,6 @@ static void read_it(const uint8_t *data, size_t size, bool summed)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *other = atom_alloc(size + 1, 1);
-    ATOM_ASSERT(other);
-    if (size)
-        memcpy(other, data, size);
-    forget_sums(other, size);
-    read_it(data, size, true);
-    read_it(other, size, false);
-    atom_free(other);
+    read_with_and_without_sums(data, size, read_it);
     return 0;
 }

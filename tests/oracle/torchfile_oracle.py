@@ -61,7 +61,7 @@ def check_taken(family, model, dtype):
     state = model.state_dict()
     beside(source, source + "-old", state, **old)
     beside(source, source + "-dict", dict(state))
-    for protocol in (3, 4):
+    for protocol in (3, 4, 5):
         beside(source, f"{source}-protocol{protocol}", state, pickle_protocol=protocol)
     beside(source, source + "-parameters",
            collections.OrderedDict((k, torch.nn.Parameter(v)) for k, v in state.items()), **old)
@@ -71,7 +71,7 @@ def check_taken(family, model, dtype):
         parts[key], at = whole[at:at + v.numel()].view(v.shape), at + v.numel()
     beside(source, source + "-parts", parts)
     beside(source, source + "-old-parts", parts, **old)
-    for kind in ("bin", "shards", "old", "dict", "protocol3", "protocol4", "parameters", "parts", "old-parts"):
+    for kind in ("bin", "shards", "old", "dict", "protocol3", "protocol4", "protocol5", "parameters", "parts", "old-parts"):
         same(source, f"{source}-{kind}")
 
 

@@ -3,93 +3,15 @@
 
   test_pt2.py ATOM FIXTURES
 """
-import array
 import json
 import os
-import random
 import re
 import struct
 import subprocess
-import sys
 import tempfile
 import time
-import zipfile
 
-atom, fixtures = sys.argv[1:3]
-
-
-def run(*args, code=0):
-    done = subprocess.run([atom, *args], capture_output=True, text=True, timeout=200)
-    if done.returncode != code:
-        sys.exit(f"{args} ended with {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
-    return done.stdout + done.stderr
-
-
-def tensors(path):
-    """Of a safetensors file: name -> (type, shape, bytes)."""
-    with open(path, "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])])
-            for name, t in header.items() if name != "__metadata__"}
-
-
-TYPES = {5: "I64", 6: "F16", 7: "F32", 8: "F64", 10: "C64", 12: "BOOL", 13: "BF16"}
-
-
-def archive(path):
-    """The entries of a .pt2, and the names of its program's, weights' and constants' JSON."""
-    with zipfile.ZipFile(path) as z:
-        entries = {name: z.read(name) for name in z.namelist()}
-    return entries, [next(name for name in entries if re.search(end, name)) for end in
-                     (r"models/[^/]*\.json$", r"_weights_config\.json$", r"_constants_config\.json$")]
-
-
-def state_dict(path):
-    """What model.state_dict() was: name -> (type, shape, bytes), and which of them are buffers."""
-    entries, (_, weights, _) = archive(path)
-    rows = json.loads(entries[weights])["config"]
-    return {name: (TYPES[row["tensor_meta"]["dtype"]], [size["as_int"] for size in row["tensor_meta"]["sizes"]],
-                   entries[os.path.join(os.path.dirname(weights), row["path_name"])])
-            for name, row in rows.items()}, {name for name, row in rows.items() if not row["is_param"]}
-
-
-def unread(weights, entries, name, dtype, sizes, data):
-    """One more row of the state_dict that the program does not read; data: bytes, or whose entry it shares."""
-    folder = os.path.dirname(weights)
-    strides = [1] * len(sizes)
-    for i in reversed(range(len(sizes) - 1)):
-        strides[i] = strides[i + 1] * sizes[i + 1]
-    if isinstance(data, bytes):
-        entries[os.path.join(folder, "unread_" + name)] = data
-        data = "unread_" + name
-    return {"path_name": data, "is_param": False, "use_pickle": False, "tensor_meta": {
-        "dtype": dtype, "sizes": [{"as_int": n} for n in sizes], "strides": [{"as_int": n} for n in strides],
-        "storage_offset": {"as_int": 0}}}
-
-
-def keep(source, target, more=(), change=None):
-    """The same export as if its buffers had been registered without persistent=False. more: (name, type, sizes, data) of
-    buffers that the program does not read; change(program, weights): what else."""
-    entries, (program, weights, constants) = archive(source)
-    said = {name: json.loads(entries[name]) for name in (program, weights, constants)}
-    for name, *row in more:
-        said[weights]["config"][name] = unread(weights, entries, name, *row)
-    if change:
-        change(said[program], said[weights]["config"])
-    for spec in said[program]["graph_module"]["signature"]["input_specs"]:
-        name = spec.get("buffer", {}).get("buffer_name")
-        if name in said[constants]["config"]:
-            spec["buffer"]["persistent"] = True
-            row = said[constants]["config"].pop(name)
-            data = entries.pop(os.path.join(os.path.dirname(constants), row["path_name"]))
-            row["path_name"] = "kept_" + row["path_name"]
-            said[weights]["config"][name] = row
-            entries[os.path.join(os.path.dirname(weights), row["path_name"])] = data
-    entries.update((name, json.dumps(it)) for name, it in said.items())
-    with zipfile.ZipFile(target, "w") as z:
-        for name, data in entries.items():
-            z.writestr(name, data)
+from pt2_tool import atom, fixtures, run, tensors, state_dict, keep, same, check, make_data, losses, command, train
 
 
 def check_state(folder, model, what, stored=None):
@@ -104,41 +26,6 @@ def check_state(folder, model, what, stored=None):
           f"{what}: other tensors than state_dict has: {sorted(written.keys() ^ state.keys())}")
     check(all(written[name] == state[name] for name in buffers), f"{what}: a buffer has other bytes")
     return buffers
-
-
-def same(a, b):
-    with open(a, "rb") as x, open(b, "rb") as y:
-        return x.read() == y.read()
-
-
-def check(fact, text):
-    if not fact:
-        sys.exit(text)
-
-
-def make_data(folder):
-    order = random.Random(5)
-    motif = [order.randrange(19) for _ in range(13)]
-    os.makedirs(folder)
-    for name, times in (("train.bin", 400), ("val.bin", 40)):
-        with open(os.path.join(folder, name), "wb") as out:
-            array.array("H", motif * times).tofile(out)
-
-
-def losses(folder):
-    with open(os.path.join(folder, "metrics.jsonl")) as lines:
-        found = [json.loads(line) for line in lines]
-    return [m["loss"] for m in found if "loss" in m]
-
-
-def command(data, out, steps):
-    return ["--data", data, "--output-dir", out, "--device", "cpu", "--dtype", "fp32", "--micro-batch-size", "2",
-            "--gradient-accumulation-steps", "2", "--sequence-len", "6", "--learning-rate", "1e-2", "--eval-steps", "0",
-            "--max-steps", str(steps)]
-
-
-def train(model, data, out, steps, *more, code=0):
-    return run("train", "--model", model, *command(data, out, steps), "--save-steps", "4", *more, code=code)
 
 
 def check_swapped(name, model, data, out, whole):
@@ -419,34 +306,74 @@ def check_in_place(work, data):
 def check_known_numbers(work):
     """Numbers that are known before the tokens are, changed in place under one of two names, of which the other is read."""
     model = os.path.join(work, "known.pt2")
-    for target, changes in (("aten.alias.default", 1), ("aten.alias.default", 0), ("aten.clone.default", 1)):
-        def change(program, _, target=target, changes=changes):
+    add = ("aten.add_.Tensor", {"name": "other", "arg": {"as_int": 0}})
+    plus = ("aten.add.Tensor", *add[1:])
+    alias, none = ("aten.alias.default",), ("aten.dropout.default", {"name": "p", "arg": {"as_float": 0.0}})
+    wide = ("aten.expand.default", {"name": "size", "arg": {"as_ints": [-1]}})
+    for views, (change, *more), changes, reads, refused in (
+            ([alias], add, -1, 0, True), ([alias], add, 0, -1, True), ([("aten.clone.default",)], add, -1, 0, False),
+            ([alias, alias], add, -1, 0, True), ([add], add, -1, 0, True), ([alias, plus], add, 0, -1, False),
+            ([none], add, -1, 0, True), ([wide], add, -1, 0, True),
+            ([alias], add, 0, "later", False), ([alias], ("aten.detach_.default",), -1, 0, False)):
+        def edit(program, _, views=views, change=change, more=more, changes=changes, reads=reads):
             nodes = program["graph_module"]["graph"]["nodes"]
-            names = [nodes[0]["outputs"][0], {"as_tensor": {"name": "other"}}]
-            for at, (op, self, name, *more) in enumerate((
-                    (target, names[0], "other"),
-                    ("aten.add_.Tensor", names[changes], "later", {"name": "other", "arg": {"as_int": 0}})), 1):
-                nodes.insert(at, {"target": "torch.ops." + op, "metadata": {}, "outputs": [{"as_tensor": {"name": name}}],
-                                  "inputs": [{"name": "self", "arg": self, "kind": 1}, *more]})
-            nodes[3:] = json.loads(json.dumps(nodes[3:]).replace(*map(json.dumps, (names[0], names[1 - changes]))))
+            names = [nodes[0]["outputs"][0]["as_tensor"]["name"], *(f"view{i}" for i in range(len(views)))]
+            made = [(op, names[i], names[i + 1], args) for i, (op, *args) in enumerate(views)]
+            made.append((change, names[changes], "later", more))
+            rest = json.dumps(nodes[1:]).replace(json.dumps(names[0]), json.dumps(reads if reads == "later" else names[reads]))
+            nodes[1:] = [{"target": "torch.ops." + op, "metadata": {}, "outputs": [{"as_tensor": {"name": out}}],
+                          "inputs": [{"name": "input" if "dropout" in op else "self", "arg": {"as_tensor": {"name": name}}, "kind": 1},
+                                     *args]} for op, name, out, args in made] + json.loads(rest)
 
-        keep(os.path.join(fixtures, "nano.pt2"), model, change=change)
-        check(("clone" in target) != ("a view of the same" in run("inspect", model, code=0 if "clone" in target else 2)), target)
+        keep(os.path.join(fixtures, "nano.pt2"), model, change=edit)
+        said = run("inspect", model, code=2 if refused else 0)
+        check(refused == ("a view of the same" in said), f"{views}, {change}: {said}")
+
+
+def check_dropout(work):
+    """One that leaves nothing is no dropout, and one of scores that are not yet probabilities is not atom's."""
+    model = os.path.join(work, "drops.pt2")
+
+    def early(program, _):
+        nodes = program["graph_module"]["graph"]["nodes"]
+        i = next(i for i, node in enumerate(nodes) if node["target"].endswith("aten.softmax.int"))
+        soft, drop = nodes[i:i + 2]
+        check(drop["target"].endswith("aten.dropout.default"), "mha.pt2 has no dropout behind its softmax")
+        soft["inputs"][0]["arg"], drop["inputs"][0]["arg"] = drop["inputs"][0]["arg"], soft["inputs"][0]["arg"]
+        soft["outputs"], drop["outputs"] = drop["outputs"], soft["outputs"]
+        drop["inputs"][1:] = [{"name": "p", "arg": {"as_float": 0.1}, "kind": 1}, {"name": "train", "arg": {"as_bool": True}, "kind": 1}]
+        nodes[i:i + 2] = [drop, soft]
+
+    def whole(program, _):
+        drop = next(node for node in program["graph_module"]["graph"]["nodes"] if node["target"].endswith("aten.dropout.default"))
+        drop["inputs"][1:] = [{"name": "p", "arg": {"as_float": 1.0}, "kind": 1}, {"name": "train", "arg": {"as_bool": True}, "kind": 1}]
+
+    for name, change, words in (("mha", early, "only on activations and on the probabilities of attention"),
+                                ("nano", whole, "its probability is not known")):
+        keep(os.path.join(fixtures, name + ".pt2"), model, change=change)
+        check(words in run("inspect", model, code=2), f"{name}: a dropout is not refused")
 
 
 def check_what_a_state_is_of(work, data):
     """A run does not go on with another export that has the same tensors: from a checkpoint, or from a state on disk."""
-    model, other, renamed, out, disk = (os.path.join(work, name) for name in ("a.pt2", "b.pt2", "c.pt2", "of", "of-disk"))
+    model, other, renamed, wired, out, disk = (os.path.join(work, name) for name in
+                                               ("a.pt2", "b.pt2", "c.pt2", "d.pt2", "of", "of-disk"))
 
     def called(program, _):
         program["graph_module"] = json.loads(re.sub(r'"linear(_\d+)?"', r'"product\1"', json.dumps(program["graph_module"])))
 
-    for path, change in (model, None), (other, scaled(0.3)), (renamed, called):
+    def rewired(program, _):
+        """The last sum adds what the one two blocks before was, instead of what the one before was."""
+        sums = [node for node in program["graph_module"]["graph"]["nodes"] if node["target"].endswith("aten.add.Tensor")]
+        sums[-1]["inputs"][0]["arg"] = {"as_tensor": sums[-4]["outputs"][0]["as_tensor"]}
+
+    for path, change in (model, None), (other, scaled(0.3)), (renamed, called), (wired, rewired):
         keep(os.path.join(fixtures, "acts.pt2"), path, change=change)
     auto = ["--resume-from-checkpoint", "auto", "--lr-scheduler-type", "constant"]
     check("dropout: 0.2 would not change" in train(model, data, out, 4, "--dropout", "0.2", code=2), "dropout is passed over")
     train(model, data, out, 4)
-    check("a checkpoint of another model" in train(other, data, out, 8, *auto, code=2), "another export goes on")
+    for path in other, wired:
+        check("a checkpoint of another model" in train(path, data, out, 8, *auto, code=2), f"another export goes on: {path}")
     train(renamed, data, out, 8, *auto)
     auto += ["--optimizer-state", "disk"]
     with subprocess.Popen([atom, "train", "--model", model, *command(data, disk, 10 ** 6), "--save-steps", str(10 ** 6), *auto],
@@ -578,7 +505,7 @@ def main():
         for one_check in (check_all_types, check_shares, check_default_eps, check_in_place, check_what_a_state_is_of, check_halves,
                           check_part_names, check_names, check_pool):
             one_check(work, data)
-        for one_check in check_ignored, check_frozen, check_known_numbers:
+        for one_check in check_ignored, check_frozen, check_known_numbers, check_dropout:
             one_check(work)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,

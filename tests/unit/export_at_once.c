@@ -142,8 +142,11 @@ static atom_status fill_halfway(void *context, const char *dir)
     return atom_fail(ATOM_E_RESOURCE, "no room");
 }
 
+/* context: how often it was asked, or NULL. */
 static atom_status fill_whole(void *context, const char *dir)
 {
+    if (context)
+        ++*(int *)context;
     (void)fill_halfway(context, dir);
     return ATOM_OK;
 }
@@ -172,10 +175,41 @@ static void an_empty_directory(void **state)
     fixture_close(&f);
 }
 
+/* Where nothing could take its place in the end, nothing is written: it may be hours of writing. */
+static void refused_before_it_is_written(void **state)
+{
+    (void)state;
+    fixture f;
+    int asked = 0;
+    fixture_open(&f, "hf");
+    char used[640], empty[640], temporary[700];
+    snprintf(used, sizeof used, "%s", scratch_path(&f.s, "used"));
+    snprintf(empty, sizeof empty, "%s", scratch_path(&f.s, "empty"));
+    assert_int_equal(mkdir(used, 0700), 0);
+    scratch_write(&f.s, "used/x", "x", 1);
+    assert_int_equal(mkdir(empty, 0700), 0);
+    assert_int_equal(symlink("empty", scratch_path(&f.s, "link")), 0);
+    assert_int_equal(symlink("nowhere", scratch_path(&f.s, "loose")), 0);
+    scratch_write(&f.s, "file", "x", 1);
+    static const char *const names[] = {"used", "link", "loose", "file"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(f.output, sizeof f.output, "%s", scratch_path(&f.s, names[i]));
+        snprintf(temporary, sizeof temporary, "%s.atom-tmp", f.output);
+        assert_int_equal(export_directory(f.output, fill_whole, &asked), ATOM_E_USAGE);
+        assert_non_null(strstr(atom_fail_message(), "already exists"));
+        assert_int_equal(asked, 0);
+        assert_false(atom_path_exists(temporary));
+    }
+    assert_int_equal(export_directory(empty, fill_whole, &asked), ATOM_OK);
+    assert_int_equal(asked, 1);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_directory), cmocka_unit_test(a_file),
                                        cmocka_unit_test(what_is_not_a_file),
-                                       cmocka_unit_test(an_empty_directory)};
+                                       cmocka_unit_test(an_empty_directory),
+                                       cmocka_unit_test(refused_before_it_is_written)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

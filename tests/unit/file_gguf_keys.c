@@ -1,6 +1,8 @@
 /* Keys of GGUF files: those that change a model are not passed over, and neither is one whose value cannot be. */
 #include "tests/unit/file_gguf_common.h"
 
+#include "tests/lib/said.h"
+
 #include <jansson.h>
 #include <math.h>
 
@@ -99,6 +101,65 @@ static void keys_that_count(void **state)
     assert_int_equal(file_gguf_read_model(path, &c, NULL), ATOM_OK);
     assert_true(c.rope.factor == 0.5f);
     fixture_close(&f);
+    scratch_close(&s);
+}
+
+/* What its reader says of a model's file with two more numbers; a pattern below 0: without that key. */
+static atom_status with_window(const fixture *f, const char *path, uint32_t window, int pattern,
+                               graph_config *c)
+{
+    char key[96];
+    const char *arch = file_gguf_architecture(&f->config);
+    file_gguf *w = NULL;
+    assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
+    assert_int_equal(file_gguf_put_model(w, &f->config, FILE_GGUF_F32), ATOM_OK);
+    snprintf(key, sizeof key, "%s.attention.sliding_window", arch);
+    file_gguf_put_u32(w, key, window);
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch);
+    if (pattern >= 0)
+        file_gguf_put_u32(w, key, (uint32_t)pattern);
+    assert_int_equal(
+        file_gguf_put_tensors(w, &f->config, f->g, FILE_GGUF_F32, file_vector_memory(f->vector)),
+        ATOM_OK);
+    assert_int_equal(file_gguf_finish(w), ATOM_OK);
+    file_gguf_close(&w);
+    return file_gguf_read_model(path, c, NULL);
+}
+
+/* A window is used or refused, and so are layers without one. */
+static void windows(void **state)
+{
+    (void)state;
+    static const struct {
+        graph_family family;
+        uint32_t window;
+        int pattern;
+        const char *says; /* NULL: fine */
+    } cases[] = {{GRAPH_LLAMA, 8, -1, NULL},
+                 {GRAPH_LLAMA, 8, 0, NULL},
+                 {GRAPH_LLAMA, 0, 2, NULL},
+                 {GRAPH_LLAMA, 8, 2, "llama.attention.sliding_window_pattern: for models"},
+                 {GRAPH_LLAMA, 8, 1, "llama.attention.sliding_window_pattern: for models"},
+                 {GRAPH_GPT2, 0, -1, NULL},
+                 {GRAPH_GPT2, 8, -1, "knows no sliding window for models of architecture gpt2"}};
+    scratch s;
+    graph_config c;
+    scratch_open(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture f;
+        uint64_t seed = 1;
+        for (fixture_open(&f, seed); f.config.family != cases[i].family || f.config.window;
+             fixture_open(&f, ++seed))
+            fixture_close(&f);
+        atom_status st =
+            with_window(&f, scratch_path(&s, "x.gguf"), cases[i].window, cases[i].pattern, &c);
+        assert_int_equal(st, cases[i].says ? ATOM_E_UNSUPPORTED : ATOM_OK);
+        if (cases[i].says)
+            assert_non_null(strstr(atom_fail_message(), cases[i].says));
+        else
+            assert_int_equal(c.window, cases[i].window);
+        fixture_close(&f);
+    }
     scratch_close(&s);
 }
 
@@ -326,11 +387,11 @@ static void lists_of_ends(void **state)
                  {FILE_GGUF_VALUE_U64, 8, true, true},  {FILE_GGUF_VALUE_I64, 8, true, true},
                  {FILE_GGUF_VALUE_F32, 4, true, false}, {FILE_GGUF_VALUE_BOOL, 1, true, false},
                  {FILE_GGUF_VALUE_F64, 8, true, false}, {FILE_GGUF_VALUE_U32, 4, false, false}};
-    static const int64_t ends[] = {3, 70, 120, 3, -2};
+    static const int64_t ends[] = {3, 70, 120, 3, -2, 100};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *root = json_object(), *wants = json_pack("[i,i]", 3, 70);
         atom_status st = list_of_ends(cases[i].type, cases[i].width, cases[i].list, ends,
-                                      cases[i].list ? 5 : 1, root);
+                                      cases[i].list ? 6 : 1, root);
         assert_int_equal(st, cases[i].fine ? ATOM_OK : ATOM_E_FORMAT);
         if (cases[i].fine)
             assert_true(json_equal(json_object_get(root, "eos_token_id"), wants));
@@ -341,16 +402,46 @@ static void lists_of_ends(void **state)
     }
 }
 
+/* A token that the model does not have is told; -1, in either width, says that there is none. */
+static void ends_that_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t type, width;
+        int64_t id;
+        const char *says; /* NULL: nothing */
+    } cases[] = {{FILE_GGUF_VALUE_I32, 4, 99, NULL},
+                 {FILE_GGUF_VALUE_I32, 4, 100, "names token 100, which a model of 100 tokens"},
+                 {FILE_GGUF_VALUE_I16, 2, -1, NULL},
+                 {FILE_GGUF_VALUE_I32, 4, -1, NULL},
+                 {FILE_GGUF_VALUE_U32, 4, -1, NULL},
+                 {FILE_GGUF_VALUE_I64, 8, -1, NULL},
+                 {FILE_GGUF_VALUE_I8, 1, -2, "names token -2"},
+                 {FILE_GGUF_VALUE_I16, 2, -2, "names token -2"},
+                 {FILE_GGUF_VALUE_U64, 8, -1, "names token 9223372036854775807"}};
+    scratch s;
+    scratch_open(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root = json_object();
+        said_begin(&s);
+        atom_status st = list_of_ends(cases[i].type, cases[i].width, true, &cases[i].id, 1, root);
+        unsigned told = said_times(&s, cases[i].says ? cases[i].says : "warning");
+        assert_int_equal(st, ATOM_OK);
+        if (told != (cases[i].says != NULL))
+            fail_msg("case %zu", i);
+        json_decref(root);
+    }
+    scratch_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_that_count),
-        cmocka_unit_test(kinds_of_keys),
-        cmocka_unit_test(blocks_across_heads),
-        cmocka_unit_test(numbers_that_cannot_be),
-        cmocka_unit_test(granite_may_turn_nothing),
-        cmocka_unit_test(keys_that_must_be_there),
-        cmocka_unit_test(lists_of_ends),
+        cmocka_unit_test(keys_that_count),         cmocka_unit_test(windows),
+        cmocka_unit_test(kinds_of_keys),           cmocka_unit_test(blocks_across_heads),
+        cmocka_unit_test(numbers_that_cannot_be),  cmocka_unit_test(granite_may_turn_nothing),
+        cmocka_unit_test(keys_that_must_be_there), cmocka_unit_test(lists_of_ends),
+        cmocka_unit_test(ends_that_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,13 +34,17 @@ static void switches_are_true_or_false(void **state)
                  {", \"ensure_weight_tying\": 1", "ensure_weight_tying", ATOM_E_FORMAT},
                  {", \"bias\": true", "bias: \"(not a text)\"", ATOM_E_UNSUPPORTED},
                  {", \"bias\": \"all\"", "bias: \"all\"", ATOM_E_UNSUPPORTED},
+                 {", \"task_type\": \"SEQ_CLS\"", "task_type: \"SEQ_CLS\"", ATOM_E_UNSUPPORTED},
+                 {", \"task_type\": 1", "task_type: \"(not a text)\"", ATOM_E_UNSUPPORTED},
                  {", \"r\": 2.5", "r is not a whole number", ATOM_E_FORMAT}};
     file_lora lora = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(parse(cases[i].more, &lora), cases[i].want);
         assert_non_null(strstr(atom_fail_message(), cases[i].says));
     }
-    assert_int_equal(parse(", \"use_rslora\": true, \"use_dora\": null, \"bias\": null", &lora),
+    assert_int_equal(parse(", \"use_rslora\": true, \"use_dora\": null, \"bias\": null, "
+                           "\"task_type\": null",
+                           &lora),
                      ATOM_OK);
     assert_true(lora.rslora && !lora.dora);
     file_lora_free(&lora);

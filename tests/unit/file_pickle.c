@@ -83,11 +83,25 @@ static void test_takes_no_metadata(void **state)
     }
 }
 
+static void test_takes_protocols(void **state)
+{
+    (void)state;
+    for (char protocol = 2; protocol <= 5; protocol++) {
+        const char text[] = {'\x80', protocol, 'N', '.'};
+        file_pickle p = {.path = "a.bin"};
+        const file_pickle_value *root = NULL;
+        size_t used = 0;
+        assert_int_equal(file_pickle_load(&p, text, sizeof text, &used, &root), ATOM_OK);
+        assert_int_equal(root->kind, FILE_PICKLE_NONE);
+        file_pickle_free(&p);
+    }
+}
+
 static void test_refuses_what_is_damaged(void **state)
 {
     (void)state;
     refused((const uint8_t *)"", 0, ATOM_E_FORMAT, "protocol");
-    refused((const uint8_t *)"\x80\x05N.", 4, ATOM_E_FORMAT, "protocol");
+    refused((const uint8_t *)"\x80\x06N.", 4, ATOM_E_FORMAT, "protocol");
     refused((const uint8_t *)"\x80\x01N.", 4, ATOM_E_FORMAT, "protocol");
     refused(PICKLE(""), ATOM_E_FORMAT, "ends early");
     refused(PICKLE("N"), ATOM_E_FORMAT, "ends early");
@@ -157,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refuses_what_is_no_tensor),
         cmocka_unit_test(test_takes_no_metadata),
+        cmocka_unit_test(test_takes_protocols),
         cmocka_unit_test(test_refuses_what_is_damaged),
         cmocka_unit_test(test_reads_plain_values),
     };

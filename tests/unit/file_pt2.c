@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 typedef struct archive {
-    uint8_t bytes[1 << 16];
+    uint8_t bytes[1 << 19];
     size_t used, directory;
 } archive;
 
@@ -191,6 +191,34 @@ static void test_zip_compares_checksums(void **state)
         }
         file_zip_close(&z);
     }
+    atom_free(a);
+}
+
+/* An entry that is summed in pieces, and behind it one of no bytes, whose sum is 0: a byte far from what is read. */
+static void test_zip_compares_all_of_an_entry(void **state)
+{
+    enum { BYTES = 300000 };
+    const char *path = scratch_path(&place, "pieces.pt2");
+    archive *a = atom_alloc(1, sizeof *a);
+    char *data = atom_alloc(BYTES + 1, 1), some[5];
+    (void)state;
+    for (int i = 0; i < BYTES; i++)
+        data[i] = (char)('a' + i % 23);
+    const entry e[] = {{.name = "a", .data = data, .sum = file_sum_add(0, data, BYTES)},
+                       {.name = "b", .data = ""}};
+    for (int damaged = 0; damaged < 2; damaged++) {
+        file_zip *z = NULL;
+        build(a, e, 2);
+        uint8_t *far = (uint8_t *)memmem(a->bytes, a->used, data, BYTES) + BYTES - 9;
+        *far ^= damaged ? 4 : 0;
+        write_archive(path, a);
+        assert_int_equal(file_zip_open(path, &z), ATOM_OK);
+        const file_zip_entry *x = file_zip_find(z, "a");
+        assert_int_equal(file_zip_read(z, x, 0, 5, some), damaged ? ATOM_E_FORMAT : ATOM_OK);
+        assert_int_equal(x->seen, !damaged); /* once is enough */
+        file_zip_close(&z);
+    }
+    atom_free(data);
     atom_free(a);
 }
 
@@ -372,11 +400,33 @@ static void test_views_overlap(void **state)
     assert_true(pt2_views_overlap(&odd, &part[2]));
 }
 
+/* a & b is called __and__, and changes nothing. */
+static void test_names_of_what_changes(void **state)
+{
+    static const struct {
+        const char *target;
+        bool changes;
+    } cases[] = {{"torch.ops.aten.add_.Tensor", true},
+                 {"torch.ops.aten.masked_fill_.Scalar", true},
+                 {"torch.ops.aten.add.Tensor", false},
+                 {"torch.ops.aten.__and__.Tensor", false},
+                 {"torch.ops.aten._unsafe_view.default", false},
+                 {"_operator.getitem", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *node = json_pack("{s:s}", "target", cases[i].target);
+        assert_int_equal(pt2_in_place(node), cases[i].changes);
+        json_decref(node);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zip_reads_entries),
+        cmocka_unit_test(test_names_of_what_changes),
         cmocka_unit_test(test_zip_compares_checksums),
+        cmocka_unit_test(test_zip_compares_all_of_an_entry),
         cmocka_unit_test(test_zip_with_a_comment),
         cmocka_unit_test(test_zip_refuses),
         cmocka_unit_test(test_zip_refuses_large_directories),

@@ -1,5 +1,6 @@
 /* Files of torch.save, made here byte by byte, both as zip and as before PyTorch 1.6: which numbers a tensor is, and
  * what is refused. That PyTorch's own files are read shows tests/oracle/torchfile_oracle.py. */
+#include "atom/file/sums.h"
 #include "atom/file/torchfile.h"
 #include "tests/scratch.h"
 
@@ -9,6 +10,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 typedef struct bytes {
     uint8_t at[4096];
@@ -294,6 +298,7 @@ static void damaged_storages(void **state)
                 const file_tensor *t = file_st_find(f, order ? "b" : "a");
                 assert_int_equal(file_st_read_f32(f, t, 0, 2, x), ATOM_E_FORMAT);
                 is_damage_of("'m/data/0'");
+                assert_int_equal(file_st_read_f32(f, t, 0, 2, x), ATOM_E_FORMAT); /* and stays */
                 file_st_close(&f);
             }
         }
@@ -318,6 +323,39 @@ static void damaged_storages(void **state)
     scratch_close(&s);
 }
 
+/* A run that is summed in pieces; what lies behind it is of no run. */
+static void runs_of_many_pieces(void **state)
+{
+    enum { FIRST = 7, BYTES = 300000 };
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    uint8_t *data = atom_alloc(FIRST + BYTES + 1, 1);
+    for (int i = 0; i < FIRST + BYTES; i++)
+        data[i] = (uint8_t)(i * 31 >> 3);
+    const char *path = scratch_write(&s, "m.bin", data, FIRST + BYTES + 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    for (uint32_t wrong = 0; wrong < 2; wrong++) {
+        char name[] = "m/data/0";
+        file_sum one = {.name = name,
+                        .first = FIRST,
+                        .bytes = BYTES,
+                        .wanted = file_sum_add(0, data + FIRST, BYTES) + wrong};
+        file_sums sums = {.all = &one, .n = 1};
+        const uint64_t behind = FIRST + BYTES;
+        assert_int_equal(file_sums_see(&sums, path, fd, behind, 1, data + behind), ATOM_OK);
+        assert_int_equal(file_sums_see(&sums, path, fd, FIRST - 1, 1, data), ATOM_OK);
+        assert_false(one.done);
+        assert_int_equal(file_sums_see(&sums, path, fd, FIRST + 100, 10, data + FIRST + 100),
+                         wrong ? ATOM_E_FORMAT : ATOM_OK);
+        assert_int_equal(one.done, !wrong);
+    }
+    close(fd);
+    atom_free(data);
+    scratch_close(&s);
+}
+
 static void damaged_entries(void **state)
 {
     (void)state;
@@ -338,8 +376,8 @@ static void damaged_entries(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_of_tensors), cmocka_unit_test(damaged_storages),
-        cmocka_unit_test(damaged_entries), cmocka_unit_test(storages_behind_each_other),
-        cmocka_unit_test(what_is_refused)};
+        cmocka_unit_test(numbers_of_tensors),         cmocka_unit_test(runs_of_many_pieces),
+        cmocka_unit_test(damaged_storages),           cmocka_unit_test(damaged_entries),
+        cmocka_unit_test(storages_behind_each_other), cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

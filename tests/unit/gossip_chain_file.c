@@ -8,7 +8,6 @@
 #include "tests/lib/gossip_cell.h"
 #include "tests/lib/gossip_chain.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <setjmp.h>
@@ -17,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "tests/lib/said.h"
+
 enum { FILE_BYTES_MAX = 16384, SAID_BYTES_MAX = 4096, MAGIC_BYTES = 8, ENTRY_HEAD_BYTES = 20 };
 
 static scratch place;
@@ -24,27 +25,11 @@ static scratch place;
 /* ---- what goes to stderr ---- */
 
 static char said[SAID_BYTES_MAX];
-static int kept_stderr = -1;
-
-static void listen_to_log(void)
-{
-    fflush(stderr);
-    kept_stderr = dup(2);
-    int fd = open(scratch_path(&place, "said"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    assert_true(kept_stderr >= 0 && fd >= 0 && dup2(fd, 2) == 2);
-    close(fd);
-}
-
 static const char *what_was_said(void)
 {
-    char *data;
-    uint64_t bytes;
-    fflush(stderr);
-    assert_int_equal(dup2(kept_stderr, 2), 2);
-    close(kept_stderr);
-    test_must(atom_file_read(scratch_path(&place, "said"), 1 << 20, &data, &bytes));
-    snprintf(said, sizeof said, "%s", data);
-    atom_free(data);
+    char *text = said_end(&place);
+    snprintf(said, sizeof said, "%s", text);
+    atom_free(text);
     return said;
 }
 
@@ -108,7 +93,7 @@ static void a_torn_file_ends_at_its_last_whole_step(void **unused)
     long_history(&t);
     char *data = file_of(&t, &bytes);
     assert_int_equal(read_beginning(&t), t.n);
-    listen_to_log();
+    said_begin(&place);
     uint32_t n = 0;
     for (uint64_t cut = 0; cut < bytes; cut++) {
         if (n < t.n && cut == ends + ENTRY_HEAD_BYTES + t.step[n].bytes)
@@ -130,7 +115,7 @@ static void no_turned_bit_is_taken(void **unused)
     scratch_open(&place);
     long_history(&t);
     char *data = file_of(&t, &bytes);
-    listen_to_log();
+    said_begin(&place);
     for (uint64_t at = 0; at < bytes; at++) {
         data[at] = (char)(data[at] ^ 1 << at % 8);
         put_file(data, bytes);
@@ -154,7 +139,7 @@ static void what_is_added_is_cut_off(void **unused)
     char *data = file_of(&t, &bytes);
     memcpy(all, data, bytes);
     put_file(all, bytes + 3000); /* zeros, as a file system leaves them */
-    listen_to_log();
+    said_begin(&place);
     assert_int_equal(read_beginning(&t), t.n);
     memcpy(all + bytes, data + MAGIC_BYTES, bytes - MAGIC_BYTES); /* the same once more */
     put_file(all, 2 * bytes - MAGIC_BYTES);
@@ -180,7 +165,7 @@ static void steps_keep_their_places(void **unused)
     uint64_t from[16] = {MAGIC_BYTES};
     for (uint32_t i = 0; i < t.n; i++)
         from[i + 1] = from[i] + ENTRY_HEAD_BYTES + t.step[i].bytes;
-    listen_to_log();
+    said_begin(&place);
     for (uint32_t i = 0; i < t.n; i++) {
         for (uint32_t k = i + 1; k <= t.n; k++) { /* k before i; k == n: i is left out */
             uint64_t at = from[i], size = k < t.n ? from[k + 1] - from[k] : 0;
@@ -250,7 +235,7 @@ static void a_file_that_leads_elsewhere_is_not_mine(void **unused)
     terms.first.byte[0] ^= 1; /* another pool's */
     test_must(gsp_trail_save(&mine, place.dir, 0));
     gsp_trail_open(&t, &terms);
-    listen_to_log();
+    said_begin(&place);
     test_must(gsp_trail_load(&t, place.dir));
     assert_non_null(strstr(what_was_said(), "/chain: "));
     assert_int_equal(t.n, 0);
@@ -369,7 +354,7 @@ static void members_get_their_chains_from_others(void **unused)
         snprintf(name, sizeof name, "member%u/chain", victim);
         sleep_all();
         hurt(scratch_path(&c.place, name), how);
-        listen_to_log();
+        said_begin(&place);
         wake();
         assert_non_null(strstr(what_was_said(), "lost or damaged; it will be fetched from others"));
         assert_int_equal(c.member[victim].node->trail.n, 0);

@@ -175,6 +175,56 @@ static void a_queue_that_is_full_is_not_nobody(void **state)
     scratch_close(&place);
 }
 
+enum { CALLERS = 2 }; /* that are in a queue of one place */
+
+/* Answers the callers of before, who have gone, and then one who asks something. */
+static void *answer_late(void *context)
+{
+    const int *fd = context;
+    const struct timespec a_while = {.tv_nsec = 100000000};
+    bool answered = false;
+    nanosleep(&a_while, NULL);
+    while (!answered) {
+        char request[16];
+        int caller = accept(*fd, NULL, NULL);
+        if (caller < 0)
+            return NULL;
+        answered = read(caller, request, sizeof request) > 0 && write(caller, "late\n", 5) == 5;
+        close(caller);
+    }
+    return NULL;
+}
+
+/* Whoever finds the queue full tries again, in the time that it has. */
+static void a_queue_gets_shorter(void **state)
+{
+    (void)state;
+    scratch place;
+    char *answer = NULL;
+    pthread_t thread;
+    int caller[CALLERS];
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    scratch_open(&place);
+    must(atom_file_write(scratch_path(&place, "identity"), "x", 1));
+    strcpy(at.sun_path, scratch_path(&place, "control.sock"));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 0), 0);
+    for (int i = 0; i < CALLERS; i++) {
+        caller[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        int failed = connect(caller[i], (struct sockaddr *)&at, sizeof at);
+        assert_true(i == 0 ? failed == 0 : failed != 0 && errno == EAGAIN);
+        close(caller[i]);
+    }
+    assert_int_equal(pthread_create(&thread, NULL, answer_late, &fd), 0);
+    must(gsp_control_ask(place.dir, "x", 60, &answer));
+    assert_string_equal(answer, "late");
+    atom_free(answer);
+    pthread_join(thread, NULL);
+    close(fd);
+    scratch_close(&place);
+}
+
 static atomic_int refused_with; /* errno; 0: the kernel is asked */
 static atomic_uint asked;
 
@@ -200,14 +250,17 @@ static void without_descriptors(void **state)
     gsp_control *c = NULL;
     scratch_open(&place);
     must(gsp_control_open(place.dir, echo, &calls, &c));
-    refused_with = EMFILE;
-    asked = 0;
-    assert_int_equal(gsp_control_ask(place.dir, "x", 1, &answer), ATOM_E_RUNTIME);
-    assert_in_range(asked, 1, SPINS);
-    refused_with = 0;
-    must(gsp_control_ask(place.dir, "x", 10, &answer));
-    assert_string_equal(answer, "you said x");
-    atom_free(answer);
+    static const int errors[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        refused_with = errors[i];
+        asked = 0;
+        assert_int_equal(gsp_control_ask(place.dir, "x", i ? 0.1 : 1, &answer), ATOM_E_RUNTIME);
+        assert_in_range(asked, 1, SPINS);
+        refused_with = 0;
+        must(gsp_control_ask(place.dir, "x", 10, &answer));
+        assert_string_equal(answer, "you said x");
+        atom_free(answer);
+    }
     refused_with = ENFILE;
     gsp_control_close(&c); /* nor does it sleep through its end */
     refused_with = 0;
@@ -297,6 +350,7 @@ int main(void)
         cmocka_unit_test(bad_clients),
         cmocka_unit_test(dead_sockets),
         cmocka_unit_test(a_queue_that_is_full_is_not_nobody),
+        cmocka_unit_test(a_queue_gets_shorter),
         cmocka_unit_test(without_descriptors),
         cmocka_unit_test(orders_end),
         cmocka_unit_test(an_answer_is_of_its_order),

@@ -18,6 +18,7 @@ static gsp_agree a;
 static uint32_t heard; /* bits: members that heard JOIN */
 static uint32_t asked; /* bits: members that were asked for bytes */
 static uint32_t shown; /* certificates that the joiner was sent */
+static gsp_wait told;  /* the newest place in the queue that anybody was told */
 
 static void hash(void *context, const void *data, size_t bytes, gsp_hash *out)
 {
@@ -50,6 +51,8 @@ static void sink(void *context, const gsp_action *action)
     (void)context;
     if (action->kind == GSP_DO_SEND && action->message->kind == GSP_JOIN)
         heard |= 1u << (action->peer.byte[0] - 1);
+    if (action->kind == GSP_DO_SEND && action->message->kind == GSP_WAIT)
+        told = action->message->as.wait;
     shown += action->kind == GSP_DO_CERTIFICATE;
     if (action->kind == GSP_DO_PULL)
         asked |= 1u << (action->peer.byte[0] - 1);
@@ -191,6 +194,84 @@ static void who_asks_often_gets_what_it_lacks(void **state)
     assert_int_equal(shown, 1);
 }
 
+/* Whoever is silent too long, has no link, or follows another history is not heard here. */
+static void who_is_heard(void **state)
+{
+    (void)state;
+    static gsp_message beat;
+    uint64_t now_ns = 1000000000000u;
+    open_host(0, 2, now_ns);
+    const gsp_member other = member(1), nobody = member(2);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        beat = (gsp_message){.kind = GSP_HEARTBEAT,
+                             .from = other,
+                             .lineage = a.lineage,
+                             .version = a.certified,
+                             .as.heartbeat = {.sequence = now_ns + 1, .applied = 5}};
+        beat.lineage.byte[3] ^= (uint8_t)wrong;
+        gsp_agree_step(
+            &a,
+            &(gsp_event){
+                .kind = GSP_ON_MESSAGE, .now_ns = ++now_ns, .peer = other.key, .message = &beat},
+            sink, NULL);
+        assert_int_equal(gsp_agree_hears(&a, &other.key), !wrong);
+    }
+    beat.lineage = a.lineage;
+    beat.as.heartbeat.sequence = now_ns + 1;
+    gsp_agree_step(
+        &a,
+        &(gsp_event){
+            .kind = GSP_ON_MESSAGE, .now_ns = ++now_ns, .peer = other.key, .message = &beat},
+        sink, NULL);
+    assert_true(gsp_agree_hears(&a, &other.key));
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_DOWN, .now_ns = now_ns, .peer = other.key}, sink,
+                   NULL);
+    assert_false(gsp_agree_hears(&a, &other.key));
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_UP, .now_ns = now_ns, .peer = other.key}, sink,
+                   NULL);
+    assert_true(gsp_agree_hears(&a, &other.key));
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_TICK, .now_ns = now_ns + a.rules.dead_ns}, sink,
+                   NULL);
+    assert_true(gsp_agree_hears(&a, &other.key));
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_TICK, .now_ns = now_ns + a.rules.dead_ns + 1},
+                   sink, NULL);
+    assert_false(gsp_agree_hears(&a, &other.key));
+    assert_false(gsp_agree_hears(&a, &nobody.key));
+}
+
+/* Whoever finds room is told so, and whoever does not, how many must find it before. */
+static void joiners_are_told_their_place(void **state)
+{
+    (void)state;
+    enum { MORE = 3 };
+    static gsp_message join;
+    for (uint32_t room = 0; room <= 2; room++) {
+        uint64_t now_ns = 1000000000000u;
+        open_host(0, GSP_MEMBERS_MAX - room, now_ns);
+        for (uint32_t k = 0; k < MORE; k++) {
+            const gsp_member who = member(JOINER + k);
+            gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_UP, .now_ns = now_ns, .peer = who.key},
+                           sink, NULL);
+            join = (gsp_message){
+                .kind = GSP_JOIN, .from = who, .lineage = a.lineage, .version = a.certified};
+            join.as.join.entry.wish = (gsp_statement){.kind = GSP_SAYS_JOIN,
+                                                      .lineage = a.lineage,
+                                                      .version = a.certified,
+                                                      .subject = a.previous,
+                                                      .signer = who};
+            told = (gsp_wait){.place = UINT32_MAX};
+            gsp_agree_step(
+                &a,
+                &(gsp_event){
+                    .kind = GSP_ON_MESSAGE, .now_ns = now_ns, .peer = who.key, .message = &join},
+                sink, NULL);
+            assert_int_equal(told.place, k < room ? 0 : k - room + 1);
+            assert_int_equal(told.n_waiting, k + 1);
+            assert_int_equal(told.n_members, GSP_MEMBERS_MAX - room);
+        }
+    }
+}
+
 static void quick_versions_wait_for_a_joiner_that_lags(void **state)
 {
     (void)state;
@@ -221,6 +302,11 @@ static void quick_versions_wait_for_a_joiner_that_lags(void **state)
     beats_and_asks(a.certified - 1, now_ns);
     a.certified_ns -= 3 * beat;
     assert_true(is_proposed(now_ns + 1));
+    again(now_ns += beat); /* nor where somebody leaves, who waits for the next one, too */
+    beats_and_asks(a.certified - 1, now_ns);
+    a.left = 1;
+    assert_true(is_proposed(now_ns + 1));
+    a.left = 0;
     again(now_ns += beat);
     beats_and_asks(a.certified - 1, now_ns);
     a.rules.time_due_ns = 2 * beat; /* and a quarter of T at most */
@@ -328,6 +414,8 @@ int main(void)
         cmocka_unit_test(all_members_hear_of_a_joiner_soon),
         cmocka_unit_test(who_leaves_before_it_was_let_in_is_not),
         cmocka_unit_test(who_asks_often_gets_what_it_lacks),
+        cmocka_unit_test(who_is_heard),
+        cmocka_unit_test(joiners_are_told_their_place),
         cmocka_unit_test(quick_versions_wait_for_a_joiner_that_lags),
         cmocka_unit_test(a_joiner_that_always_lags_costs_little),
         cmocka_unit_test(who_proposes_next_hears_at_once_of_a_joiner_that_has_applied),

@@ -18,6 +18,8 @@
 
 /* The resolver: names end in 192.0.2.line, or none is known; it may take as long as the test wants. */
 static atomic_int line, hangs;
+/* Names that begin with c have two addresses, of which this bit comes first, or, from 2 on, only the last one. */
+static atomic_int turn;
 
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                        struct addrinfo **out);
@@ -31,18 +33,28 @@ int __wrap_getaddrinfo(const char *name, const char *service, const struct addri
         usleep(1000);
     if (line == 0)
         return EAI_NONAME;
-    struct addrinfo *found = atom_alloc(1, sizeof *found + sizeof(struct sockaddr_in));
-    struct sockaddr_in *at = (struct sockaddr_in *)(found + 1);
-    at->sin_family = AF_INET;
-    at->sin_addr.s_addr = htonl(0xc0000200u + (uint32_t)line + (name[0] == 'b' ? 100 : 0));
-    *found = (struct addrinfo){.ai_addr = (struct sockaddr *)at, .ai_addrlen = sizeof *at};
-    *out = found;
+    *out = NULL;
+    const int now = turn, n = name[0] == 'c' && now < 2 ? 2 : 1;
+    for (int i = 0; i < n; i++) {
+        struct addrinfo *found = atom_alloc(1, sizeof *found + sizeof(struct sockaddr_in));
+        struct sockaddr_in *at = (struct sockaddr_in *)(found + 1);
+        at->sin_family = AF_INET;
+        at->sin_addr.s_addr = htonl(0xc0000200u + (uint32_t)line + (name[0] == 'b' ? 100 : 0) +
+                                    (n == 2 && i == now ? 50 : 0));
+        *found = (struct addrinfo){
+            .ai_addr = (struct sockaddr *)at, .ai_addrlen = sizeof *at, .ai_next = *out};
+        *out = found;
+    }
     return 0;
 }
 
 void __wrap_freeaddrinfo(struct addrinfo *found)
 {
-    atom_free(found);
+    while (found) {
+        struct addrinfo *next = found->ai_next;
+        atom_free(found);
+        found = next;
+    }
 }
 
 static const uint64_t SECOND = 1000000000u;
@@ -195,6 +207,29 @@ static void names_are_looked_up_again(void **state)
     usleep(50000);
 }
 
+/* The same addresses in another order are no news; one fewer is. */
+static void addresses_in_another_order(void **state)
+{
+    (void)state;
+    static const char *const announced[] = {"c.example:7000"};
+    gsp_meant each[1] = {0}, all = {0};
+    gsp_names *names = NULL;
+    line = 1;
+    turn = 0;
+    gsp_names_look(announced, 1, each);
+    assert_int_equal(each[0].n, 2);
+    test_must(gsp_names_open(announced, 1, each, 0.002, &names));
+    turn = 1;
+    usleep(20000);
+    assert_false(gsp_names_changed(names, &all));
+    turn = 2;
+    while (!gsp_names_changed(names, &all))
+        usleep(1000);
+    assert_int_equal(all.n, 1);
+    gsp_names_close(&names);
+    turn = 0;
+}
+
 static void says_where_it_moved(void **state)
 {
     (void)state;
@@ -286,6 +321,7 @@ int main(void)
         cmocka_unit_test(addresses_best_first),
         cmocka_unit_test(is_where_most_see_it),
         cmocka_unit_test(names_are_looked_up_again),
+        cmocka_unit_test(addresses_in_another_order),
         cmocka_unit_test(says_where_it_moved),
         cmocka_unit_test(looks_again_while_nobody_is_linked),
         cmocka_unit_test(month_counts_what_is_new),

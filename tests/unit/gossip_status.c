@@ -49,6 +49,7 @@ static void no_answer_is_lost_for_a_letter(void **state)
     const uint8_t key[GSP_PUBLIC_BYTES] = {1};
     const gsp_pool_head head = {.name = "\xc3\xbc", .settings = "", .key = key};
     snprintf(s.member.ban[0].file, sizeof s.member.ban[0].file, "/b\xfcro/evidence-1");
+    snprintf(s.member.ban[0].why, sizeof s.member.ban[0].why, "\xfc wrong sum");
     json_t *o = gsp_pool_status_json(&s, &head);
     assert_non_null(o);
     assert_string_equal(json_string_value(json_object_get(o, "name")), "\xc3\xbc");
@@ -56,6 +57,7 @@ static void no_answer_is_lost_for_a_letter(void **state)
                         "the disk that holds /b??? is full");
     const json_t *ban = json_array_get(json_object_get(o, "banned"), 0);
     assert_string_equal(json_string_value(json_object_get(ban, "evidence")), "/b?ro/evidence-1");
+    assert_string_equal(json_string_value(json_object_get(ban, "why")), "? wrong sum");
     json_decref(o);
     o = gsp_pool_text_json("\xe2\x82\xac 7"); /* what is right stays as it is */
     assert_string_equal(json_string_value(o), "\xe2\x82\xac 7");

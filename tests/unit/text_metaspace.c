@@ -215,6 +215,12 @@ static void refused_by_name(void **state)
     root = metaspace_json(METASPACE_REPLACE, "null");
     json_object_set_new(json_object_get(root, "model"), "ignore_merges", json_true());
     refused(root, "\"model.ignore_merges\" is true with metaspaces");
+    root = metaspace_json(METASPACE_REPLACE, "null");
+    json_object_set_new(root, "version", json_string("2.0"));
+    refused(root, "\"version\" of the file is not \"1.0\"");
+    root = metaspace_json(METASPACE_REPLACE, "null");
+    json_object_set_new(root, "version", json_real(1));
+    refused(root, "\"version\" of the file is not \"1.0\"");
     refused(metaspace_json(
                 "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": "
                 "\"\u2581\"}, {\"type\": \"Prepend\", \"prepend\": \"\u2581\"}, " METASPACE_REPLACE
@@ -223,25 +229,30 @@ static void refused_by_name(void **state)
             "\"normalizer\" is Prepend");
 }
 
-/* What is no truth value would be taken for false. */
+/* What is no truth value would be taken for false, and what is no text for none. */
 static void switches_are_true_or_false(void **state)
 {
     static const struct {
         const char *part, *value, *says;
+        bool text;
     } cases[] = {
-        {"normalizer", "{\"type\": \"Strip\", \"strip_left\": 1}", "strip_left"},
+        {"normalizer", "{\"type\": \"Strip\", \"strip_left\": 1}", "strip_left", false},
         {"normalizer",
          "{\"type\": \"Sequence\", \"normalizers\": [" METASPACE_REPLACE
          ", {\"type\": \"Strip\", \"strip_right\": \"true\"}]}",
-         "strip_right"},
+         "strip_right", false},
         {"pre_tokenizer",
          "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", "
          "\"individual_digits\": \"true\"}]}",
-         "individual_digits"},
+         "individual_digits", false},
         {"decoder", "{\"type\": \"Metaspace\", \"add_prefix_space\": \"false\"}",
-         "add_prefix_space"},
-        {"added_tokens", "[{\"id\": 1, \"content\": \"<s>\", \"lstrip\": \"true\"}]", "lstrip"},
-        {"model", "{\"type\": \"BPE\", \"byte_fallback\": \"true\"}", "byte_fallback"},
+         "add_prefix_space", false},
+        {"added_tokens", "[{\"id\": 1, \"content\": \"<s>\", \"lstrip\": \"true\"}]", "lstrip",
+         false},
+        {"model", "{\"type\": \"BPE\", \"byte_fallback\": \"true\"}", "byte_fallback", false},
+        {"model", "{\"type\": \"BPE\", \"unk_token\": 3}", "unk_token", true},
+        {"pre_tokenizer", "{\"type\": \"Metaspace\", \"prepend_scheme\": 1}", "prepend_scheme",
+         true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -250,8 +261,8 @@ static void switches_are_true_or_false(void **state)
         char says[128];
         assert_non_null(value);
         json_object_set_new(root, cases[i].part, value);
-        snprintf(says, sizeof says, "\"%s\" of \"%s\" must be true or false", cases[i].says,
-                 cases[i].part);
+        snprintf(says, sizeof says, "\"%s\" of \"%s\" must be %s", cases[i].says, cases[i].part,
+                 cases[i].text ? "a text" : "true or false");
         refused_as(root, ATOM_E_FORMAT, says);
     }
 }

@@ -352,6 +352,7 @@ static void spoilt_files_are_refused(void **state)
         {"model.merges", "[7]", "merges[0] is not a pair", ATOM_E_FORMAT},
         {"model.merges", "[\"a b\"]", "not in the vocabulary", ATOM_E_FORMAT},
         {"model.dropout", "0.5", "dropout", ATOM_E_UNSUPPORTED},
+        {"model.dropout", "\"0.5\"", "dropout", ATOM_E_UNSUPPORTED},
         {"model.byte_fallback", "true", "byte_fallback", ATOM_E_UNSUPPORTED},
         {"model.end_of_word_suffix", "\"</w>\"", "suffix", ATOM_E_UNSUPPORTED},
         {"model.vocab.a", NULL, "byte 0x61", ATOM_E_UNSUPPORTED},
@@ -368,8 +369,7 @@ static void spoilt_files_are_refused(void **state)
          ATOM_E_UNSUPPORTED},
         {"pre_tokenizer",
          "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"behavior\": "
-         "\"Isolated\", "
-         "\"pattern\": {\"Regex\": \"(a+)+b\"}}]}",
+         "\"Isolated\", \"pattern\": {\"Regex\": \"(a+)+b\"}}]}",
          "unknown pattern ((a+)+b)", ATOM_E_UNSUPPORTED},
         {"pre_tokenizer",
          "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": "
@@ -379,9 +379,9 @@ static void spoilt_files_are_refused(void **state)
         {"pre_tokenizer",
          "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": "
          "\"Digits\"}, "
+         "{\"type\": \"Digits\"}, {\"type\": \"Digits\"}, {\"type\": \"Digits\"}, "
          "{\"type\": \"Digits\"}, {\"type\": \"Digits\"}, {\"type\": \"Digits\"}, {\"type\": "
-         "\"Digits\"}, "
-         "{\"type\": \"Digits\"}, {\"type\": \"Digits\"}, {\"type\": \"Digits\"}]}",
+         "\"Digits\"}]}",
          "too many steps", ATOM_E_UNSUPPORTED},
         {"pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}]}",
          "without a ByteLevel", ATOM_E_UNSUPPORTED},
