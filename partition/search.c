@@ -197,6 +197,7 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
         part_model_use_disk(s->model);
     s->model->over = where.over;
     s->last = where.last;
+    s->vain = request->no_needs;
     if (where.ortho && part_ortho_pays(s->model, s->micro_batches))
         part_model_use_ortho(s->model);
     s->model->ahead = where.disk && !s->model->ortho && request->ahead && request->clip;
