@@ -159,12 +159,11 @@ ATOM_MUST static atom_status join(const part_search_state *s, const part_setting
 
 /*
  * Of two partitions of which one cuts wherever the other does, and more, the one needs no more of any region but those
- * of what crosses its cuts. So with boundaries on the host, where they take the device no room but that of the largest,
- * the least is where one cuts wherever no more than so much crosses, for some so much. all: the host holds each of
- * these, so none of other cuts needs less.
+ * of what crosses its cuts. With boundaries on the host those are as large as what crosses two neighbouring cuts, however
+ * many there are. So little is needed where one cuts wherever no more than so much crosses, for some so much.
  */
 ATOM_MUST static atom_status finest(part_search_state *s, int way, part_plan **out,
-                                    part_verdict *least, bool *all)
+                                    part_verdict *least)
 {
     part_setting setting;
     uint64_t *sizes = NULL;
@@ -176,7 +175,6 @@ ATOM_MUST static atom_status finest(part_search_state *s, int way, part_plan **o
         (setting.boundaries == PART_ON_DEVICE && !setting.forward))
         return ATOM_OK;
     int32_t *ends = atom_alloc(s->model->n_points, sizeof *ends);
-    *all = true;
     atom_status st = ends ? boundary_sizes(s->model, &sizes, &n)
                           : atom_fail_memory("a partition", s->model->n_points * sizeof *ends);
     for (uint32_t i = 0; i < n && st == ATOM_OK; i++) {
@@ -185,7 +183,6 @@ ATOM_MUST static atom_status finest(part_search_state *s, int way, part_plan **o
         if (v.device_peak_bytes < least->device_peak_bytes) {
             ATOM_TRY_CLEAN(join(s, &setting, fine, ends, &plan));
             ATOM_TRY_CLEAN(keep_less(s, &plan, out, least, &host));
-            *all = *all && host;
         }
         part_plan_close(&fine);
         part_plan_close(&plan);
@@ -219,12 +216,13 @@ ATOM_MUST static atom_status least_room(part_search_state *s, const part_setting
     const uint64_t beside = part_fixed_bytes(m, setting) + crosses;
     part_cuts cuts = {0};
     /* Room grows until something fits: the table of all ranges would be far larger. */
-    for (uint64_t ranges = 64 * MIB; cuts.n == 0 && beside + ranges / 2 < most; ranges *= 2) {
-        ATOM_TRY(make_room(s, ranges));
-        ATOM_TRY(part_dp(s->table, setting, PART_GOAL_MEMORY, beside + ranges, false, &cuts,
+    for (uint64_t ranges = 64 * MIB; cuts.n == 0 && beside < most; ranges *= 2) {
+        const uint64_t left = most - beside, bytes = ranges < left ? ranges : left;
+        ATOM_TRY(make_room(s, bytes));
+        ATOM_TRY(part_dp(s->table, setting, PART_GOAL_MEMORY, beside + bytes, false, &cuts,
                          &s->stats.states));
-        if (s->table->n_ranges == m->n_points * (m->n_points - 1) / 2 &&
-            ranges >= s->table->capacity_bytes)
+        if (bytes == left || (s->table->n_ranges == m->n_points * (m->n_points - 1) / 2 &&
+                              bytes >= s->table->capacity_bytes))
             break; /* that was all of them */
     }
     *room = cuts.n ? (uint64_t)cuts.score.key - crosses : 0;
@@ -300,28 +298,30 @@ static uint64_t worth(const part_search_state *s, const part_verdict *least)
 }
 
 /*
- * Where boundaries stay on the device they add up there, and on the host what it has may be too little for them: more
- * room for pairs makes fewer cuts. So the least is looked for from the smallest pair up, in steps that double, and then
- * in smaller ones around the best of these.
+ * Where boundaries stay on the device they add up there, on the host what it has may be too little for them, and a single
+ * cut has no neighbour. More room for pairs makes fewer cuts. So the least is looked for from the smallest pair up, in steps
+ * of an eighth, or that double where there are many ranges, and then in smaller ones around the best of these.
  */
 ATOM_MUST static atom_status climb(part_search_state *s, int way, part_plan **out,
                                    part_verdict *least)
 {
-    enum { FINEST = 64, RANGES_MAX = 50000 };
+    enum { FINEST = 64, FEW = 5000, RANGES_MAX = 50000 };
     part_setting setting;
-    uint64_t lowest = 0, best = 0;
+    uint64_t lowest = 0;
     bool host;
     if (!least_setting(s, way, &setting))
         return ATOM_OK;
     const uint64_t beside =
         part_fixed_bytes(s->model, &setting) + part_crossing_bytes(s->model, &setting);
     ATOM_TRY(least_room(s, &setting, worth(s, least), &lowest));
-    for (uint64_t room = lowest; room && beside + room < worth(s, least); room *= 2) {
+    uint64_t best = lowest;
+    for (uint64_t room = lowest, more; room && beside + room < worth(s, least); room += more) {
         const uint64_t had = least->device_peak_bytes;
         ATOM_TRY(try_room(s, &setting, room, out, least, &host));
         best = least->device_peak_bytes < had ? room : best;
         if (2 * s->table->n_ranges > RANGES_MAX)
             break; /* sub-models of hundreds of nodes are not where the least is */
+        more = s->table->n_ranges < FEW ? room / 8 + 1 : room;
     }
     for (uint64_t step = best / 4; best && step >= best / FINEST; step /= 2) {
         const uint64_t around[] = {best - step, best + step};
@@ -336,15 +336,28 @@ ATOM_MUST static atom_status climb(part_search_state *s, int way, part_plan **ou
     return ATOM_OK;
 }
 
+/* One sub-model. */
+ATOM_MUST static atom_status whole(part_search_state *s, part_plan **out, part_verdict *least)
+{
+    const int32_t end = (int32_t)s->g->n_nodes;
+    part_setting setting;
+    part_plan *plan = NULL;
+    bool host;
+    (void)part_way_setting(s, 0, &setting);
+    ATOM_TRY(part_plan_from_cuts(s, &setting, &end, 1, &plan));
+    atom_status st = keep_less(s, &plan, out, least, &host);
+    part_plan_close(&plan);
+    return st;
+}
+
 /* The plan that needs the least device memory, if that is less than *verdict says. */
 ATOM_MUST static atom_status find_least(part_search_state *s, part_plan **out,
                                         part_verdict *verdict)
 {
-    for (int way = 0; way < PART_WAYS; way++) {
-        bool all = false;
-        ATOM_TRY(finest(s, way, out, verdict, &all));
-        if (!all)
-            ATOM_TRY(climb(s, way, out, verdict));
+    ATOM_TRY(whole(s, out, verdict));
+    for (int way = PART_WAYS; way-- > 0;) { /* boundaries on the host first */
+        ATOM_TRY(finest(s, way, out, verdict));
+        ATOM_TRY(climb(s, way, out, verdict));
     }
     return ATOM_OK;
 }
