@@ -115,11 +115,13 @@ class Disk(TrainCase):
     def test_updates_go_on_while_a_checkpoint_is_written(self):
         """In memory, copied before they change it: no spare memory, a little, and as much as the state; and from
         disk, both slowly. Every checkpoint is of its step, and can be gone on from."""
-        least, need = self.host_bytes(), 0
-        while need != least:  # what a plan is cut to may be less than what it was cut from
-            need, least = least, self.host_bytes("--host-memory", least)
+        self.ok("profile", "--model", self.config, *SHAPE, "--dtype", "fp32", "-o", self.path("same.json"))
         for clip in (1, 0):
-            more = ["--save-steps", 3, "--max-grad-norm", clip, "--save-total-limit", 0, *CONSTANT]
+            more = ["--profile", self.path("same.json"), "--save-steps", 3, "--max-grad-norm", clip, "--save-total-limit", 0,
+                    *CONSTANT]
+            least, need = self.host_bytes(*more), 0
+            while need != least:  # what a plan is cut to may be less than what it was cut from
+                need, least = least, self.host_bytes(*more, "--host-memory", least)
             self.train(f"plain{clip}", *more, *DISK, steps=10)
             for name, room in (("none", ["--host-memory", need]), ("little", ["--host-memory", need + 120000]),
                                ("all", []), ("disk", DISK)):
