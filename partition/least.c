@@ -11,7 +11,7 @@
 
 enum { ROUNDS_MAX = 8 };
 
-static const uint64_t MIB = 1 << 20;
+static const uint64_t MIB = 1 << 20, ALL = (uint64_t)1 << 60;
 
 /* The setting of a way that needs least: stashing activations takes more memory than repeating them, which may be
  * forbidden. */
@@ -216,14 +216,13 @@ ATOM_MUST static atom_status least_room(part_search_state *s, const part_setting
     const uint64_t beside = part_fixed_bytes(m, setting) + crosses;
     part_cuts cuts = {0};
     /* Room grows until something fits: the table of all ranges would be far larger. */
-    for (uint64_t ranges = 64 * MIB; cuts.n == 0 && beside < most; ranges *= 2) {
+    for (uint64_t ranges = 64 * MIB; cuts.n == 0 && beside < most && ranges < ALL; ranges *= 2) {
         const uint64_t left = most - beside, bytes = ranges < left ? ranges : left;
         ATOM_TRY(make_room(s, bytes));
         ATOM_TRY(part_dp(s->table, setting, PART_GOAL_MEMORY, beside + bytes, false, &cuts,
                          &s->stats.states));
-        if (bytes == left || (s->table->n_ranges == m->n_points * (m->n_points - 1) / 2 &&
-                              bytes >= s->table->capacity_bytes))
-            break; /* that was all of them */
+        if (bytes == left)
+            break; /* that was all of it */
     }
     *room = cuts.n ? (uint64_t)cuts.score.key - crosses : 0;
     part_cuts_close(&cuts);
@@ -245,13 +244,15 @@ ATOM_MUST static atom_status cut_least(part_search_state *s, const part_setting 
     return st;
 }
 
-/* Cuts that far, and keeps the plan if it is the least. */
+/* Cuts that far, and keeps the plan if it is the least. once: it has one cut, where the least crosses; more room changes
+ * nothing then. */
 ATOM_MUST static atom_status try_room(part_search_state *s, const part_setting *setting,
                                       uint64_t room, part_plan **least, part_verdict *needs,
-                                      bool *host)
+                                      bool *host, bool *once)
 {
     part_plan *plan = NULL;
     ATOM_TRY(cut_least(s, setting, room, &plan));
+    *once = plan->cut_bytes <= part_narrowest_bytes(s->model);
     atom_status st = keep_less(s, &plan, least, needs, host);
     part_plan_close(&plan);
     return st;
@@ -264,7 +265,7 @@ ATOM_MUST static atom_status smallest(part_search_state *s, int way, uint64_t mo
 {
     part_setting setting;
     uint64_t room = 0;
-    bool host = false;
+    bool host = false, once;
     if (!least_setting(s, way, &setting))
         return ATOM_OK;
     const uint64_t beside =
@@ -273,7 +274,7 @@ ATOM_MUST static atom_status smallest(part_search_state *s, int way, uint64_t mo
     for (int round = 0; room && !host && round < ROUNDS_MAX; round++, room += (beside + room) / 4) {
         if (beside + room >= most || beside + room >= least->device_peak_bytes)
             break;
-        ATOM_TRY(try_room(s, &setting, room, out, least, &host));
+        ATOM_TRY(try_room(s, &setting, room, out, least, &host, &once));
     }
     return ATOM_OK;
 }
@@ -308,16 +309,17 @@ ATOM_MUST static atom_status climb(part_search_state *s, int way, part_plan **ou
     enum { FINEST = 64, FEW = 5000, RANGES_MAX = 50000 };
     part_setting setting;
     uint64_t lowest = 0;
-    bool host;
+    bool host, once = false;
     if (!least_setting(s, way, &setting))
         return ATOM_OK;
     const uint64_t beside =
         part_fixed_bytes(s->model, &setting) + part_crossing_bytes(s->model, &setting);
     ATOM_TRY(least_room(s, &setting, worth(s, least), &lowest));
     uint64_t best = lowest;
-    for (uint64_t room = lowest, more; room && beside + room < worth(s, least); room += more) {
+    for (uint64_t room = lowest, more; room && !once && beside + room < worth(s, least);
+         room += more) {
         const uint64_t had = least->device_peak_bytes;
-        ATOM_TRY(try_room(s, &setting, room, out, least, &host));
+        ATOM_TRY(try_room(s, &setting, room, out, least, &host, &once));
         best = least->device_peak_bytes < had ? room : best;
         if (2 * s->table->n_ranges > RANGES_MAX)
             break; /* sub-models of hundreds of nodes are not where the least is */
@@ -329,7 +331,7 @@ ATOM_MUST static atom_status climb(part_search_state *s, int way, part_plan **ou
             const uint64_t had = least->device_peak_bytes;
             if (around[i] < lowest || beside + around[i] >= had)
                 continue;
-            ATOM_TRY(try_room(s, &setting, around[i], out, least, &host));
+            ATOM_TRY(try_room(s, &setting, around[i], out, least, &host, &once));
             best = least->device_peak_bytes < had ? around[i] : best;
         }
     }
