@@ -21,15 +21,18 @@ static bool least_setting(const part_search_state *s, int way, part_setting *set
            (setting->keep == PART_KEEP_HOST) == (s->request->recompute == 0);
 }
 
-/* Weighs *plan, and keeps it if it needs less than the one there is and the host holds it. */
+/* Weighs *plan, and keeps it if it needs less than the one there is and the host holds it. host: does it? NULL: nobody
+ * asks. */
 ATOM_MUST static atom_status keep_less(part_search_state *s, part_plan **plan, part_plan **least,
                                        part_verdict *needs, bool *host)
 {
     part_verdict v;
     ATOM_TRY(part_weigh(s, *plan, &v));
     part_note_need(s, &v, part_device_limit(s));
-    *host = part_host_holds(s, &v);
-    if (!*host || v.device_peak_bytes >= needs->device_peak_bytes)
+    const bool holds = part_host_holds(s, &v);
+    if (host)
+        *host = holds;
+    if (!holds || v.device_peak_bytes >= needs->device_peak_bytes)
         return ATOM_OK;
     part_plan_close(least);
     *least = *plan;
@@ -132,7 +135,7 @@ ATOM_MUST static atom_status join(const part_search_state *s, const part_setting
                                   const part_plan *plan, int32_t *ends, part_plan **out)
 {
     const regions all = regions_of(s, setting, plan);
-    part_range before = {0}, r = {0};
+    part_range before = {0};
     uint32_t n = 0;
     for (uint32_t k = 0; k < plan->n_sub_models; k++) {
         const part_sub_model *sub = &plan->sub_models[k], *behind = sub + 1;
@@ -149,8 +152,7 @@ ATOM_MUST static atom_status join(const part_search_state *s, const part_setting
             }
             if (joins)
                 continue;
-            r = part_range_make(s->model, first, sub->last_node);
-            before = r;
+            before = part_range_make(s->model, first, sub->last_node);
         }
         ends[n++] = sub->last_node;
     }
@@ -170,7 +172,6 @@ ATOM_MUST static atom_status finest(part_search_state *s, int way, part_plan **o
     uint32_t n = 0;
     part_plan *fine = NULL, *plan = NULL;
     part_verdict v;
-    bool host;
     if (!least_setting(s, way, &setting) ||
         (setting.boundaries == PART_ON_DEVICE && !setting.forward))
         return ATOM_OK;
@@ -182,7 +183,7 @@ ATOM_MUST static atom_status finest(part_search_state *s, int way, part_plan **o
         part_estimate(s->model, fine, &v);
         if (v.device_peak_bytes < least->device_peak_bytes) {
             ATOM_TRY_CLEAN(join(s, &setting, fine, ends, &plan));
-            ATOM_TRY_CLEAN(keep_less(s, &plan, out, least, &host));
+            ATOM_TRY_CLEAN(keep_less(s, &plan, out, least, NULL));
         }
         part_plan_close(&fine);
         part_plan_close(&plan);
@@ -309,7 +310,7 @@ ATOM_MUST static atom_status climb(part_search_state *s, int way, part_plan **ou
     enum { FINEST = 64, FEW = 5000, RANGES_MAX = 50000 };
     part_setting setting;
     uint64_t lowest = 0;
-    bool host, once = false;
+    bool once = false;
     if (!least_setting(s, way, &setting))
         return ATOM_OK;
     const uint64_t beside =
@@ -319,7 +320,7 @@ ATOM_MUST static atom_status climb(part_search_state *s, int way, part_plan **ou
     for (uint64_t room = lowest, more; room && !once && beside + room < worth(s, least);
          room += more) {
         const uint64_t had = least->device_peak_bytes;
-        ATOM_TRY(try_room(s, &setting, room, out, least, &host, &once));
+        ATOM_TRY(try_room(s, &setting, room, out, least, NULL, &once));
         best = least->device_peak_bytes < had ? room : best;
         if (2 * s->table->n_ranges > RANGES_MAX)
             break; /* sub-models of hundreds of nodes are not where the least is */
@@ -331,7 +332,7 @@ ATOM_MUST static atom_status climb(part_search_state *s, int way, part_plan **ou
             const uint64_t had = least->device_peak_bytes;
             if (around[i] < lowest || beside + around[i] >= had)
                 continue;
-            ATOM_TRY(try_room(s, &setting, around[i], out, least, &host, &once));
+            ATOM_TRY(try_room(s, &setting, around[i], out, least, NULL, &once));
             best = least->device_peak_bytes < had ? around[i] : best;
         }
     }
@@ -344,10 +345,9 @@ ATOM_MUST static atom_status whole(part_search_state *s, part_plan **out, part_v
     const int32_t end = (int32_t)s->g->n_nodes;
     part_setting setting;
     part_plan *plan = NULL;
-    bool host;
     (void)part_way_setting(s, 0, &setting);
     ATOM_TRY(part_plan_from_cuts(s, &setting, &end, 1, &plan));
-    atom_status st = keep_less(s, &plan, out, least, &host);
+    atom_status st = keep_less(s, &plan, out, least, NULL);
     part_plan_close(&plan);
     return st;
 }
