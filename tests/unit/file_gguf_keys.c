@@ -19,25 +19,38 @@ static void change(scratch *s, const char *name, size_t behind, const void *numb
     atom_free(data);
 }
 
-/* A model's file with one more key; what its reader says of it. */
-static atom_status with_key(const fixture *f, const char *path, const char *rest, double value,
-                            bool flag, graph_config *c)
+/* A model's file, to which keys may be added before it is finished. */
+static file_gguf *begin_model(const fixture *f, const char *path)
 {
-    char key[96];
     file_gguf *w = NULL;
-    snprintf(key, sizeof key, "%s.%s", file_gguf_architecture(&f->config), rest);
     assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
     assert_int_equal(file_gguf_put_model(w, &f->config, FILE_GGUF_F32), ATOM_OK);
-    if (flag)
-        file_gguf_put_bool(w, key, value > 0);
-    else
-        file_gguf_put_f32(w, key, (float)value);
+    return w;
+}
+
+/* Finishes it; what its reader says of it. */
+static atom_status finish_model(const fixture *f, const char *path, file_gguf *w, graph_config *c)
+{
     assert_int_equal(
         file_gguf_put_tensors(w, &f->config, f->g, FILE_GGUF_F32, file_vector_memory(f->vector)),
         ATOM_OK);
     assert_int_equal(file_gguf_finish(w), ATOM_OK);
     file_gguf_close(&w);
     return file_gguf_read_model(path, c, NULL);
+}
+
+/* A model's file with one more key; what its reader says of it. */
+static atom_status with_key(const fixture *f, const char *path, const char *rest, double value,
+                            bool flag, graph_config *c)
+{
+    char key[96];
+    file_gguf *w = begin_model(f, path);
+    snprintf(key, sizeof key, "%s.%s", file_gguf_architecture(&f->config), rest);
+    if (flag)
+        file_gguf_put_bool(w, key, value > 0);
+    else
+        file_gguf_put_f32(w, key, (float)value);
+    return finish_model(f, path, w, c);
 }
 
 /* Keys that change the mathematics of a model are not passed over. */
@@ -110,20 +123,13 @@ static atom_status with_window(const fixture *f, const char *path, uint32_t wind
 {
     char key[96];
     const char *arch = file_gguf_architecture(&f->config);
-    file_gguf *w = NULL;
-    assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
-    assert_int_equal(file_gguf_put_model(w, &f->config, FILE_GGUF_F32), ATOM_OK);
+    file_gguf *w = begin_model(f, path);
     snprintf(key, sizeof key, "%s.attention.sliding_window", arch);
     file_gguf_put_u32(w, key, window);
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch);
     if (pattern >= 0)
         file_gguf_put_u32(w, key, (uint32_t)pattern);
-    assert_int_equal(
-        file_gguf_put_tensors(w, &f->config, f->g, FILE_GGUF_F32, file_vector_memory(f->vector)),
-        ATOM_OK);
-    assert_int_equal(file_gguf_finish(w), ATOM_OK);
-    file_gguf_close(&w);
-    return file_gguf_read_model(path, c, NULL);
+    return finish_model(f, path, w, c);
 }
 
 /* A window is used or refused, and so are layers without one. */
