@@ -179,6 +179,19 @@ static atom_status set_number(const opt_spec *spec, const char *text, double *ou
     return ATOM_OK;
 }
 
+/* 100Mb/s are megabits to some and megabytes to others, eight times as many. */
+static atom_status check_bytes(const opt_spec *spec, const char *text, const char *number)
+{
+    const size_t n = strlen(number);
+    if (spec->type != OPT_RATE || n < 2 || number[n - 1] != 'b' ||
+        !isalpha((unsigned char)number[n - 2]))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "'%s' may mean bits or bytes; write bytes with a large B: 100 Mbit/s are "
+                     "12.5MB/s",
+                     text);
+}
+
 static atom_status set_size(const opt_spec *spec, const char *text, uint64_t *out)
 {
     char copy[64];
@@ -196,6 +209,7 @@ static atom_status set_size(const opt_spec *spec, const char *text, uint64_t *ou
         return atom_fail(ATOM_E_USAGE, "'%s' is not a %s; write for example %s%s", text,
                          spec->type == OPT_RATE ? "rate" : "size",
                          spec->type == OPT_RATE ? "16GB/s" : "8GiB, 512MiB or 2GB", or_auto(spec));
+    ATOM_TRY(check_bytes(spec, text, copy));
     st = check_range(spec, (double)value, text);
     if (st == ATOM_OK)
         *out = value;

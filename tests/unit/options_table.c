@@ -155,6 +155,8 @@ static void refused(void **state)
         {"--width=", "--width: '' is not a whole number (or auto)"},
         {"--device-memory 8GiBi", "--device-memory: '8GiBi' is not a size"},
         {"--link-bandwidth 8GB/h", "--link-bandwidth: '8GB/h' is not a rate"},
+        {"--link-bandwidth 100Mb/s", "--link-bandwidth: '100Mb/s' may mean bits or bytes"},
+        {"--link-bandwidth 16gb", "'16gb' may mean bits or bytes; write bytes with a large B"},
         {"--dtype bf61", "--dtype: 'bf61' is none of: fp32, bf16 (did you mean 'bf16'?)"},
         {"--json=maybe", "--json: 'maybe' is neither true nor false"},
         {"--input", "option '--input' needs a value"},
