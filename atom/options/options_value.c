@@ -285,6 +285,19 @@ static const char *variable_in(const char *text)
     return at;
 }
 
+/* `trace: false` means that there should be none, and would make a file of that name. A row that has
+ * words besides paths says itself what they mean. */
+static bool is_switch(const opt_spec *spec, const char *text)
+{
+    static const char *const words[] = {"none", "false", "no", "off", "auto", "true", "yes", "on"};
+    if ((spec->flags & OPT_REQUIRED) || strchr(spec->value, '|'))
+        return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return !atom_path_exists(text);
+    return false;
+}
+
 /* An empty path is what a script's unset variable leaves. ~ and $NAME are the shell's words;
  * directories of these names would be made. */
 static atom_status check_path(const opt_spec *spec, const char *text)
@@ -304,6 +317,11 @@ static atom_status check_path(const opt_spec *spec, const char *text)
                          "the name of a %s ends with a line end; write it on one line, without | "
                          "or >",
                          file ? "file" : "directory");
+    if ((dir || file) && is_switch(spec, text))
+        return atom_fail(ATOM_E_USAGE,
+                         "'%s' would be the name of a %s; leave it out for none, or write ./%s if "
+                         "it is called so",
+                         text, file ? "file" : "directory", text);
     const char *variable = variable_in(text);
     if ((dir || file) && variable && !atom_path_exists(text))
         return atom_fail(ATOM_E_USAGE,

@@ -168,6 +168,8 @@ static void refused(void **state)
         {"--input=", "--input: it is empty; name a file, or leave it out"},
         {"--text=", "--text: it is empty; name a file"},
         {"--text=run\n", "--text: the name of a file ends with a line end"},
+        {"--text false", "--text: 'false' would be the name of a file; leave it out for none, or"},
+        {"--input a None", "--input: 'None' would be the name of a file"},
         {"--text ${OUT}/x", "--text: '${OUT}/x': only a shell replaces the variable ${OUT} by"},
         {"--input a/$OUT", "only a shell replaces the variable $OUT by its value"},
         {"-x", "unknown option '-x'"},
