@@ -520,10 +520,7 @@ cleanup:
 atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile, unsigned kinds)
 {
     const unsigned next = 1u << SWAP_TAPE_EVAL_NEXT;
-    if (graph_trains(layout->g))
-        kinds &= ~next;
-    else if (kinds)
-        kinds = 1u << SWAP_TAPE_EVAL | next;
+    kinds &= graph_trains(layout->g) ? ~next : 1u << SWAP_TAPE_EVAL | next;
     for (int kind = 0; kind < SWAP_TAPE_N; kind++) {
         if (!(kinds & 1u << kind))
             continue;
