@@ -455,6 +455,22 @@ cleanup:
     return st;
 }
 
+static atom_status not_a_checkpoint(const char *path)
+{
+    char *newest = NULL;
+    ATOM_TRY(train_checkpoint_newest(path, &newest));
+    atom_status st =
+        newest ? atom_fail(ATOM_E_USAGE,
+                           "%s is the directory of a run; name one of its checkpoints, such as %s",
+                           path, newest)
+               : atom_fail(ATOM_E_USAGE,
+                           "%s is not a checkpoint of atom (no atom_state.json); to start from its "
+                           "weights use --model %s",
+                           path, path);
+    atom_free(newest);
+    return st;
+}
+
 atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
 {
     train_checkpoint watched = *c;
@@ -465,11 +481,7 @@ atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
     if (!state)
         return atom_fail_memory("a path", 256);
     if (!atom_path_exists(state))
-        ATOM_TRY_CLEAN(atom_fail(
-            ATOM_E_USAGE,
-            "%s is not a checkpoint of atom (no atom_state.json); to start from its weights "
-            "use --model %s",
-            path, path));
+        ATOM_TRY_CLEAN(not_a_checkpoint(path));
     ATOM_TRY_CLEAN(train_state_read(state, &watched.state));
     ATOM_TRY_CLEAN(marks_open(&watched, &all));
     ATOM_TRY_CLEAN(read_vectors(path, &watched, &masters_here));

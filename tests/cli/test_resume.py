@@ -26,6 +26,8 @@ class OneRunOneDirectory(TrainCase):
         self.train("branch", "--resume-from-checkpoint", self.path("run", "checkpoint-2"), steps=5)
         self.assertEqual(self.steps_in("branch"), [5])
         self.assertEqual(self.steps_in("run"), [2, 4, 6])
+        self.refused(*self.args("other", "--resume-from-checkpoint", "run", steps=7), says="run is the directory of a run; name one of its "
+                     "checkpoints, such as run/checkpoint-6")
         # The newest may be named, too.
         self.train("run", "--resume-from-checkpoint", self.path("run", "checkpoint-6"), "--save-total-limit", 1, steps=7)
         self.assertEqual(self.steps_in("run"), [7])
