@@ -110,6 +110,7 @@ static atom_status check_branch(const train_config *c, int64_t first, bool *agai
     atom_free(path);
     if (!is_auto(c->resume_from_checkpoint))
         return ATOM_OK;
+    ATOM_TRY(check_foreign(c, true)); /* there is one, without its state */
     return atom_fail(ATOM_E_USAGE,
                      "output_dir %s has no checkpoint yet, and its run began with step %" PRId64
                      " from one elsewhere; name that one again with --resume-from-checkpoint",

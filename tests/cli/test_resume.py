@@ -269,6 +269,14 @@ class OneRunOneDirectory(TrainCase):
         self.assertIn("run/checkpoint-4 has no atom_state.json and is passed over", dry)
         shutil.rmtree(self.path("run", "checkpoint-2"))
         self.fails(3, *again, says=["run/checkpoint-4 has no atom_state.json", "--overwrite"])
+        os.rename(self.path("run"), self.path("whole"))
+        self.train("start", "--save-steps", 2, steps=2)
+        branch = ["--resume-from-checkpoint", self.path("start", "checkpoint-2")]
+        self.train("run", *branch, steps=4)
+        os.remove(self.path("run", "checkpoint-4", "atom_state.json"))
+        self.fails(3, *again, says="run/checkpoint-4 has no atom_state.json")
+        shutil.rmtree(self.path("run"))
+        os.rename(self.path("whole"), self.path("run"))
         shutil.rmtree(self.path("run", "checkpoint-4"))
         self.ok(*again)  # killed before its first checkpoint
 
