@@ -90,17 +90,16 @@ static double busy_seconds(const simulation *s, dev_stream_kind stream)
     return seconds / n;
 }
 
-/* A step with nothing to update before it, then one that starts with the updates of that: every
- * later one is like it. */
-static atom_status run_twice(simulation *s, swap_tape_kind first, swap_tape_kind steady)
+/* Runs that tape once: a step begins when the one before it has ended on all streams, so every other one
+ * takes as long. */
+static atom_status run(simulation *s, swap_tape_kind kind)
 {
-    swap_step step = {.step = 1, .max_grad_norm = 1};
+    const swap_step step = {.step = 1, .max_grad_norm = 1};
     swap_result result = {0};
-    ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[first], &step, &result));
     double before[DEV_STREAM_N];
     for (int i = 0; i < DEV_STREAM_N; i++)
         before[i] = busy_seconds(s, (dev_stream_kind)i);
-    ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[steady], &step, &result));
+    ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[kind], &step, &result));
     s->seconds = result.seconds;
     for (int i = 0; i < DEV_STREAM_N; i++)
         s->busy_seconds[i] = busy_seconds(s, (dev_stream_kind)i) - before[i];
@@ -110,19 +109,18 @@ static atom_status run_twice(simulation *s, swap_tape_kind first, swap_tape_kind
 static atom_status simulate(const graph *g, const part_plan *plan, const part_profile *profile,
                             const krn_table *table, simulation *s)
 {
-    const bool trains = graph_trains(g);
     ATOM_TRY(open_simulation(g, plan, profile, table, s));
-    s->steady = trains ? SWAP_TAPE_TRAIN : SWAP_TAPE_EVAL_NEXT;
-    return run_twice(s, trains ? SWAP_TAPE_FIRST : SWAP_TAPE_EVAL, s->steady);
+    s->steady = graph_trains(g) ? SWAP_TAPE_TRAIN : SWAP_TAPE_EVAL_NEXT;
+    return run(s, s->steady);
 }
 
-/* 0: this plan has no such tapes. */
+/* 0: this plan has no such tape. */
 static atom_status run_ahead(simulation *s, double *seconds)
 {
     *seconds = 0;
-    if (!s->low->tapes[SWAP_TAPE_AHEAD])
+    if (!s->low->tapes[SWAP_TAPE_AGAIN])
         return ATOM_OK;
-    atom_status st = run_twice(s, SWAP_TAPE_AHEAD, SWAP_TAPE_AGAIN);
+    atom_status st = run(s, SWAP_TAPE_AGAIN);
     *seconds = s->seconds;
     return st;
 }

@@ -96,9 +96,7 @@ atom_status gen_lower_steps(const graph *g, const part_plan *plan, const part_pr
                             const krn_table *table, gen_lowered **out)
 {
     return lower(g, plan, profile, table,
-                 1u << SWAP_TAPE_FIRST | 1u << SWAP_TAPE_TRAIN | 1u << SWAP_TAPE_AHEAD |
-                     1u << SWAP_TAPE_AGAIN,
-                 out);
+                 1u << SWAP_TAPE_TRAIN | 1u << SWAP_TAPE_AGAIN | 1u << SWAP_TAPE_EVAL_NEXT, out);
 }
 
 atom_status gen_lower_memory(const graph *g, const part_plan *plan, const part_profile *profile,

@@ -39,9 +39,9 @@ ATOM_MUST atom_status gen_supports(const graph *g, const krn_table *table);
  */
 ATOM_MUST atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
                                 const krn_table *table, gen_lowered **out);
-/* The same with the tapes of training steps only: what a prediction runs. Where nothing is trained
- * (graph_set_forward), the tapes of evaluations are the only ones in both, and an evaluation after another
- * is what is predicted. */
+/* The same with only the tapes that a prediction runs: those of a step that follows another one like it. Where
+ * nothing is trained (graph_set_forward), there are only tapes of evaluations in both, and what is predicted is
+ * an evaluation after another one. */
 ATOM_MUST atom_status gen_lower_steps(const graph *g, const part_plan *plan,
                                       const part_profile *profile, const krn_table *table,
                                       gen_lowered **out);

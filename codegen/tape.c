@@ -67,8 +67,11 @@ static atom_status emit_compute(gen_writer *w, swap_code code, uint32_t k, uint3
 {
     const uint32_t read_only = 1u << SWAP_BASE_PARAM | 1u << SWAP_BASE_TOKENS |
                                1u << SWAP_BASE_TARGETS | 1u << SWAP_BASE_X;
-    swap_instr in = gen_instr(code, DEV_COMPUTE, (int32_t)k, (int32_t)i);
+    swap_accesses room;
+    swap_instr in = gen_instr(&room, code, DEV_COMPUTE, (int32_t)k, (int32_t)i);
+    swap_range base[SWAP_BASE_N] = {{0}};
     uint32_t used = 0;
+    in.base = base;
     in.lists = lists;
     in.train = train;
     set_bases(w->layout, &in, k, i - share_of(w).first);
@@ -143,7 +146,8 @@ static atom_status emit_rounds(gen_writer *w, uint32_t k)
         }
         uint64_t elements = last->offset + last->elements - g->params[a].offset;
         uint64_t base = shared ? w->layout->shared.offset : v->grads.offset;
-        swap_instr in = gen_instr(SWAP_ROUND, DEV_COMPUTE, (int32_t)k, -1);
+        swap_accesses room;
+        swap_instr in = gen_instr(&room, SWAP_ROUND, DEV_COMPUTE, (int32_t)k, -1);
         in.src = (swap_range){SWAP_DEVICE, base + w->layout->grad_offset[a], elements * 4};
         in.dst = (swap_range){v->spill.space,
                               v->spill.offset + (g->params[a].offset - v->own_offset) * each,
@@ -176,10 +180,11 @@ static atom_status emit_device_state(gen_writer *w, bool updates)
 {
     const gen_visit *v = &w->layout->visits[0];
     if (updates) {
-        swap_instr in = gen_update_instr(w, DEV_COMPUTE, 0);
+        swap_accesses room;
+        swap_instr in = gen_update_instr(w, &room, DEV_COMPUTE, 0);
+        swap_range base[SWAP_BASE_N] = {[SWAP_BASE_PARAM] = v->slot, [SWAP_BASE_GRAD] = v->spill};
         in.src = w->layout->state;
-        in.base[SWAP_BASE_PARAM] = v->slot;
-        in.base[SWAP_BASE_GRAD] = v->spill;
+        in.base = base;
         swap_instr_writes(&in, in.src);
         swap_instr_writes(&in, v->slot);
         swap_instr_reads(&in, v->spill);
@@ -428,7 +433,8 @@ static atom_status emit_results(gen_writer *w, bool norms)
     if (w->layout->plan->clip)
         ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, host_norms, w->layout->norms));
     w->device = 0;
-    swap_instr clip = gen_instr(SWAP_CLIP, DEV_HOST, -1, -1);
+    swap_accesses room;
+    swap_instr clip = gen_instr(&room, SWAP_CLIP, DEV_HOST, -1, -1);
     swap_instr_reads(&clip, host_norms);
     return gen_write(w, &clip);
 }
@@ -520,10 +526,7 @@ cleanup:
 atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile, unsigned kinds)
 {
     const unsigned next = 1u << SWAP_TAPE_EVAL_NEXT;
-    if (graph_trains(layout->g))
-        kinds &= ~next;
-    else if (kinds)
-        kinds = 1u << SWAP_TAPE_EVAL | next;
+    kinds &= graph_trains(layout->g) ? ~next : 1u << SWAP_TAPE_EVAL | next;
     for (int kind = 0; kind < SWAP_TAPE_N; kind++) {
         if (!(kinds & 1u << kind))
             continue;

@@ -101,11 +101,12 @@ uint64_t gen_ready_blocks(const gen_writer *w)
 }
 
 /* An instruction on all of block i, which reads and writes what an update does. */
-static swap_instr block_instr(gen_writer *w, swap_code code, uint64_t i, swap_range slot)
+static swap_instr block_instr(gen_writer *w, swap_accesses *room, swap_code code, uint64_t i,
+                              swap_range slot)
 {
     const swap_host_layout *h = &w->layout->out->layout;
     uint32_t each = w->layout->wire_bytes_each;
-    swap_instr in = gen_instr(code, DEV_HOST, -1, -1);
+    swap_instr in = gen_instr(room, code, DEV_HOST, -1, -1);
     in.src = slot;
     in.first_element = swap_block_first(h->blocks, i);
     in.last_element = in.first_element + swap_block_elements(h->blocks, i);
@@ -121,7 +122,8 @@ static swap_instr block_instr(gen_writer *w, swap_code code, uint64_t i, swap_ra
 
 static atom_status emit_block_update(gen_writer *w, uint64_t i, swap_range slot, bool ahead)
 {
-    swap_instr in = block_instr(w, SWAP_UPDATE, i, slot);
+    swap_accesses room;
+    swap_instr in = block_instr(w, &room, SWAP_UPDATE, i, slot);
     in.ahead = ahead;
     in.begun = w->layout->plan->ortho_on_device && gen_has_matrices(w, &in);
     if (!w->layout->plan->clip && in.first_param < in.last_param)
@@ -132,7 +134,8 @@ static atom_status emit_block_update(gen_writer *w, uint64_t i, swap_range slot,
 static atom_status emit_commit(gen_writer *w)
 {
     const swap_host_layout *h = &w->layout->out->layout;
-    swap_instr commit = gen_instr(SWAP_COMMIT, DEV_STORE, -1, -1);
+    swap_accesses room;
+    swap_instr commit = gen_instr(&room, SWAP_COMMIT, DEV_STORE, -1, -1);
     swap_instr_writes(&commit, (swap_range){SWAP_DISK, 0, swap_blocks_bytes(h->blocks)});
     return gen_write(w, &commit);
 }
@@ -165,7 +168,8 @@ atom_status gen_write_blocks(gen_writer *w, uint64_t from)
 static atom_status begin_block(gen_writer *w, uint64_t i)
 {
     swap_range slot = block_slot(w->layout, i);
-    swap_instr in = block_instr(w, SWAP_BEGIN, i, slot);
+    swap_accesses room;
+    swap_instr in = block_instr(w, &room, SWAP_BEGIN, i, slot);
     if (i >= gen_ready_blocks(w))
         ATOM_TRY(emit_load(w, i, slot));
     return gen_has_matrices(w, &in) ? gen_write(w, &in) : ATOM_OK;

@@ -46,7 +46,9 @@ typedef struct gen_writer {
 
 /* Appends the instruction, with its cost. */
 ATOM_MUST atom_status gen_write(gen_writer *w, swap_instr *in);
-swap_instr gen_instr(swap_code code, dev_stream_kind stream, int32_t k, int32_t i);
+/* What it will read and write is noted in *room. */
+swap_instr gen_instr(swap_accesses *room, swap_code code, dev_stream_kind stream, int32_t k,
+                     int32_t i);
 /* A copy of src to dst that reads and writes just these; nothing where src is empty. */
 ATOM_MUST atom_status gen_write_copy(gen_writer *w, swap_code code, dev_stream_kind stream,
                                      int32_t k, int32_t i, swap_range dst, swap_range src);
@@ -72,7 +74,8 @@ uint32_t gen_pieces(const gen_writer *w, uint32_t k);
 /* And of so many bytes beside n micro-batches (part_pieces_beside). */
 uint32_t gen_pieces_beside(const gen_writer *w, uint64_t bytes, uint32_t n);
 /* An UPDATE of all that sub-model k owns; it reads and writes nothing yet. */
-swap_instr gen_update_instr(const gen_writer *w, dev_stream_kind stream, uint32_t k);
+swap_instr gen_update_instr(const gen_writer *w, swap_accesses *room, dev_stream_kind stream,
+                            uint32_t k);
 /* Updates on the host of what sub-model k owns, with the state in memory. */
 ATOM_MUST atom_status gen_write_updates(gen_writer *w, uint32_t k);
 /* Calls `write` with an UPDATE of each piece of sub-model k, which reads and writes nothing yet. */

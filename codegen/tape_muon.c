@@ -44,7 +44,8 @@ static atom_status multiply(gen_writer *w, int32_t k, int32_t p, uint64_t first,
     swap_range host = gen_wire_range(layout, first, (past - first) * layout->wire_bytes_each);
     swap_range place = {
         SWAP_DEVICE, layout->matrices.offset + w->matrix++ % 2 * layout->matrix_bytes, host.bytes};
-    swap_instr in = gen_instr(SWAP_ORTHO, DEV_COMPUTE, k, -1);
+    swap_accesses room;
+    swap_instr in = gen_instr(&room, SWAP_ORTHO, DEV_COMPUTE, k, -1);
     in.src = place;
     in.dst = layout->ortho;
     in.first_param = p;

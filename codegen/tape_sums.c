@@ -55,7 +55,8 @@ static atom_status hand(gen_writer *w, gen_sums *sums, uint32_t k)
 
 static atom_status clear(gen_writer *w, const gen_sums *sums, uint32_t k)
 {
-    swap_instr in = gen_instr(SWAP_CLEAR, DEV_COMPUTE, (int32_t)k, -1);
+    swap_accesses room;
+    swap_instr in = gen_instr(&room, SWAP_CLEAR, DEV_COMPUTE, (int32_t)k, -1);
     in.dst = sums->range;
     swap_instr_writes(&in, in.dst);
     return gen_write(w, &in);

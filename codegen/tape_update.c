@@ -27,10 +27,11 @@ static uint64_t past_own(const gen_writer *w, const gen_visit *v)
     return v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
 }
 
-swap_instr gen_update_instr(const gen_writer *w, dev_stream_kind stream, uint32_t k)
+swap_instr gen_update_instr(const gen_writer *w, swap_accesses *room, dev_stream_kind stream,
+                            uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
-    swap_instr in = gen_instr(SWAP_UPDATE, stream, (int32_t)k, -1);
+    swap_instr in = gen_instr(room, SWAP_UPDATE, stream, (int32_t)k, -1);
     in.first_param = v->first_trained;
     in.last_param = v->last_trained;
     in.first_element = v->own_offset;
@@ -93,7 +94,8 @@ atom_status gen_each_piece(gen_writer *w, uint32_t k, gen_piece_fn write)
     const uint64_t least = atom_align((past - v->own_offset) / gen_pieces(w, k));
     int32_t p = v->first_trained;
     for (uint64_t at = v->own_offset; p < v->last_trained && at < past;) {
-        swap_instr in = gen_update_instr(w, DEV_HOST, k);
+        swap_accesses room;
+        swap_instr in = gen_update_instr(w, &room, DEV_HOST, k);
         while (p + 1 < v->last_trained && params[p + 1].offset <= at)
             p++;
         in.first_param = p;

@@ -11,9 +11,15 @@ atom_status gen_write(gen_writer *w, swap_instr *in)
     return swap_tape_add(w->tape, in);
 }
 
-swap_instr gen_instr(swap_code code, dev_stream_kind stream, int32_t k, int32_t i)
+swap_instr gen_instr(swap_accesses *room, swap_code code, dev_stream_kind stream, int32_t k,
+                     int32_t i)
 {
-    return (swap_instr){.code = code, .stream = stream, .sub_model = k, .micro_batch = i};
+    return (swap_instr){.code = code,
+                        .stream = stream,
+                        .sub_model = k,
+                        .micro_batch = i,
+                        .reads = room->reads,
+                        .writes = room->writes};
 }
 
 atom_status gen_write_copy(gen_writer *w, swap_code code, dev_stream_kind stream, int32_t k,
@@ -21,7 +27,8 @@ atom_status gen_write_copy(gen_writer *w, swap_code code, dev_stream_kind stream
 {
     if (src.bytes == 0)
         return ATOM_OK;
-    swap_instr in = gen_instr(code, stream, k, i);
+    swap_accesses room;
+    swap_instr in = gen_instr(&room, code, stream, k, i);
     in.src = src;
     in.dst = dst;
     swap_instr_reads(&in, src);

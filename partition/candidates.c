@@ -291,7 +291,7 @@ part_candidate *part_candidates_take(part_search_state *s, bool plain)
 }
 
 /* About half a second of a core; quick cuts, which are mostly the best of all, have to do from here on. */
-enum { STATES_ENOUGH = 4000000 };
+enum { STATES_ENOUGH = 2000000 };
 
 atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias)
 {

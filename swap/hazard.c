@@ -128,10 +128,13 @@ atom_status swap_hazard_check(const swap_tape *tape)
     atom_status st;
     proof p = {.tape = tape, .lanes = swap_lanes(tape->n_devices)};
     access_range *list = NULL;
+    size_t n = 0;
+    for (uint32_t i = 0; i < tape->n; i++)
+        n += (size_t)tape->instrs[i].n_reads + tape->instrs[i].n_writes;
     p.reach = atom_alloc((size_t)tape->n * p.lanes + 1, sizeof *p.reach);
-    list = atom_alloc((size_t)tape->n * 2 * SWAP_RANGES_MAX + 1, sizeof *list);
+    list = atom_alloc(n + 1, sizeof *list);
     if (!p.reach || !list)
-        ATOM_TRY_CLEAN(atom_fail_memory("the hazard check", tape->n * sizeof *list));
+        ATOM_TRY_CLEAN(atom_fail_memory("the hazard check", n * sizeof *list));
     ATOM_TRY_CLEAN(check_order(tape));
     compute_reach(&p);
     for (uint32_t d = 0; d < tape->n_devices; d++)

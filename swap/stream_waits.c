@@ -152,11 +152,10 @@ static atom_status collect_needs(linking *l, uint32_t index, uint32_t *needs)
 }
 
 /* Turns needs into waits, latest first, so that what one wait implies is not waited for again. */
-static void add_waits(linking *l, uint32_t index, const uint32_t *needs)
+static atom_status add_waits(linking *l, uint32_t index, const uint32_t *needs)
 {
-    swap_instr *in = &l->tape->instrs[index];
-    uint32_t lane = lane_of(in), *now = l->latest[lane];
-    in->n_waits = 0;
+    uint32_t lane = lane_of(&l->tape->instrs[index]), *now = l->latest[lane];
+    uint32_t waits[SWAP_LANES_MAX], n = 0;
     for (;;) {
         uint32_t best = NOBODY;
         for (uint32_t s = 0; s < l->lanes; s++) {
@@ -166,12 +165,13 @@ static void add_waits(linking *l, uint32_t index, const uint32_t *needs)
         if (best == NOBODY)
             break;
         const uint32_t *then = &l->clocks[(size_t)(best - 1) * l->lanes];
-        in->waits[in->n_waits++] = best - 1;
+        waits[n++] = best - 1;
         for (uint32_t s = 0; s < l->lanes; s++)
             now[s] = now[s] > then[s] ? now[s] : then[s];
     }
     now[lane] = index + 1;
     memcpy(&l->clocks[(size_t)index * l->lanes], now, l->lanes * sizeof *now);
+    return swap_tape_wait(l->tape, index, waits, n);
 }
 
 static void forget(history *h)
@@ -190,7 +190,7 @@ atom_status swap_tape_link(swap_tape *tape)
     for (uint32_t i = 0; i < tape->n; i++) {
         uint32_t needs[SWAP_LANES_MAX] = {NOBODY};
         ATOM_TRY_CLEAN(collect_needs(&l, i, needs));
-        add_waits(&l, i, needs);
+        ATOM_TRY_CLEAN(add_waits(&l, i, needs));
     }
 cleanup:
     for (uint32_t d = 0; d < tape->n_devices; d++)

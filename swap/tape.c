@@ -20,6 +20,48 @@ const char *swap_code_name(swap_code code)
     return code < SWAP_CODE_N ? names[code] : "?";
 }
 
+/* --- memory that stays where it is for as long as the tape lives ----------------------------- */
+
+enum { CHUNK_BYTES = 32 << 10 };
+
+struct swap_chunk {
+    swap_chunk *before;
+    size_t used;
+    _Alignas(max_align_t) uint8_t bytes[CHUNK_BYTES];
+};
+
+/* At most a chunk. */
+ATOM_MUST static atom_status take(swap_tape *tape, size_t bytes, void **at)
+{
+    swap_chunk *c = tape->chunks;
+    const size_t each = (bytes + 7) / 8 * 8;
+    if (!c || CHUNK_BYTES - c->used < each) {
+        c = atom_alloc(1, sizeof *c);
+        if (!c)
+            return atom_fail_memory("a tape", sizeof *c);
+        c->before = tape->chunks;
+        tape->chunks = c;
+    }
+    *at = c->bytes + c->used;
+    c->used += each;
+    return ATOM_OK;
+}
+
+/* The tape's own copy of n things of that size; NULL where there are none. */
+ATOM_MUST static atom_status copy(swap_tape *tape, const void *from, size_t n, size_t size_bytes,
+                                  void *to)
+{
+    void *own = NULL;
+    if (from && n > 0) {
+        ATOM_TRY(take(tape, n * size_bytes, &own));
+        memcpy(own, from, n * size_bytes);
+    }
+    memcpy(to, &own, sizeof own);
+    return ATOM_OK;
+}
+
+/* --- lists of instructions --------------------------------------------------------------------- */
+
 atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batches, uint32_t n_devices,
                            swap_tape **out)
 {
@@ -38,6 +80,10 @@ void swap_tape_close(swap_tape **tape)
 {
     if (!*tape)
         return;
+    for (swap_chunk *c = (*tape)->chunks, *before; c; c = before) {
+        before = c->before;
+        atom_free(c);
+    }
     atom_free((*tape)->instrs);
     atom_free(*tape);
     *tape = NULL;
@@ -45,8 +91,22 @@ void swap_tape_close(swap_tape **tape)
 
 atom_status swap_tape_add(swap_tape *tape, const swap_instr *instr)
 {
+    swap_instr own = *instr;
+    own.waits = NULL;
+    own.n_waits = 0;
     ATOM_TRY(atom_grow(&tape->instrs, tape->n, &tape->room, sizeof *tape->instrs));
-    tape->instrs[tape->n++] = *instr;
+    ATOM_TRY(copy(tape, instr->base, SWAP_BASE_N, sizeof *own.base, &own.base));
+    ATOM_TRY(copy(tape, instr->reads, own.n_reads, sizeof *own.reads, &own.reads));
+    ATOM_TRY(copy(tape, instr->writes, own.n_writes, sizeof *own.writes, &own.writes));
+    tape->instrs[tape->n++] = own;
+    return ATOM_OK;
+}
+
+atom_status swap_tape_wait(swap_tape *tape, uint32_t i, const uint32_t *waits, uint32_t n)
+{
+    swap_instr *in = &tape->instrs[i];
+    ATOM_TRY(copy(tape, waits, n, sizeof *waits, &in->waits));
+    in->n_waits = (uint8_t)n;
     return ATOM_OK;
 }
 

@@ -67,8 +67,7 @@ const char *swap_code_name(swap_code code); /* "FETCH", ... */
 enum {
     SWAP_DEVICES_MAX = 8,
     SWAP_LANES_MAX = DEV_STREAM_N + (SWAP_DEVICES_MAX - 1) * DEV_OWN_STREAMS,
-    SWAP_RANGES_MAX = 12,
-    SWAP_WAITS_MAX = SWAP_LANES_MAX
+    SWAP_RANGES_MAX = 12
 };
 static inline uint32_t swap_lane(uint32_t device, dev_stream_kind stream)
 {
@@ -90,7 +89,7 @@ typedef struct swap_instr {
     uint8_t train;       /* FWD: dropout is on */
     uint8_t ahead;       /* UPDATE: of the step that runs, as if it were not clipped */
     uint8_t begun;       /* UPDATE: BEGIN and ORTHO did the rest of what Muon does */
-    swap_range base[SWAP_BASE_N]; /* FWD/BWD/LATE: where each base is; bytes 0: unused */
+    swap_range *base;    /* [SWAP_BASE_N], where code has arguments: bytes 0: unused; else NULL */
     /* copies: dst <- src, bytes of src. ROUND: dst and norms <- src (f32) of params
      * [first_param, last_param) of the canonical order. UPDATE: elements [first_element,
      * last_element), which belong to those params; their state is in src (a slot of the ring, or
@@ -100,10 +99,15 @@ typedef struct swap_instr {
     int32_t first_param, last_param;
     uint64_t first_element, last_element;
     uint8_t n_reads, n_writes, n_waits;
-    swap_range reads[SWAP_RANGES_MAX], writes[SWAP_RANGES_MAX];
-    uint32_t waits[SWAP_WAITS_MAX]; /* earlier instructions on other lanes, by index */
-    dev_cost cost;                  /* predicted, running alone */
+    swap_range *reads, *writes;
+    uint32_t *waits; /* earlier instructions on other lanes, by index; [n_waits] */
+    dev_cost cost;   /* predicted, running alone */
 } swap_instr;
+
+/* Room for what an instruction reads and writes until it is added to a tape, which has its own. */
+typedef struct swap_accesses {
+    swap_range reads[SWAP_RANGES_MAX], writes[SWAP_RANGES_MAX];
+} swap_accesses;
 
 /* One named region of memory, for the memory map. Regions of one space do not overlap. */
 typedef struct swap_region {
@@ -136,11 +140,14 @@ static inline bool swap_tape_is_ahead(swap_tape_kind kind)
     return kind >= SWAP_TAPE_AHEAD && kind <= SWAP_TAPE_REST;
 }
 
+typedef struct swap_chunk swap_chunk;
+
 typedef struct swap_tape {
     swap_tape_kind kind;
     uint32_t n, n_micro_batches, n_devices;
     size_t room;
     swap_instr *instrs;
+    swap_chunk *chunks;                /* what the instructions point to */
     uint64_t device_bytes, host_bytes; /* sizes of each arena and of the slab */
     uint64_t disk_bytes;               /* of a generation; 0: there is no disk tier */
 } swap_tape;
@@ -148,10 +155,14 @@ typedef struct swap_tape {
 ATOM_MUST atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batches,
                                      uint32_t n_devices, swap_tape **out);
 void swap_tape_close(swap_tape **tape);
-/* Appends a copy of *instr. */
+/* Appends a copy of *instr and of all that it points to. It waits for nothing yet. */
 ATOM_MUST atom_status swap_tape_add(swap_tape *tape, const swap_instr *instr);
+/* Until then: what it reads and writes; the instruction's pointers are those of its swap_accesses. */
 void swap_instr_reads(swap_instr *instr, swap_range range);
 void swap_instr_writes(swap_instr *instr, swap_range range);
+/* Makes instruction i wait for those n, in place of what it waited for. */
+ATOM_MUST atom_status swap_tape_wait(swap_tape *tape, uint32_t i, const uint32_t *waits,
+                                     uint32_t n);
 
 /* stream_waits.c: fills in `waits` of every instruction from the ranges (vector clocks; redundant
  * waits are left out). */

@@ -41,10 +41,11 @@ static void every_wait_is_needed(void **state)
             for (uint32_t i = 0; i < tape->n; i++) {
                 swap_instr *in = &tape->instrs[i];
                 for (uint32_t w = 0; w < in->n_waits; w++) {
-                    swap_instr whole = *in;
+                    const uint32_t dropped_wait = in->waits[w];
                     in->waits[w] = in->waits[--in->n_waits];
                     assert_int_not_equal(swap_hazard_check(tape), ATOM_OK);
-                    *in = whole;
+                    in->waits[w] = dropped_wait;
+                    in->n_waits++;
                     dropped++;
                 }
             }

@@ -15,9 +15,12 @@
 
 enum { PIECE = 256, N = 4 };
 
-static swap_instr instr(swap_code code, uint32_t device, dev_stream_kind stream)
+static swap_instr instr(swap_accesses *room, swap_code code, uint32_t device,
+                        dev_stream_kind stream)
 {
-    return (swap_instr){.code = code,
+    return (swap_instr){.reads = room->reads,
+                        .writes = room->writes,
+                        .code = code,
                         .device = (uint8_t)device,
                         .stream = stream,
                         .sub_model = -1,
@@ -32,7 +35,8 @@ static swap_range piece(swap_space space, uint64_t i)
 static void add_copy(swap_tape *tape, swap_code code, uint32_t device, dev_stream_kind stream,
                      swap_range dst, swap_range src)
 {
-    swap_instr in = instr(code, device, stream);
+    swap_accesses room;
+    swap_instr in = instr(&room, code, device, stream);
     in.src = src;
     in.dst = dst;
     in.cost.seconds = 1;
@@ -43,7 +47,8 @@ static void add_copy(swap_tape *tape, swap_code code, uint32_t device, dev_strea
 
 static void add_clear(swap_tape *tape, uint32_t device, swap_range dst)
 {
-    swap_instr in = instr(SWAP_CLEAR, device, DEV_COMPUTE);
+    swap_accesses room;
+    swap_instr in = instr(&room, SWAP_CLEAR, device, DEV_COMPUTE);
     in.dst = dst;
     in.cost.seconds = 1;
     swap_instr_writes(&in, dst);
@@ -128,7 +133,8 @@ static void only_device_0_has_the_host(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         swap_tape *tape = NULL;
         assert_int_equal(swap_tape_open(SWAP_TAPE_FIRST, 1, 2, &tape), ATOM_OK);
-        swap_instr in = instr(SWAP_CLIP, cases[i].device, cases[i].stream);
+        swap_accesses room;
+        swap_instr in = instr(&room, SWAP_CLIP, cases[i].device, cases[i].stream);
         assert_int_equal(swap_tape_add(tape, &in), ATOM_OK);
         assert_int_equal(swap_hazard_check(tape), cases[i].status);
         swap_tape_close(&tape);
@@ -231,7 +237,8 @@ static atom_status break_down(void *arg)
 static swap_tape *relay_with_clip(void)
 {
     swap_tape *tape = relay(2);
-    swap_instr clip = instr(SWAP_CLIP, 0, DEV_HOST);
+    swap_accesses room;
+    swap_instr clip = instr(&room, SWAP_CLIP, 0, DEV_HOST);
     swap_instr_reads(&clip, piece(SWAP_HOST, 2));
     assert_int_equal(swap_tape_add(tape, &clip), ATOM_OK);
     assert_int_equal(swap_tape_link(tape), ATOM_OK);
