@@ -398,6 +398,7 @@ class Same(TrainCase):
         self.assertEqual(self.losses("killed"), self.losses("whole"))
 
     def test_signals_save_and_say_so(self):
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))  # under nohup it is ignored
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
             out = f"run{code}"
             process = self.start_atom(*self.args(out, "--json", steps=1000000))
