@@ -42,25 +42,39 @@ typedef enum figure {
 static const struct {
     const char *key;
     double low, high;
+    double real; /* no device has less but 0: the figure is in another unit */
+    const char *unit;
 } figures[F_N] = {
-    [F_DEVICE_BYTES] = {"device_bytes", 1, 1e18},
-    [F_RESERVED_BYTES] = {"reserved_bytes", 0, 1e18},
-    [F_PEAK_FP32] = {"peak_flops_fp32", 0, 1e21},
-    [F_PEAK_BF16] = {"peak_flops_bf16", 0, 1e21},
+    [F_DEVICE_BYTES] = {"device_bytes", 1, 1e18, 1e6, "bytes: 24 GB are 24e9"},
+    [F_RESERVED_BYTES] = {"reserved_bytes", 0, 1e18, 1e6, "bytes: 1 GB is 1e9"},
+    [F_PEAK_FP32] = {"peak_flops_fp32", 0, 1e21, 1e6, "operations a second: 80 TFLOP/s are 80e12"},
+    [F_PEAK_BF16] = {"peak_flops_bf16", 0, 1e21, 1e6, "operations a second: 80 TFLOP/s are 80e12"},
     [F_SUSTAINED_FP32] = {"sustained_fraction_fp32", 0, 1},
     [F_SUSTAINED_BF16] = {"sustained_fraction_bf16", 0, 1},
-    [F_PEAK_DEVICE] = {"peak_device_bytes_per_second", 1, 1e21},
+    [F_PEAK_DEVICE] = {"peak_device_bytes_per_second", 1, 1e21, 1e6,
+                       "bytes a second: 900 GB/s are 900e9"},
     [F_SUSTAINED_DEVICE] = {"sustained_fraction_device", 1e-3, 1},
-    [F_LINK] = {"link_bytes_per_second", 1, 1e21},
+    [F_LINK] = {"link_bytes_per_second", 1, 1e21, 1e6, "bytes a second: 32 GB/s are 32e9"},
     [F_LINK_FRACTION] = {"link_fraction", 1e-3, 1},
     [F_LINK_BOTH] = {"link_fraction_both", 1e-3, 1},
     [F_COPY_LATENCY] = {"copy_latency_seconds", 0, 1},
     [F_LAUNCH] = {"launch_seconds", 0, 1},
-    [F_HOST_BYTES] = {"host_bytes", 1, 1e18},
-    [F_HOST_RATE] = {"host_bytes_per_second", 1, 1e21},
+    [F_HOST_BYTES] = {"host_bytes", 1, 1e18, 1e6, "bytes: 64 GB are 64e9"},
+    [F_HOST_RATE] = {"host_bytes_per_second", 1, 1e21, 1e6, "bytes a second: 40 GB/s are 40e9"},
     [F_CORES] = {"cores", 1, 1 << 20},
     [F_ATTENTION] = {"attention_fraction", 1e-3, 1},
 };
+
+/* 24 for 24 GB would be a device of 24 bytes, and a plan for that one. */
+static atom_status check_unit(const part_in *one, figure f, double value)
+{
+    char said[160];
+    if (value == 0 || value >= figures[f].real)
+        return ATOM_OK;
+    snprintf(said, sizeof said, "%g is too little for any device; it counts %s", value,
+             figures[f].unit);
+    return part_in_wrong(one, "value", said);
+}
 
 static atom_status read_figures(const part_in *top, double values[F_N])
 {
@@ -80,6 +94,7 @@ static atom_status read_figures(const part_in *top, double values[F_N])
         ATOM_TRY(part_in_child(&all, figures[i].key, &one));
         ATOM_TRY(part_in_keys(&one, own, NULL));
         ATOM_TRY(part_in_f64(&one, "value", figures[i].low, figures[i].high, &values[i]));
+        ATOM_TRY(check_unit(&one, (figure)i, values[i]));
         ATOM_TRY(part_in_text(&one, "source", source, sizeof source));
     }
     return ATOM_OK;

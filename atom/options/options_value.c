@@ -179,6 +179,19 @@ static atom_status set_number(const opt_spec *spec, const char *text, double *ou
     return ATOM_OK;
 }
 
+/* 100Mb/s are megabits to some and megabytes to others, eight times as many. */
+static atom_status check_bytes(const opt_spec *spec, const char *text, const char *number)
+{
+    const size_t n = strlen(number);
+    if (spec->type != OPT_RATE || n < 2 || number[n - 1] != 'b' ||
+        !isalpha((unsigned char)number[n - 2]))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "'%s' may mean bits or bytes; write bytes with a large B: 100 Mbit/s are "
+                     "12.5MB/s",
+                     text);
+}
+
 static atom_status set_size(const opt_spec *spec, const char *text, uint64_t *out)
 {
     char copy[64];
@@ -196,6 +209,7 @@ static atom_status set_size(const opt_spec *spec, const char *text, uint64_t *ou
         return atom_fail(ATOM_E_USAGE, "'%s' is not a %s; write for example %s%s", text,
                          spec->type == OPT_RATE ? "rate" : "size",
                          spec->type == OPT_RATE ? "16GB/s" : "8GiB, 512MiB or 2GB", or_auto(spec));
+    ATOM_TRY(check_bytes(spec, text, copy));
     st = check_range(spec, (double)value, text);
     if (st == ATOM_OK)
         *out = value;
@@ -271,6 +285,19 @@ static const char *variable_in(const char *text)
     return at;
 }
 
+/* `trace: false` means that there should be none, and would make a file of that name. A row that has
+ * words besides paths says itself what they mean. */
+static bool is_switch(const opt_spec *spec, const char *text)
+{
+    static const char *const words[] = {"none", "false", "no", "off", "auto", "true", "yes", "on"};
+    if ((spec->flags & OPT_REQUIRED) || strchr(spec->value, '|'))
+        return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return !atom_path_exists(text);
+    return false;
+}
+
 /* An empty path is what a script's unset variable leaves. ~ and $NAME are the shell's words;
  * directories of these names would be made. */
 static atom_status check_path(const opt_spec *spec, const char *text)
@@ -290,6 +317,11 @@ static atom_status check_path(const opt_spec *spec, const char *text)
                          "the name of a %s ends with a line end; write it on one line, without | "
                          "or >",
                          file ? "file" : "directory");
+    if ((dir || file) && is_switch(spec, text))
+        return atom_fail(ATOM_E_USAGE,
+                         "'%s' would be the name of a %s; leave it out for none, or write ./%s if "
+                         "it is called so",
+                         text, file ? "file" : "directory", text);
     const char *variable = variable_in(text);
     if ((dir || file) && variable && !atom_path_exists(text))
         return atom_fail(ATOM_E_USAGE,

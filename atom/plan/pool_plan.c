@@ -5,7 +5,9 @@
  */
 #include "atom/plan/pool_plan.h"
 
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -85,6 +87,19 @@ static atom_status check_devices(const plan_pool_entry *e, uint32_t share)
                      (long long)e->devices, share == 1 ? "is" : "are", share);
 }
 
+/* A limit is a cap, and this one caps nothing. */
+static void warn_of_limit(const plan_pool *p, const plan_pool_entry *e, const part_device *d)
+{
+    char asked[32], has[32];
+    if (e->device_memory <= d->device_bytes || d->device_bytes == 0)
+        return;
+    atom_log(ATOM_LOG_WARN,
+             "%s:%u: device_memory %s is more than the %s of %s that a plan can use; %s is taken "
+             "for a host whose device has that much memory",
+             p->file->path, e->line, atom_size_text(e->device_memory, asked),
+             atom_size_text(d->device_bytes, has), d->name, e->name);
+}
+
 /* The costs of the kind that entry e is the first of, for all ways of whole copies. */
 static atom_status price_kind(plan_pool *p, const plan_pool_request *r, const plan_pool_entry *e,
                               uint32_t kind)
@@ -99,6 +114,7 @@ static atom_status price_kind(plan_pool *p, const plan_pool_request *r, const pl
     atom_status st = ATOM_OK;
     ATOM_TRY_CLEAN(check_devices(e, share));
     ATOM_TRY_CLEAN(profile_of(p, e, &profile));
+    warn_of_limit(p, e, &profile->device);
     for (int way = 0; way < PLAN_POOL_COPIES; way++) {
         limits.host_beside = r->beside[way];
         limits.least_beside = r->least_beside[way];

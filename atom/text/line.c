@@ -41,6 +41,22 @@ static bool is_verdict(const json_t *value)
            (text && (strcasecmp(text, "true") == 0 || strcasecmp(text, "false") == 0));
 }
 
+/* The words that say of a message that it is not learned would say it of the line. */
+static atom_status refuse_flags(const json_t *root, const char *name, uint64_t line)
+{
+    static const char *const flags[] = {"train", "training", "loss"};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        const json_t *value = json_object_get(root, flags[i]);
+        const char *text = json_string_value(value);
+        if (json_is_false(value) || (text && strcasecmp(text, "false") == 0))
+            return text_fail_line(name, line,
+                                  "the whole line has a \"%s\" of false, which atom does not "
+                                  "support; give its messages that key, or remove the line",
+                                  flags[i]);
+    }
+    return ATOM_OK;
+}
+
 /* Data for DPO, KTO and the like: as ordinary chats the bad answers would be learned like good ones, or
  * what says that they are bad would be dropped. */
 atom_status text_line_check(const json_t *root, const char *name, uint64_t line)
@@ -65,7 +81,7 @@ atom_status text_line_check(const json_t *root, const char *name, uint64_t line)
                 "atom cannot train on; keep the lines where it is true, and leave "
                 "it out",
                 verdicts[i]);
-    return ATOM_OK;
+    return refuse_flags(root, name, line);
 }
 
 atom_status text_line_check_media(const json_t *root, const char *name, uint64_t line)

@@ -11,7 +11,6 @@
 #include "atom/file/safetensors.h"
 #include "atom/text/tokenizer.h"
 #include "atom/train/checkpoint_names.h"
-#include "atom/train/mark.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -301,6 +300,36 @@ static uint64_t moments_mark(const marks *all)
     return atom_hash(ATOM_HASH_SEED, both, sizeof both);
 }
 
+static train_sum both(train_sum m, train_sum v)
+{
+    return (train_sum){m.n + v.n, m.sum ^ (v.sum << 1 | v.sum >> 63)};
+}
+
+/* A sum of fewer or more numbers was made in another way, and says nothing. */
+static bool differs(train_sum saved, train_sum now)
+{
+    return saved.n == now.n && saved.sum != now.sum;
+}
+
+/* Are all numbers those that were saved here? */
+static atom_status check_sums(const char *path, const train_checkpoint *c, const marks *all,
+                              const char *weights)
+{
+    const train_state *s = &c->state;
+    train_sum moments = both(train_mark_put(all->m), train_mark_put(all->v));
+    bool damaged = differs(s->moments_sum, moments);
+    if (!damaged && !differs(s->weights_sum, train_mark_put(all->master)))
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_FORMAT,
+        "%s: numbers in %s changed since they were saved after step %" PRId64
+        " (their checksum is another one); if the disk or a copy damaged them, copy the "
+        "whole checkpoint again; if they were changed on purpose, start a new run from "
+        "its weights with --%s %s",
+        path, damaged ? "optimizer.safetensors" : weights, s->step, c->base ? "adapter" : "model",
+        path);
+}
+
 /* Each file is fine by itself, but is it the one that was saved here? */
 static atom_status check_marks(const char *path, const train_checkpoint *c, const marks *all,
                                bool masters_here)
@@ -312,7 +341,7 @@ static atom_status check_marks(const char *path, const train_checkpoint *c, cons
     bool known = s->weights_mark && s->moments_mark;
     bool moments = known && moments_mark(all) != s->moments_mark;
     if (!moments && (!known || train_mark_hash(all->master) == s->weights_mark))
-        return ATOM_OK;
+        return check_sums(path, c, all, weights);
     return atom_fail(ATOM_E_FORMAT,
                      "%s: %s %s not what was saved there after step %" PRId64 ", but of another "
                      "step or run, or changed since; copy the whole checkpoint again, or start a "
@@ -388,10 +417,12 @@ cleanup:
     return st;
 }
 
-static atom_status write_all(const char *dir, const train_checkpoint *c)
+static atom_status write_all(const char *dir, const train_checkpoint *c, const marks *all)
 {
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(write_weights(dir, c));
+    if (kinds_of(c) == KINDS) /* those that are resumed from come now */
+        train_mark_again(all->master);
     ATOM_TRY(write_tokenizer(dir, c));
     ATOM_TRY(write_moments(dir, c));
     ATOM_TRY(train_trainer_state_write(dir, &c->state));
@@ -403,9 +434,11 @@ static atom_status write_marked(const char *dir, const train_checkpoint *c)
     train_checkpoint watched = *c;
     marks all;
     ATOM_TRY(marks_open(&watched, &all));
-    atom_status st = write_all(dir, &watched);
+    atom_status st = write_all(dir, &watched, &all);
     watched.state.weights_mark = train_mark_hash(all.master);
     watched.state.moments_mark = moments_mark(&all);
+    watched.state.weights_sum = train_mark_got(all.master);
+    watched.state.moments_sum = both(train_mark_got(all.m), train_mark_got(all.v));
     marks_close(&all);
     /* It comes last: it says that the rest is there, and its writing syncs the directory. */
     return st == ATOM_OK ? train_state_write(dir, "atom_state.json", &watched.state) : st;
@@ -455,6 +488,22 @@ cleanup:
     return st;
 }
 
+static atom_status not_a_checkpoint(const char *path)
+{
+    char *newest = NULL;
+    ATOM_TRY(train_checkpoint_newest(path, &newest));
+    atom_status st =
+        newest ? atom_fail(ATOM_E_USAGE,
+                           "%s is the directory of a run; name one of its checkpoints, such as %s",
+                           path, newest)
+               : atom_fail(ATOM_E_USAGE,
+                           "%s is not a checkpoint of atom (no atom_state.json); to start from its "
+                           "weights use --model %s",
+                           path, path);
+    atom_free(newest);
+    return st;
+}
+
 atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
 {
     train_checkpoint watched = *c;
@@ -465,17 +514,14 @@ atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
     if (!state)
         return atom_fail_memory("a path", 256);
     if (!atom_path_exists(state))
-        ATOM_TRY_CLEAN(atom_fail(
-            ATOM_E_USAGE,
-            "%s is not a checkpoint of atom (no atom_state.json); to start from its weights "
-            "use --model %s",
-            path, path));
+        ATOM_TRY_CLEAN(not_a_checkpoint(path));
     ATOM_TRY_CLEAN(train_state_read(state, &watched.state));
     ATOM_TRY_CLEAN(marks_open(&watched, &all));
     ATOM_TRY_CLEAN(read_vectors(path, &watched, &masters_here));
     ATOM_TRY_CLEAN(check_marks(path, &watched, &all, masters_here));
     c->moments = watched.moments;
     c->state = watched.state;
+    c->state.weights_sum = c->state.moments_sum = (train_sum){0};
     c->state.weights_mark = c->state.moments_mark = 0; /* of those files, not of this run */
 cleanup:
     marks_close(&all);

@@ -26,6 +26,7 @@
 #include "atom/file/peft.h"
 #include "atom/graph/graph.h"
 #include "atom/plan/workbench.h"
+#include "atom/train/mark.h"
 
 enum { TRAIN_STATE_VERSION = 1, TRAIN_BASE_BYTES = 33 };
 
@@ -36,6 +37,7 @@ typedef struct train_state {
     uint64_t seed, data_hash, data_contents; /* text_shards_hash, text_shards_contents */
     /* Of the weights and the moments in the checkpoint's files (mark.h); 0: an older atom's. */
     uint64_t weights_mark, moments_mark;
+    train_sum weights_sum, moments_sum; /* of all their numbers; n is 0: an older atom's */
     int64_t micro_batch, sequence, micro_batches, max_steps;
     double loss; /* of that step; NaN if unknown */
     /* How it was trained, to tell what changes; NaN and "": the checkpoint does not say. */
@@ -71,7 +73,7 @@ ATOM_MUST atom_status train_checkpoint_save(const char *output_dir, const train_
                                             int64_t limit, char **path);
 
 /* Reads weights, moments and state of a checkpoint directory into the vectors of c. Files that are not
- * those that were saved are refused: of another step, another run, or another model. */
+ * those that were saved are refused: of another step, another run, or another model, or damaged. */
 ATOM_MUST atom_status train_checkpoint_load(const char *path, train_checkpoint *c);
 
 /* What saving writes, but for headers and small files. */

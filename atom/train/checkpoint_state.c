@@ -53,6 +53,15 @@ static json_t *number_or_null(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+/* "weights_sum": "NUMBERS SUM", both of 16 hex digits. */
+static int put_sum(json_t *root, const char *what, train_sum s)
+{
+    char key[32], text[40];
+    snprintf(key, sizeof key, "%s_sum", what);
+    snprintf(text, sizeof text, "%016" PRIx64 " %016" PRIx64, s.n, s.sum);
+    return s.n ? json_object_set_new(root, key, json_string(text)) : 0;
+}
+
 atom_status train_state_write(const char *dir, const char *name, const train_state *s)
 {
     char seed[24], hash[24], contents[24], weights[24], moments[24];
@@ -74,7 +83,8 @@ atom_status train_state_write(const char *dir, const char *name, const train_sta
         s->at[0] ? s->at : NULL, "data_contents", s->data_contents ? contents : NULL, "weights",
         s->weights_mark ? weights : NULL, "moments", s->moments_mark ? moments : NULL, "base",
         s->base[0] ? s->base : NULL);
-    int failed = !root;
+    int failed = !root || put_sum(root, "weights", s->weights_sum) < 0 ||
+                 put_sum(root, "moments", s->moments_sum) < 0;
     for (int i = 0; i < NUMBERS && !failed; i++) {
         double number;
         memcpy(&number, (const char *)s + numbers[i].at, sizeof number);
@@ -119,6 +129,19 @@ static atom_status get_hex(const char *path, const json_t *root, const char *key
     return *end ? atom_fail(ATOM_E_FORMAT, "%s: '%s' is not 16 hex digits", path, key) : ATOM_OK;
 }
 
+static atom_status get_sum(const char *path, const json_t *root, const char *key, train_sum *out)
+{
+    const json_t *value = json_object_get(root, key);
+    const char *text = json_string_value(value);
+    if (!value)
+        return ATOM_OK;
+    if (!text || strlen(text) != 33 || strspn(text, "0123456789abcdef") != 16 || text[16] != ' ' ||
+        strspn(text + 17, "0123456789abcdef") != 16)
+        return atom_fail(ATOM_E_FORMAT, "%s: '%s' is not two words of 16 hex digits", path, key);
+    *out = (train_sum){strtoull(text, NULL, 16), strtoull(text + 17, NULL, 16)};
+    return ATOM_OK;
+}
+
 static atom_status parse_fields(const char *path, const json_t *root, train_state *s)
 {
     int64_t version = 0;
@@ -144,6 +167,8 @@ static atom_status parse_fields(const char *path, const json_t *root, train_stat
         ATOM_TRY(get_hex(path, root, "weights", &s->weights_mark));
     if (json_object_get(root, "moments"))
         ATOM_TRY(get_hex(path, root, "moments", &s->moments_mark));
+    ATOM_TRY(get_sum(path, root, "weights_sum", &s->weights_sum));
+    ATOM_TRY(get_sum(path, root, "moments_sum", &s->moments_sum));
     s->loss = get_real(root, "loss");
     for (int i = 0; i < NUMBERS; i++) {
         double number = get_real(root, numbers[i].key);

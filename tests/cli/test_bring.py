@@ -41,6 +41,9 @@ class Bring(chats.Case):
         chat = {"messages": [user("q"), says("a", weight=0), says("b")]}
         self.fails(3, *self.prepare_args([chat], *own, "--loss", "all"), says=["in.jsonl:1: ", "weight 0", "--loss all"])
         self.fails(3, *self.prepare_args([dict(chat, weight=0.1)], *own), says="the whole line has a \"weight\"")
+        for line in dict(chat, id=7, train=False), {"text": "t", "loss": "False"}:
+            self.fails(3, *self.prepare_args([line], *own), says=["in.jsonl:1: the whole line has a", "of false", "remove the line"])
+        self.ok(*self.prepare_args([dict(chat, train=True, loss=0.0)], *own))
 
     def test_places(self):
         """A run's directory is no model, and ~ is no directory."""

@@ -142,6 +142,12 @@ class PlanPool(tool.Case):
         self.fails(2, *MODEL, "--pool", "pool.yml", "--optimizer", "muon", says="only steps of AdamW")
         self.fails(2, "plan", "--pool", "pool.yml", says="--model")
 
+    def test_a_limit_that_limits_nothing_is_said(self):
+        box = "step_tokens: 16384\nhosts: [{name: box, device: rtx-4090, device_memory: %s, link: lan, count: 2}]"
+        said = self.ask(box % "48GiB").err
+        self.assertEqual(said.count("pool.yml:2: device_memory 48.0 GiB is more than the 23.2 GiB of NVIDIA GeForce RTX 4090"), 1, said)
+        self.assertEqual(self.ask(box % "20GiB").err, "")
+
     def test_what_atom_cannot_train_is_shown_and_refused(self):
         told = self.refused("hosts: [{name: box, device: rtx-4090, host_memory: 1500MiB, link: lan, count: 4}]",
                             "atom cannot train it with these hosts", code=4)

@@ -26,6 +26,8 @@ class OneRunOneDirectory(TrainCase):
         self.train("branch", "--resume-from-checkpoint", self.path("run", "checkpoint-2"), steps=5)
         self.assertEqual(self.steps_in("branch"), [5])
         self.assertEqual(self.steps_in("run"), [2, 4, 6])
+        self.refused(*self.args("other", "--resume-from-checkpoint", "run", steps=7), says="run is the directory of a run; name one of its "
+                     "checkpoints, such as run/checkpoint-6")
         # The newest may be named, too.
         self.train("run", "--resume-from-checkpoint", self.path("run", "checkpoint-6"), "--save-total-limit", 1, steps=7)
         self.assertEqual(self.steps_in("run"), [7])
@@ -33,6 +35,13 @@ class OneRunOneDirectory(TrainCase):
     def test_a_damaged_checkpoint_can_be_moved_away(self):
         self.train("run", "--save-steps", 2)
         newest = self.path("run", "checkpoint-6")
+        with open(os.path.join(newest, "model.safetensors"), "r+b") as f:  # one bit, which a new run may have changed on purpose
+            f.seek(-1001, os.SEEK_END)
+            byte = f.read(1)[0] ^ 1
+            f.seek(-1001, os.SEEK_END)
+            f.write(bytes([byte]))
+        self.fails(3, *self.args("run", "--resume-from-checkpoint", "auto", steps=7), says=["checkpoint-6", "weights", "checksum"])
+        self.train("new", "--model", newest, steps=1)
         os.truncate(os.path.join(newest, "optimizer.safetensors"), 100)
         self.fails(3, *self.args("run", "--resume-from-checkpoint", "auto", steps=7), says=["damaged", "move", "checkpoint-6 away"])
         os.rename(newest, self.path("moved"))

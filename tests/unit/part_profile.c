@@ -204,8 +204,14 @@ static void reads_specs_strictly(void **state)
          "figures.atention_fraction: unknown key; did you mean \"attention_fraction\"?"},
         {"\"value\": 1008e9", "\"value\": \"fast\"", "expected a number"},
         {"\"value\": 1008e9", "\"value\": -1", "is not in"},
+        {"\"value\": 1008e9", "\"value\": 1008",
+         "figures.peak_device_bytes_per_second.value: 1008 is too little for any device; it counts "
+         "bytes a second"},
+        {"\"value\": 31.508e9", "\"value\": 31508", "it counts bytes a second"},
+        {"\"value\": 165.2e12", "\"value\": 165.2", "it counts operations a second"},
+        {"\"value\": 25769803776", "\"value\": 24", "device_bytes.value: 24 is too little"},
         {"\"value\": 1008e9, \"source\"", "\"value\": 1008e9, \"sauce\"", "source: missing"},
-        {"\"value\": 25769803776", "\"value\": 1", "reserved_bytes leaves nothing"},
+        {"\"value\": 25769803776", "\"value\": 805306368", "reserved_bytes leaves nothing"},
         {"\"figures\": {", "\"figures\": [", ":5:"},
         {"\"name\": \"NVIDIA", "\"name\": \"\\u0007NVIDIA", "printable"},
     };

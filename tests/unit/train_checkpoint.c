@@ -131,6 +131,53 @@ static void rounded_weights_resume_exactly(void **state)
     fixture_close(&f);
 }
 
+/* Flips the lowest bit of byte `at` from the end of a file. */
+static void flip(const char *dir, const char *name, long at)
+{
+    char *path = atom_path_join(dir, name);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -at, SEEK_END), 0);
+    int byte = fgetc(f);
+    assert_true(byte != EOF && fseek(f, -at, SEEK_END) == 0);
+    assert_true(fputc(byte ^ 1, f) != EOF && fclose(f) == 0);
+    atom_free(path);
+}
+
+static void one_damaged_bit_is_found(void **state)
+{
+    (void)state;
+    static const struct {
+        atom_dtype dtype, moments;
+        const char *file, *says;
+    } cases[] = {{ATOM_F32, ATOM_F32, "model.safetensors", "the model's weights"},
+                 {ATOM_F32, ATOM_F32, "optimizer.safetensors", "optimizer.safetensors"},
+                 {ATOM_BF16, ATOM_F32, "optimizer.safetensors", "optimizer.safetensors"},
+                 {ATOM_F32, ATOM_BF16, "optimizer.safetensors", "optimizer.safetensors"},
+                 {ATOM_BF16, ATOM_F32, "model.safetensors", NULL}}; /* nothing is resumed from it */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture f;
+        fixture_open(&f);
+        f.g->moments = cases[i].moments;
+        f.c.dtype = cases[i].dtype;
+        for (uint64_t k = f.g->param_extent; k < 3 * f.g->param_extent; k++)
+            f.vectors[k] = atom_bf16_to_f32(atom_f32_to_bf16(f.vectors[k]));
+        char *path = save(&f, 12, 0);
+        train_checkpoint c = f.c;
+        for (long at = 21; at < 6000; at += 997) {
+            flip(path, cases[i].file, at);
+            atom_status st = train_checkpoint_load(path, &c);
+            assert_int_equal(st, cases[i].says ? ATOM_E_FORMAT : ATOM_OK);
+            assert_true(!cases[i].says || (strstr(atom_fail_message(), cases[i].says) &&
+                                           strstr(atom_fail_message(), "changed since")));
+            flip(path, cases[i].file, at);
+            assert_int_equal(train_checkpoint_load(path, &c), ATOM_OK);
+        }
+        atom_free(path);
+        fixture_close(&f);
+    }
+}
+
 static void newest_whole_one_wins(void **state)
 {
     (void)state;
@@ -268,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(rounded_weights_resume_exactly),
+        cmocka_unit_test(one_damaged_bit_is_found),
         cmocka_unit_test(newest_whole_one_wins),
         cmocka_unit_test(only_its_own_make_room),
         cmocka_unit_test(an_unfinished_one_goes),

@@ -119,7 +119,10 @@ static atom_status repr_any(jinja_writer *w, jinja_value v)
         ATOM_TRY(print_real(w->h, v.r, number));
         return jinja_put_word(w, number);
     case JINJA_TEXT:
-        return repr_text(w, *v.text);
+        return v.safe
+                   ? jinja_fail(w->h, "a text from the filter safe cannot be printed inside of a "
+                                      "list or dict; leave out safe")
+                   : repr_text(w, *v.text);
     case JINJA_LIST:
     case JINJA_TUPLE:
         return repr_list(w, v);

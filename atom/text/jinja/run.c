@@ -114,7 +114,8 @@ static atom_status filter_items(jinja_run *r, const jinja_node *node, const jinj
     return st;
 }
 
-static atom_status run_turns(jinja_run *r, const jinja_node *node, jinja_loop *loop)
+/* *whole: a turn came to the end of its body, without break or continue. */
+static atom_status run_turns(jinja_run *r, const jinja_node *node, jinja_loop *loop, bool *whole)
 {
     jinja_scope *outer = r->scope;
     const jinja_value value = {.kind = JINJA_LOOP, .loop = loop};
@@ -130,6 +131,7 @@ static atom_status run_turns(jinja_run *r, const jinja_node *node, jinja_loop *l
         r->scope = outer;
         jinja_jump jump = r->jump;
         r->jump = JINJA_STAY;
+        *whole = *whole || jump == JINJA_STAY;
         if (jump == JINJA_BREAK)
             break;
     }
@@ -141,6 +143,7 @@ static atom_status run_loop(jinja_run *r, const jinja_node *node, jinja_value ov
 {
     jinja_list *items;
     jinja_loop *loop;
+    bool whole = false;
     ATOM_TRY(jinja_items(r->h, over, &items));
     if (node->c)
         ATOM_TRY(filter_items(r, node, items, &items));
@@ -149,9 +152,9 @@ static atom_status run_loop(jinja_run *r, const jinja_node *node, jinja_value ov
     loop->depth = depth;
     loop->node = node->op ? node : NULL;
     loop->scope = r->scope;
-    if (items->n == 0)
-        return run_inside(r, &node->otherwise);
-    return run_turns(r, node, loop);
+    ATOM_TRY(run_turns(r, node, loop, &whole));
+    /* As in Jinja2, {% else %} also follows turns of which break or continue ended each one. */
+    return whole ? ATOM_OK : run_inside(r, &node->otherwise);
 }
 
 static atom_status run_for(jinja_run *r, const jinja_node *node)

@@ -128,12 +128,12 @@ static bool is_kind(question asks, jinja_value v)
     }
 }
 
-static atom_status parity(jinja_heap *h, jinja_value v, int64_t of, bool *out)
+/* Is `rest` what is left of v % of? */
+static atom_status leaves(jinja_heap *h, jinja_value v, int64_t of, int64_t rest, bool *out)
 {
     jinja_value left;
     ATOM_TRY(jinja_operate(h, JINJA_MOD, v, jinja_int(of), &left));
-    *out = !jinja_truth(left);
-    return ATOM_OK;
+    return jinja_equal(h, left, jinja_int(rest), out);
 }
 
 static atom_status ask_one(jinja_heap *h, question asks, jinja_value v, bool *out)
@@ -142,9 +142,7 @@ static atom_status ask_one(jinja_heap *h, question asks, jinja_value v, bool *ou
     switch (asks) {
     case ODD:
     case EVEN:
-        ATOM_TRY(parity(h, v, 2, out));
-        *out = *out == (asks == EVEN);
-        return ATOM_OK;
+        return leaves(h, v, 2, asks == ODD, out); /* half a number is neither */
     case UPPER:
     case LOWER:
         ATOM_TRY(jinja_to_text(h, v, &t));
@@ -189,7 +187,7 @@ static atom_status ask_two(jinja_heap *h, question asks, jinja_value v, jinja_va
     case DIVISIBLEBY:
         if (other.kind != JINJA_INT)
             return jinja_fail(h, "divisibleby needs a whole number");
-        return parity(h, v, other.i, out);
+        return leaves(h, v, other.i, 0, out);
     case SAMEAS:
         if (v.kind == other.kind &&
             (v.kind == JINJA_TEXT || v.kind == JINJA_INT || v.kind == JINJA_REAL))
