@@ -225,7 +225,7 @@ class Disk(TrainCase):
             shutil.rmtree(self.path(name), ignore_errors=True)
             process = self.start_atom(*args)
             while process.poll() is None and not os.path.exists(self.path(name, "checkpoint-6.tmp")):
-                pass
+                time.sleep(0.0002)
             process.kill()
             process.communicate()
             if not os.path.exists(self.path(name, "checkpoint-6")):

@@ -77,7 +77,7 @@ class Muon(TrainCase):
 
     def test_checkpoints_while_updates_go_on(self):
         """Of a model that takes longer to write than to update: what is written is of its step all the same."""
-        self.config = self.write("wide.json", json.dumps({**CONFIG, "n_embd": 256, "n_head": 4, "n_layer": 6}))
+        self.config = self.write("wide.json", json.dumps({**CONFIG, "n_embd": 256, "n_head": 4, "n_layer": 3}))
         more = ["--model", self.config, "--data", self.data, *MUON, *CONSTANT, "--micro-batch-size", 1,
                 "--gradient-accumulation-steps", 1, "--sequence-len", 8, "--warmup-steps", 0, "--dtype", "fp32",
                 "--max-grad-norm", 0, "--save-total-limit", 0, "--eval-steps", 0]

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 """Compiles the CUDA module with nvcc for one architecture, links it, looks at its symbols and loads it.
 
+Device code is compiled without optimisation, in half the time: that it is accepted, and what the module needs and shows, does not
+depend on it. --optimise compiles it as kernels/cuda/CMakeLists.txt does.
+
 Exit 0: good; 1: not; 77: there is no nvcc here.
 """
 import argparse
@@ -10,7 +13,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-CUDA_FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall", "-D_GNU_SOURCE"]
+CUDA_FLAGS = ["-std=c++17", "-fmad=false", "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall", "-D_GNU_SOURCE"]
 C_FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall",
            "-Wextra", "-Wshadow", "-Wconversion", "-Wvla", "-Werror"]
 
@@ -31,7 +34,9 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("nvcc", "cc", "root", "arch", "out", "base", "load"):
         parser.add_argument("--" + name, required=True)
+    parser.add_argument("--optimise", action="store_true")
     a = parser.parse_args()
+    quality = ["-O3"] if a.optimise else ["-O1", "-G"]
     if not os.path.exists(a.nvcc):
         print("cuda.build: skipped: there is no nvcc on this machine")
         return 77
@@ -49,7 +54,7 @@ def main():
         if not newer(target, headers + [source]):
             continue
         if source.endswith(".cu"):
-            jobs.append([a.nvcc, "-c", *CUDA_FLAGS, f"-gencode=arch=compute_{a.arch},code=sm_{a.arch}", "-I.", source, "-o", target])
+            jobs.append([a.nvcc, "-c", *CUDA_FLAGS, *quality, f"-gencode=arch=compute_{a.arch},code=sm_{a.arch}", "-I.", source, "-o", target])
         else:
             jobs.append([a.cc, "-c", *C_FLAGS, "-I.", "-isystem", home + "/include", source, "-o", target])
     with ThreadPoolExecutor(max_workers=2) as pool:

@@ -204,7 +204,7 @@ def check_gguf(run, atom, seed):
     layers = getattr(run.config, "num_hidden_layers", None) or run.config.n_layer
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[ARCH[run.family]], layers)
     texts = family_oracle.TEXT[:5] + ["".join(chr(random.Random(seed).randint(32, 0x2fff)) for _ in range(500))]
-    for kind in ("f32", "f16", "bf16", "q8_0"):
+    for i, kind in enumerate(("f32", "f16", "bf16", "q8_0")):
         file, back = f"{kind}.gguf", f"back-{kind}"
         atom("export", "--model", "source", "--type", kind, "-o", file, "--overwrite")
         atom("export", "--model", file, "--to", "hf", "-o", back)
@@ -216,10 +216,10 @@ def check_gguf(run, atom, seed):
                 x = x.T
             assert np.array_equal(x, want.pop(names.get_name(name, try_suffixes=(".weight", ".bias")))), name
         assert set(want) <= {"rope_freqs.weight"}, sorted(want)
-        for temperature in (0, 1):
-            text = generate(atom, file, seed, temperature)
-            assert len(text) > 20 and text == generate(atom, back, seed, temperature), (kind, text)
-            assert kind != "f32" or text == generate(atom, "source", seed, temperature), text
+        temperature = (i + seed) % 2  # each kind greedily and at random, over the seeds
+        text = generate(atom, file, seed, temperature)
+        assert len(text) > 20 and text == generate(atom, back, seed, temperature), (kind, text)
+        assert kind != "f32" or text == generate(atom, "source", seed, temperature), text
         ours, theirs = (Tokenizer.from_file(os.path.join(atom.work, d, "tokenizer.json")) for d in (back, "source"))
         for text in texts:
             assert ours.encode(text).ids == theirs.encode(text).ids, text

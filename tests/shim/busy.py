@@ -17,7 +17,7 @@ GIB, MIB = 1 << 30, 1 << 20
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as work:
-        env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
+        env = dict(os.environ, XDG_CACHE_HOME=os.environ.get("TESTS_CACHE") or os.path.join(work, "cache"))
 
         def atom(*args, used=0, **more):
             done = subprocess.run([program, *args], cwd=work, env={**env, "ATOM_FAKE_USED": str(used), **more}, text=True,

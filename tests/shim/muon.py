@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-CONFIG = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 32, "n_embd": 64, "n_layer": 3, "n_head": 2}
+CONFIG = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 32, "n_embd": 48, "n_layer": 2, "n_head": 2}
 SHAPE = ("--micro-batch-size", "1", "--sequence-len", "32")
 STEP = ("--gradient-accumulation-steps", "2")
 
@@ -44,7 +44,7 @@ def main():
         atom("data", "prepare", "--input", "text.txt", "--tokenizer", "bytes", "--output", "data")
         atom("profile", "--model", "config.json", "--device", "cuda", "--optimizer", "muon", *SHAPE, "-o", "profile.json")
         for state in "memory", "disk":
-            atom("plan", "--profile", "profile.json", "--device-memory", "1200KiB", "--optimizer-state", state, *STEP, "-o", f"{state}.json")
+            atom("plan", "--profile", "profile.json", "--device-memory", "700KiB", "--optimizer-state", state, *STEP, "-o", f"{state}.json")
             with open(path(f"{state}.json")) as f:
                 plan = json.load(f)
             assert len(plan["sub_models"]) > 1, "the model has to be swapped"

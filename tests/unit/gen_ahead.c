@@ -3,6 +3,7 @@
  * simulation.
  */
 #include "codegen/lower.h"
+#include "tests/lib/sanitized.h"
 #include "tests/unit/part_common.h"
 
 #include <math.h>
@@ -61,7 +62,7 @@ static void overlaps_the_disk(void **state)
     part_plan *memory = plan_on(g, &device, 0, false);
     double compute = memory->predicted_compute_seconds;
     assert_true(memory->in_place);
-    for (int half = 1; half <= 4; half++) {
+    for (int half = 1; half <= 4; half += SANITIZED ? 3 : 1) {
         double disk = compute * half / 2, bound = fmax(compute, disk);
         use_disk(&device, g, disk);
         part_plan *waits = plan_on(g, &device, 1, false), *ahead = plan_on(g, &device, 1, true);
@@ -91,7 +92,7 @@ static void holds_blocks_before_it_chooses(void **state)
     part_profile *profile = modelled(g, "rtx-4090");
     gen_judge judge = {.g = g, .profile = profile};
     double before = 1e9;
-    for (uint64_t mib = 2560; mib <= 5120; mib += 512) {
+    for (uint64_t mib = 2560; mib <= 5120; mib += SANITIZED ? 1280 : 512) {
         part_request request = {.device_budget_bytes = (uint64_t)2 << 30,
                                 .host_budget_bytes = mib << 20,
                                 .host_hold_bytes = mib << 20,

@@ -9,6 +9,7 @@
 #include "gossip/swarm/swarm.h"
 
 #include "atom/base/mem.h"
+#include "tests/lib/sanitized.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -26,7 +27,7 @@ enum {
     PIECES_MAX = 400,
     MAIL_MAX = 4096,
     GUARD_BYTES = 64,
-    SEEDS = 200,
+    SEEDS = SANITIZED ? 70 : 200,
 };
 static const uint64_t SECOND = 1000000000u, TICK = 10000000u, HOUR = 3600000000000u;
 static const uint32_t PIECE = 256 * 1024;
