@@ -271,7 +271,7 @@ class Lora(tool.Case):
         until("a", "it trains", lambda s: s["applied"] >= 2, a)
         # Without the model, and with another one.
         join = ["pool", "join", ticket, "--data", self.data, *alone]
-        self.fails(2, *join, "-o", "none", says="--model")
+        self.fails(2, *join, "-o", "refused", says="--model")
         self.train(self.base, "further", "--max-steps", 1)
         self.fails(2, *join, "-o", "other", "--model", self.path("further", "checkpoint-1"),
                    says=("further", "hash", "Nothing was fetched"))

@@ -42,7 +42,7 @@ class Quarter(Members):
 
     def test_two_of_four_have_a_quarter(self):
         first, ticket = self.create(12, 4, "  codec: int8\n  global_batch_size: 12\n")
-        self.fails(4, "pool", "join", ticket, "--data", self.data, "-o", "none", "--listen", "127.0.0.1:0", *QUARTER,
+        self.fails(4, "pool", "join", ticket, "--data", self.data, "-o", "refused", "--listen", "127.0.0.1:0", *QUARTER,
                    "--optimizer-state", "memory", *ALONE, says=["host memory", "in addition to training, this host needs"])
         ways = {1: (*QUARTER, "--store-dir", self.path("fast")), 2: ROOMY, 3: QUARTER}
         members = [first, *(self.join(i, ticket, more=more) for i, more in ways.items())]

@@ -225,9 +225,9 @@ class PoolTrain(Members):
                              ("more", lambda d: shutil.copy(os.path.join(d, shards[0]), os.path.join(d, "train_9.bin")))):
             shutil.copytree(self.data, self.path(name))
             change(self.path(name))
-            self.fails(2, "pool", "join", ticket, "--data", self.path(name), "-o", "no", *ALONE,
+            self.fails(2, "pool", "join", ticket, "--data", self.path(name), "-o", "refused", *ALONE,
                        says=("train_9.bin" if name == "more" else shards[0], "--data"))
-        self.fails(2, "pool", "join", ticket, "--data", self.path("other"), "--own-data", "-o", "no", *ALONE,
+        self.fails(2, "pool", "join", ticket, "--data", self.path("other"), "--own-data", "-o", "refused", *ALONE,
                    says="--own-data")
         # One that was right and is not any more: what is said of it when the member comes back leads on.
         shutil.copytree(self.data, self.path("once"))
@@ -395,10 +395,10 @@ class PoolTrain(Members):
         else:
             print("no namespaces with a file system of their own: a full disk is not tried")
         # Who has no data is told before that is fetched too.
-        small = self.run_atom("pool", "join", ticket, "-o", "none", "--device-memory", "64KiB", *more[2:])
+        small = self.run_atom("pool", "join", ticket, "-o", "bare", "--device-memory", "64KiB", *more[2:])
         self.assertEqual(small.code, 4, small)
-        self.assertIn("the pool's data set", self.run_atom("pool", "join", "-o", "none", "--device-memory", "64KiB", *more[2:-1]).err)
-        self.assertEqual(os.listdir(self.path("none", "data")), ["tokenizer.json"])
+        self.assertIn("the pool's data set", self.run_atom("pool", "join", "-o", "bare", "--device-memory", "64KiB", *more[2:-1]).err)
+        self.assertEqual(os.listdir(self.path("bare", "data")), ["tokenizer.json"])
         for out in ("small", "disk/run"):
             self.assertFalse(os.path.exists(self.path(out, "pool", "anchor", "fragment-0.0")))
         self.assertFalse(any("start" == e["event"] for e in self.events("small")))
