@@ -103,7 +103,12 @@ class Basics(tool.Case):
                              "--threads would have no effect"),
                             (("export", "--model", "m", "-o", "g", "--max_shard_size", "1GB"),
                              "--max-shard-size does not apply to --to gguf"),
-                            (("bench", "disk", "--dir", "/nowhere"), "/nowhere")):
+                            (("bench", "disk", "--dir", "/nowhere"), "/nowhere"),
+                            (("bench", "allreduce", "--self", 1), "--self works only with --addresses"),
+                            (("bench", "allreduce", "--secret", "three words"), "--secret works only with --addresses"),
+                            (("bench", "allreduce", "--addresses", "127.0.0.1:1,127.0.0.1:2", "--peers", 3), "--peers would have no"),
+                            (("bench", "allreduce", "--strangers", 3, "--transport", "plain"), "needs --transport gate"),
+                            (("bench", "train", "--only", "resident", "--device-memory", "1MiB"), "with --only resident")):
             self.fails(2, *words, says=says)
 
     def test_json_is_one_object(self):

@@ -237,6 +237,27 @@ static atom_status check_options(const char *what, const opt_parsed *parsed)
     return ATOM_OK;
 }
 
+/* Options that say something only together with others, or only without. */
+static atom_status check_together(const bench_values *v, const opt_parsed *parsed)
+{
+    const char *const of_hosts[] = {"self", "secret"};
+    const bool hosts = opt_given(&options, parsed, "addresses");
+    for (size_t i = 0; i < sizeof of_hosts / sizeof *of_hosts; i++)
+        if (!hosts && opt_given(&options, parsed, of_hosts[i]))
+            return atom_fail(ATOM_E_USAGE,
+                             "--%s works only with --addresses, which names the hosts of the test; "
+                             "without it all peers are on this host",
+                             of_hosts[i]);
+    if (hosts && opt_given(&options, parsed, "peers"))
+        return atom_fail(ATOM_E_USAGE,
+                         "--peers would have no effect, because --addresses names all "
+                         "peers; leave it out");
+    if (v->only == BENCH_RESIDENT && opt_given(&options, parsed, "device_memory"))
+        return atom_fail(ATOM_E_USAGE, "--device-memory would have no effect with --only resident, "
+                                       "which trains without a limit; leave one of them out");
+    return ATOM_OK;
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     bench_values *v = values;
@@ -245,6 +266,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     uint32_t n = v->threads > 0 ? (uint32_t)v->threads : atom_cores();
     atom_status st = ATOM_OK;
     ATOM_TRY(check_options(what, parsed));
+    ATOM_TRY(check_together(v, parsed));
     if (strcmp(what, "allreduce") == 0)
         return bench_allreduce_run(v);
     v->rounds = v->rounds > 0 ? v->rounds : 9;

@@ -94,7 +94,11 @@ static atom_status plan_make(const bench_values *v, allreduce_plan *p)
                                                     : 2};
     if (p->rounds > ALLREDUCE_ROUNDS_MAX)
         return atom_fail(ATOM_E_USAGE, "allreduce: at most %d rounds", ALLREDUCE_ROUNDS_MAX);
-    if (v->strangers > 0 && (!p->gate || p->peers == ALLREDUCE_PEERS_MAX))
+    if (v->strangers > 0 && !p->gate)
+        return atom_fail(ATOM_E_USAGE,
+                         "allreduce: --strangers needs --transport gate, because plain "
+                         "has nothing that keeps them out");
+    if (v->strangers > 0 && p->peers == ALLREDUCE_PEERS_MAX)
         return atom_fail(ATOM_E_USAGE, "allreduce: --strangers works with at most %d peers",
                          ALLREDUCE_PEERS_MAX - 1);
     p->strangers_per_second = v->strangers > 0 ? (double)v->strangers : 0;
