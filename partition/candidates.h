@@ -62,7 +62,7 @@ static inline uint64_t part_device_limit(const part_search_state *s)
 /* A simulation of so many visits is dear, and the model is good at it. */
 static inline bool part_dear(const part_search_state *s, const part_plan *plan)
 {
-    enum { VISITS_MAX = 2000 };
+    enum { VISITS_MAX = 4000 };
     return (uint64_t)plan->n_sub_models * s->micro_batches > VISITS_MAX;
 }
 
