@@ -146,6 +146,9 @@ static atom_status set_int(const opt_spec *spec, const char *text, int64_t *out)
         return atom_fail(ATOM_E_USAGE, "'%s' is not a whole number%s%s", text, of_what(spec, what),
                          or_auto(spec));
     ATOM_TRY(check_range(spec, (double)value, text));
+    /* a double is 2^53 where the number is one more */
+    if (spec->max >= 0x1p53 && spec->max < 0x1p63 && value > (int64_t)spec->max)
+        ATOM_TRY(check_range(spec, nextafter(spec->max, INFINITY), text));
     if (errno)
         return atom_fail(ATOM_E_USAGE, "%s is too large", text);
     *out = value;

@@ -94,6 +94,21 @@ static bool find_role(const char *name, text_role *out)
     return false;
 }
 
+/* One word says whether the message is learnt; another before it (*said) must not have said otherwise. */
+static atom_status say(const reading *r, const char *list, size_t i, const char *word, bool learnt,
+                       const char **said, bool *out)
+{
+    if (*said && *out != learnt)
+        return text_fail_line(
+            r->name, r->line,
+            "%s[%zu]: its \"%s\" says that it is learned and its \"%s\" that it is "
+            "not; leave out one of them",
+            list, i, learnt ? word : *said, learnt ? *said : word);
+    *said = word;
+    *out = learnt;
+    return ATOM_OK;
+}
+
 /* What the words of a weight say: is the message learnt? *out stays where they say nothing. */
 static atom_status take_weight(const reading *r, const char *list, size_t i, const json_t *message,
                                bool *out)
@@ -101,12 +116,13 @@ static atom_status take_weight(const reading *r, const char *list, size_t i, con
     static const char *const flags[] = {"train", "training", "loss"};
     static const char *const details[] = {"train_detail", "training_detail"};
     const json_t *weight = json_object_get(message, "weight");
+    const char *said = NULL;
     double value = json_number_value(weight);
     if (weight && !json_is_null(weight)) {
         if (!json_is_number(weight) || (value != 0 && value != 1))
             return text_fail_line(r->name, r->line, "%s[%zu]: its \"weight\" is neither 0 nor 1",
                                   list, i);
-        *out = value != 0;
+        ATOM_TRY(say(r, list, i, "weight", value != 0, &said, out));
     }
     for (size_t k = 0; k < sizeof details / sizeof *details; k++)
         if (text_line_has(message, details[k]))
@@ -122,7 +138,7 @@ static atom_status take_weight(const reading *r, const char *list, size_t i, con
         if (!json_is_boolean(flag))
             return text_fail_line(r->name, r->line, "%s[%zu]: its \"%s\" is neither true nor false",
                                   list, i, flags[k]);
-        *out = json_is_true(flag);
+        ATOM_TRY(say(r, list, i, flags[k], json_is_true(flag), &said, out));
     }
     return ATOM_OK;
 }

@@ -126,6 +126,42 @@ static atom_status read_answer(const reading *r, const char *key, bool letters)
     return json_is_string(value) ? check_meaning(r, key, value) : ATOM_OK;
 }
 
+/* The answer that a value names by its number, a letter or its own text; false: none. */
+static bool named_answer(const reading *r, const json_t *value, uint32_t *index)
+{
+    const text_question *q = r->q;
+    double number = json_number_value(value);
+    for (*index = 0; json_is_string(value) && *index < q->n; ++*index)
+        if (json_string_length(value) == q->choices[*index].bytes &&
+            memcmp(json_string_value(value), q->choices[*index].text, q->choices[*index].bytes) ==
+                0)
+            return true;
+    if (json_is_number(value) && number >= 0 && number < q->n && number == floor(number))
+        *index = (uint32_t)number;
+    else if (!parse_index(value, index) && !parse_letter(value, index))
+        return false;
+    return *index < q->n;
+}
+
+/* Another key that names an answer, too, must name the same one. */
+static atom_status check_others(const reading *r, const char *used)
+{
+    static const char *const keys[] = {"answer", "label", "answerKey"};
+    const json_t *right = json_object_get(r->root, used);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *other = json_object_get(r->root, keys[i]);
+        uint32_t index;
+        if (strcmp(keys[i], used) != 0 && !json_equal(other, right) &&
+            named_answer(r, other, &index) && index != r->q->answer)
+            return text_fail_line(
+                r->q->name, r->q->line,
+                "\"%s\" says that answer %u is right (counted from 0), but \"%s\" "
+                "that answer %u is; leave out the wrong one",
+                used, r->q->answer, keys[i], index);
+    }
+    return ATOM_OK;
+}
+
 /* Answers with a name each, and the name of the right one. */
 static atom_status read_named(const reading *r, const json_t *choices)
 {
@@ -190,7 +226,9 @@ static atom_status read_general(const reading *r)
     if (json_is_object(choices))
         return read_named(r, choices);
     st = read_choices(r, "choices", choices);
-    return st == ATOM_OK ? read_answer(r, "answer", true) : st;
+    if (st == ATOM_OK)
+        st = read_answer(r, "answer", true);
+    return st == ATOM_OK ? check_others(r, "answer") : st;
 }
 
 static atom_status read_hellaswag(const reading *r)
@@ -198,7 +236,9 @@ static atom_status read_hellaswag(const reading *r)
     atom_status st = read_context(r, "ctx");
     if (st == ATOM_OK)
         st = read_choices(r, "endings", json_object_get(r->root, "endings"));
-    return st == ATOM_OK ? read_answer(r, "label", false) : st;
+    if (st == ATOM_OK)
+        st = read_answer(r, "label", false);
+    return st == ATOM_OK ? check_others(r, "label") : st;
 }
 
 static atom_status read_piqa(const reading *r)
@@ -211,7 +251,9 @@ static atom_status read_piqa(const reading *r)
         st = add_choice(r, json_object_get(r->root, "sol1"));
     if (st == ATOM_OK)
         st = add_choice(r, second);
-    return st == ATOM_OK ? read_answer(r, "label", false) : st;
+    if (st == ATOM_OK)
+        st = read_answer(r, "label", false);
+    return st == ATOM_OK ? check_others(r, "label") : st;
 }
 
 atom_status text_question_read(const json_t *root, const char *name, uint64_t line,

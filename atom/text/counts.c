@@ -11,6 +11,7 @@
 #include "atom/text/dataset.h"
 #include "atom/text/variables.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -104,6 +105,32 @@ void text_counts_empty_files(text_empty *e, const text_input *in)
         snprintf(e->first, sizeof e->first, "%s", first);
 }
 
+/* Is the line at *at a JSON object? Blank lines before it are passed over; *at goes behind it. */
+static bool is_object_line(const char *text, size_t bytes, size_t *at)
+{
+    while (*at < bytes && strchr(" \t\r\n", text[*at]) && text[*at])
+        ++*at;
+    const char *line = text + *at, *end = memchr(line, '\n', bytes - *at);
+    size_t n = end ? (size_t)(end - line) : bytes - *at;
+    if (n == 0 || line[0] != '{')
+        return false;
+    json_t *root = json_loadb(line, n, JSON_ALLOW_NUL, NULL);
+    bool object = json_is_object(root);
+    json_decref(root);
+    *at += n;
+    return object;
+}
+
+void text_counts_objects(text_empty *e, const text_block *b)
+{
+    size_t at = b->bytes >= 3 && memcmp(b->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    if (b->lines || !b->starts || !is_object_line(b->data, b->bytes, &at) ||
+        !is_object_line(b->data, b->bytes, &at))
+        return;
+    if (e->n++ == 0)
+        snprintf(e->first, sizeof e->first, "%s", b->name);
+}
+
 /* Answers whose place in the chat had to be taken from their own text are said. */
 static void say_answers(const text_prepare_report *r)
 {
@@ -133,6 +160,13 @@ void text_counts_say(const text_prepare_report *r, const text_prepare_options *o
         atom_log(ATOM_LOG_WARN, "%llu empty text%s left out (the first is %s)",
                  (unsigned long long)r->empty.n, r->empty.n == 1 ? " was" : "s were",
                  r->empty.first);
+    if (r->objects.n)
+        atom_log(
+            ATOM_LOG_WARN,
+            "the lines of %llu .txt file%s are JSON objects (the first is %s), but a .txt is one "
+            "text, so their braces and keys are learned as they stand; if each line is a text or "
+            "a chat, rename the file to .jsonl",
+            (unsigned long long)r->objects.n, r->objects.n == 1 ? "" : "s", r->objects.first);
     if (r->hidden.n)
         atom_log(
             ATOM_LOG_WARN,

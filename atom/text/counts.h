@@ -21,6 +21,8 @@ void text_counts_unseen(text_unseen *sum, const text_unseen *more);
 void text_counts_hidden(text_empty *e, uint64_t n, const char *name, uint64_t line);
 /* Adds the empty texts of a block that was walked. */
 void text_counts_empty(text_empty *e, const text_block *b);
+/* Adds the block's file, if it is a .txt that looks like JSON lines. */
+void text_counts_objects(text_empty *e, const text_block *b);
 /* Those of its files that were empty, in place of what is in e. */
 void text_counts_empty_files(text_empty *e, const text_input *in);
 

@@ -355,6 +355,7 @@ static atom_status write_item(preparation *p, work_item *item)
 {
     size_t at = 0;
     text_counts_empty(&p->report.empty, &item->block);
+    text_counts_objects(&p->report.objects, &item->block);
     p->report.text_bytes += item->text_bytes;
     for (size_t i = 0; i <= item->starts_n; i++) {
         size_t end = i < item->starts_n ? item->starts[i].at : item->marked.ids.n;

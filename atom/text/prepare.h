@@ -64,7 +64,7 @@ typedef struct text_part_counts {
     uint32_t shards;
 } text_part_counts;
 
-/* Texts without a byte: lines, rows, elements, and whole files. */
+/* Texts that somebody should hear of, such as those without a byte: lines, rows, elements, and whole files. */
 typedef struct text_empty {
     uint64_t n;
     char first[200]; /* "FILE:LINE", or "FILE" */
@@ -88,6 +88,7 @@ typedef struct text_prepare_report {
     text_named named;       /* names of special tokens in texts */
     text_unknown unknown;   /* characters without a token, which the data has lost */
     text_empty empty;       /* left out */
+    text_empty objects;     /* .txt files whose lines are JSON objects */
     uint64_t cut, padding; /* with sequence_len: documents that are longer, and tokens (packer.h) */
     double train_tokenizer_seconds;
     double encode_seconds;

@@ -85,6 +85,10 @@ uint32_t train_checkpoint_count(const char *output_dir);
  * Free with atom_free. */
 char *train_checkpoint_foreign(const char *output_dir);
 
+/* The name of a checkpoint in output_dir whose step is written with zeros in front (checkpoint-040), so that it
+ * does not count, and is above that of all that do; NULL: none. Free with atom_free. */
+char *train_checkpoint_padded(const char *output_dir);
+
 /* The name of a file or link in output_dir where a checkpoint of one of the steps after+1 .. last would be
  * written, which could not take its place; NULL: there is none. *link: whether it is a link, to whatever.
  * Free with atom_free. */

@@ -113,6 +113,26 @@ char *train_checkpoint_foreign(const char *output_dir)
     return found;
 }
 
+char *train_checkpoint_padded(const char *output_dir)
+{
+    int64_t newest = find_steps(output_dir, -1).newest;
+    char *found = NULL;
+    DIR *d = opendir(output_dir);
+    for (struct dirent *entry; d && !found && (entry = readdir(d));) {
+        const char *digits = entry->d_name + sizeof PREFIX - 1;
+        char name[64];
+        if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) != 0 || digits[0] != '0')
+            continue;
+        snprintf(name, sizeof name, "%s%s", PREFIX, digits + strspn(digits, "0"));
+        if (step_of(name) > newest && step_of(entry->d_name) < 0 &&
+            is_whole(output_dir, entry->d_name))
+            found = atom_strdup(entry->d_name);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
 /* Neither a directory nor gone. */
 static bool is_in_the_way(DIR *d, const char *name, bool *link)
 {

@@ -83,6 +83,22 @@ static atom_status check_foreign(const train_config *c, bool run)
     return st;
 }
 
+/* checkpoint-040 is none of the names that a save gives, so auto would go on from an older one, or begin anew. */
+static atom_status check_padded(const train_config *c)
+{
+    char *name = is_auto(c->resume_from_checkpoint) ? train_checkpoint_padded(c->output_dir) : NULL;
+    if (!name)
+        return ATOM_OK;
+    const char *digits = strchr(name, '-') + 1;
+    atom_status st =
+        atom_fail(ATOM_E_USAGE,
+                  "output_dir %s contains %s, but atom calls it checkpoint-%s, so auto would "
+                  "not go on from it; rename it, or move it away",
+                  c->output_dir, name, digits + strspn(digits, "0"));
+    atom_free(name);
+    return st;
+}
+
 /* What began with step `first` from a checkpoint elsewhere, and was killed before it had one of its own,
  * begins there again; auto would begin at step 1. */
 static atom_status check_branch(const train_config *c, int64_t first, bool *again)
@@ -94,6 +110,7 @@ static atom_status check_branch(const train_config *c, int64_t first, bool *agai
     atom_free(path);
     if (!is_auto(c->resume_from_checkpoint))
         return ATOM_OK;
+    ATOM_TRY(check_foreign(c, true)); /* there is one, without its state */
     return atom_fail(ATOM_E_USAGE,
                      "output_dir %s has no checkpoint yet, and its run began with step %" PRId64
                      " from one elsewhere; name that one again with --resume-from-checkpoint",
@@ -105,6 +122,7 @@ static atom_status check_unused(const trainer *t)
     const train_config *c = t->config;
     atom_status st;
     char *newest = NULL, *disk = NULL, *metrics = atom_path_join(c->output_dir, "metrics.jsonl");
+    ATOM_TRY_CLEAN(check_padded(c));
     ATOM_TRY_CLEAN(trainer_store_path(t, &disk));
     ATOM_TRY_CLEAN(train_checkpoint_newest(c->output_dir, &newest));
     bool again = false, run = metrics && atom_path_exists(metrics);

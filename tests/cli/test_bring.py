@@ -25,7 +25,7 @@ class Bring(chats.Case):
         self.ok(*self.prepare_args([chat], *own))
         self.assertEqual(self.shown(), "<user>q|<assistant>|<assistant>{b|}<assistant>c|")
         chat = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a", "train": False},
-                                  {"from": "gpt", "value": "b", "train": True}]}
+                                  {"from": "gpt", "value": "b", "train": True, "weight": 1}]}
         self.ok(*self.prepare_args([chat], *own))
         self.assertEqual(self.shown(), "<user>q|<assistant>a|<assistant>{b|}")
 
@@ -35,6 +35,8 @@ class Bring(chats.Case):
                 ([user("q"), says("a", weight=0.5)], "messages[1]: its \"weight\" is neither 0 nor 1"),
                 ([user("q", weight=1), says("a")], "messages[0] is by the user"),
                 ([user("q"), says("a", weight=0)], "all answers of this chat have weight 0"),
+                ([user("q"), says("a", weight=0, train=True)], "its \"train\" says that it is learned and its \"weight\" that it is not"),
+                ([user("q"), says("a", train=False, loss=True)], "its \"loss\" says that it is learned and its \"train\""),
                 ([user("q"), says("a", train=1)], "its \"train\" is neither true nor false"),
                 ([user("q"), says("a", train_detail=[{"begin_offset": 0}])], "\"train_detail\"")):
             self.fails(3, *self.prepare_args([{"messages": messages}], *own), says=["in.jsonl:1: ", words])

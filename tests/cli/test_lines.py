@@ -28,6 +28,20 @@ class Lines(chats.Case):
         done = self.ok("data", "prepare", "-i", "b.txt", "full.txt", "-o", "data", "--force", "--val-fraction", 0)
         self.assertIn("1 empty text was left out (the first is b.txt)", done.err)
 
+    def test_objects_in_a_txt(self):
+        """They are learned as they stand, with their braces and keys, which few mean."""
+        lines = '{"text": "a"}\n{"text": "b"}\n'
+        self.write("a.txt", lines)
+        self.write("b.txt", "\ufeff\n" + lines)
+        self.write("c.txt", '{"text": "a"}\nis one line of two\n')
+        self.write("d.txt", '{"text": "a"}')
+        self.write("e.jsonl", lines)
+        done = self.ok("data", "prepare", "-i", "a.txt", "b.txt", "c.txt", "d.txt", "e.jsonl", "-o", "data", "--val-fraction", 0)
+        self.assertIn("the lines of 2 .txt files are JSON objects (the first is a.txt)", done.err)
+        self.assertIn("rename", done.err)
+        done = self.ok("data", "prepare", "-i", "c.txt", "d.txt", "e.jsonl", "-o", "data", "--force", "--val-fraction", 0)
+        self.assertNotIn("JSON objects", done.err)
+
     def test_too_few_for_a_validation_split(self):
         """In packed sequences it is of whole documents; with few of them another share does not help."""
         args = self.prepare_args([{"text": "some words"}] * 19, "--sequence-len", 16)

@@ -72,12 +72,19 @@ class Mixed(TrainCase):
                 at = self.copy(way)
                 shutil.copy(self.path(way, "checkpoint-6", name), at)
                 self.fails(3, *self.args("copy", *more, *self.AGAIN, memory=None), says="after step 3")
+                with open(os.path.join(self.copy(way), name), "r+b") as f:  # one bit
+                    f.seek(-6, os.SEEK_END)
+                    byte = f.read(1)[0] ^ 1
+                    f.seek(-6, os.SEEK_END)
+                    f.write(bytes([byte]))
+                self.fails(3, *self.args("copy", *more, *self.AGAIN, memory=None), says="changed since")
 
     def test_a_checkpoint_of_an_older_atom(self):
         self.train("run", "--save-steps", 3)
         at = self.copy()
         state = json.loads(self.read("run", "checkpoint-3", "atom_state.json"))
-        del state["weights"], state["moments"]
+        for key in "weights", "moments", "weights_sum", "moments_sum":
+            del state[key]
         self.write("copy/checkpoint-3/atom_state.json", json.dumps(state))
         shutil.copy(self.path("run", "checkpoint-6", "optimizer.safetensors"), at)
         self.train("copy", *self.AGAIN)

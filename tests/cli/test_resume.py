@@ -249,6 +249,16 @@ class OneRunOneDirectory(TrainCase):
             said = self.ok(*[a for a in args if a not in ("-q", "--quiet")]).err
             self.assertEqual("init: random is not used" in said, told, said)
 
+    def test_a_step_with_zeros_in_front(self):
+        """It is not one of the names that a save gives, and auto would begin anew beside it."""
+        self.train("run", "--save-steps", 2, steps=4)
+        again = self.args("run", "--resume-from-checkpoint", "auto", steps=5)
+        os.rename(self.path("run", "checkpoint-4"), self.path("run", "checkpoint-0004"))
+        self.refused(*again, says=["checkpoint-0004", "checkpoint-4"])
+        os.rename(self.path("run", "checkpoint-0004"), self.path("run", "checkpoint-4"))
+        os.rename(self.path("run", "checkpoint-2"), self.path("run", "checkpoint-02"))  # an older one may be called anything
+        self.ok(*again)
+
     def test_a_checkpoint_without_its_state(self):
         """A run whose checkpoint was copied in part does not begin anew as if there were none."""
         self.train("run", "--save-steps", 2, steps=4)
@@ -259,6 +269,14 @@ class OneRunOneDirectory(TrainCase):
         self.assertIn("run/checkpoint-4 has no atom_state.json and is passed over", dry)
         shutil.rmtree(self.path("run", "checkpoint-2"))
         self.fails(3, *again, says=["run/checkpoint-4 has no atom_state.json", "--overwrite"])
+        os.rename(self.path("run"), self.path("whole"))
+        self.train("start", "--save-steps", 2, steps=2)
+        branch = ["--resume-from-checkpoint", self.path("start", "checkpoint-2")]
+        self.train("run", *branch, steps=4)
+        os.remove(self.path("run", "checkpoint-4", "atom_state.json"))
+        self.fails(3, *again, says="run/checkpoint-4 has no atom_state.json")
+        shutil.rmtree(self.path("run"))
+        os.rename(self.path("whole"), self.path("run"))
         shutil.rmtree(self.path("run", "checkpoint-4"))
         self.ok(*again)  # killed before its first checkpoint
 

@@ -77,6 +77,13 @@ static void shapes(void **state)
         {"{\"question\": \"q\", \"choices\": [\"1\", \"0\"], \"answer\": 1}", "q|1|*0"},
         {"{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1}", "g|a|*b"},
         {"{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": \"0\"}", "g|*a|b"},
+        {"{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1, \"answer\": \"B\"}",
+         "g|a|*b"},
+        {"{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1, \"answer\": \"b\"}",
+         "g|a|*b"},
+        {"{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 1, \"label\": "
+         "\"physics\"}",
+         "q|a|*b"},
     };
     (void)state;
     check_cases(cases, sizeof cases / sizeof *cases);
@@ -104,6 +111,22 @@ static void wrong_lines(void **state)
          "\"x\"}}",
          "f:7: there is \"image\" beside the text, but atom reads only text; remove the line"},
         {"[\"endings\"]", NO_SHAPE},
+        {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": 0, \"answer\": 1}",
+         "f:7: \"label\" says that answer 0 is right (counted from 0), but \"answer\" that answer "
+         "1 is; "
+         "leave out the wrong one"},
+        {"{\"ctx\": \"c\", \"endings\": [\"a\", \"b\"], \"label\": \"1\", \"answer\": \"a\"}",
+         "f:7: \"label\" says that answer 1 is right (counted from 0), but \"answer\" that answer "
+         "0 is; "
+         "leave out the wrong one"},
+        {"{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": \"A\", \"label\": 1}",
+         "f:7: \"answer\" says that answer 0 is right (counted from 0), but \"label\" that answer "
+         "1 is; "
+         "leave out the wrong one"},
+        {"{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1, \"answerKey\": \"A\"}",
+         "f:7: \"label\" says that answer 1 is right (counted from 0), but \"answerKey\" that "
+         "answer 0 "
+         "is; leave out the wrong one"},
         {"{\"endings\": [\"a\", \"b\"], \"label\": 0}", "f:7: there is no \"ctx\""},
         {"{\"ctx\": 3, \"endings\": [\"a\", \"b\"], \"label\": 0}", "f:7: \"ctx\" is not a string"},
         {"{\"ctx\": \"c\", \"endings\": \"ab\", \"label\": 0}",

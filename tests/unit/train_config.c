@@ -232,6 +232,9 @@ static void refused(void **state)
         {"--data d -o o --dry-run --trace t", "trace would have no effect"},
         {"--data d -o o --seed 18446744073709551616", "18446744073709551616 is too large; it must "
                                                       "be at most 9007199254740992"},
+        {"--data d -o o --seed 9007199254740993",
+         "9007199254740993 is too large; it must be at most "
+         "9007199254740992"},
         {"--data d -o o --seed -18446744073709551616", "is too small; it must be at least 0"},
         {"--data d -o o --link-bandwidth 1kB/s",
          "1kB/s is too small; it must be at least 1.0 MiB/s"},
