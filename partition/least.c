@@ -1,7 +1,8 @@
 /*
- * Owns the plans that take the least memory. One idea: how much that is follows from few partitions: the finest, whose
- * regions are the smallest, and, for each limit of two neighbours, the one that cuts least. Refuses to look at times: what
- * a plan takes does not depend on rates, which are measured anew.
+ * Owns the plans that take little memory. One idea: how little that can be follows from few partitions: the finest, whose
+ * regions are the smallest, and, for each limit of two neighbours, the one that cuts least. Of those that fit the quickest
+ * is taken. Refuses to look at times where none fits: what is asked for then must not depend on rates, which are measured
+ * anew.
  */
 #include "partition/candidates.h"
 
@@ -261,7 +262,7 @@ ATOM_MUST static atom_status cut_least(part_search_state *s, const part_setting 
     return st;
 }
 
-/* Cuts that far, and keeps the plan if it is the least. once: it has one cut, where the least crosses; more room changes
+/* Cuts that far, and keeps the plan if it is better. once: it has one cut, where the least crosses; more room changes
  * nothing then. */
 ATOM_MUST static atom_status try_room(part_search_state *s, const part_setting *setting,
                                       uint64_t room, part_plan **least, part_verdict *needs,
