@@ -223,6 +223,25 @@ ATOM_MUST static atom_status add_parts(part_search_state *s, const part_setting 
     return ATOM_OK;
 }
 
+/* The same for parts in between. A few of all candidates are judged, so none of these may take the place of another
+ * that is estimated to be about as quick. */
+ATOM_MUST static atom_status add_fine(part_search_state *s, const part_setting *setting,
+                                      const uint32_t *parts, uint32_t n, uint64_t same_bytes)
+{
+    static const double CLEARLY = 0.995;
+    const uint32_t had = s->n_candidates;
+    const double best = best_seconds(s);
+    ATOM_TRY(add_parts(s, setting, parts, n, same_bytes));
+    for (uint32_t i = s->n_candidates; i-- > had;) {
+        part_candidate *c = &s->candidates[i];
+        if (part_plan_seconds(c->plan) <= CLEARLY * best)
+            continue;
+        part_plan_close(&c->plan);
+        *c = s->candidates[--s->n_candidates];
+    }
+    return ATOM_OK;
+}
+
 ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *setting)
 {
     static const uint32_t most[] = {24, 16, 12, 8, 4};
@@ -245,12 +264,14 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
     if (!s->device_bytes)
         return ATOM_OK; /* without a limit there is nothing to divide */
     ATOM_TRY(add_parts(s, setting, most, sizeof most / sizeof *most, same_bytes));
+    /* With the state on disk plans are ranked before what they leave holds blocks of it: more of them would crowd out
+     * those that leave much. */
+    if (s->model->disk)
+        return ATOM_OK;
     /* Of each region the largest pair decides, and all of these together were too much: what that leaves of
-     * the parts in between is far from what there is room for. With the state on disk plans are ranked
-     * before what they leave holds blocks of it: more of them would crowd out those that leave much. */
-    return squeezed && !s->model->disk
-               ? add_parts(s, setting, rest, sizeof rest / sizeof *rest, UINT64_MAX)
-               : ATOM_OK;
+     * the parts in between is far from what there is room for. */
+    return squeezed ? add_parts(s, setting, rest, sizeof rest / sizeof *rest, UINT64_MAX)
+                    : add_fine(s, setting, rest, sizeof rest / sizeof *rest, same_bytes);
 }
 
 static void begin(part_search_state *s)
@@ -354,7 +375,8 @@ atom_status part_quick_seconds(part_search_state *s, bool exact, double *seconds
         part_verdict v;
         ATOM_TRY_CLEAN(part_judge(s, best->plan, &v));
         part_plan_note(s, best->plan, &v);
-        *seconds = part_plan_seconds(best->plan);
+        const bool fits = v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v);
+        *seconds = fits ? part_plan_seconds(best->plan) : 0; /* the model saw too little */
     }
 cleanup:
     part_candidates_clear(s);

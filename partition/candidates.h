@@ -62,7 +62,7 @@ static inline uint64_t part_device_limit(const part_search_state *s)
 /* A simulation of so many visits is dear, and the model is good at it. */
 static inline bool part_dear(const part_search_state *s, const part_plan *plan)
 {
-    enum { VISITS_MAX = 2000 };
+    enum { VISITS_MAX = 4000 };
     return (uint64_t)plan->n_sub_models * s->micro_batches > VISITS_MAX;
 }
 
@@ -159,11 +159,11 @@ ATOM_MUST atom_status part_search_once(const graph *g, const part_profile *profi
                                        const part_request *request, part_where where,
                                        part_plan **out, part_search_stats *stats);
 
-/* --- least.c: the least memory, whatever it takes --- */
+/* --- least.c: little memory --- */
 
-/* A plan that fits, made for little memory instead of for speed. any: where there is none, the one that needs the least
- * device memory, which depends neither on what there is of it nor on times. Laid out, with that noted in it; NULL if there
- * is none that the host holds. */
+/* The quickest, by the model, of the plans that fit and are made for little memory; if s->hasty, the one of them that
+ * needs the least. any: where none fits, the one that needs the least device memory, which depends neither on what
+ * there is of it nor on times. Laid out, with that noted in it; NULL if there is none that the host holds. */
 ATOM_MUST atom_status part_least_plan(part_search_state *s, bool any, part_plan **out,
                                       part_verdict *verdict);
 

@@ -1,7 +1,8 @@
 /*
- * Owns the plans that take the least memory. One idea: how much that is follows from few partitions: the finest, whose
- * regions are the smallest, and, for each limit of two neighbours, the one that cuts least. Refuses to look at times: what
- * a plan takes does not depend on rates, which are measured anew.
+ * Owns the plans that take little memory. One idea: how little that can be follows from few partitions: the finest, whose
+ * regions are the smallest, and, for each limit of two neighbours, the one that cuts least. Of those that fit the quickest
+ * is taken. Refuses to look at times where none fits: what is asked for then must not depend on rates, which are measured
+ * anew.
  */
 #include "partition/candidates.h"
 
@@ -21,10 +22,26 @@ static bool least_setting(const part_search_state *s, int way, part_setting *set
            (setting->keep == PART_KEEP_HOST) == (s->request->recompute == 0);
 }
 
-/* Weighs *plan, and keeps it if it needs less than the one there is and the host holds it. host: does it? NULL: nobody
+/* What needs less is better; of two that fit, unless there is no time for it, what is quicker. */
+static bool better(const part_search_state *s, const part_verdict *a, const part_verdict *b)
+{
+    const uint64_t limit = part_device_limit(s);
+    if (s->hasty || a->device_peak_bytes > limit || b->device_peak_bytes > limit)
+        return a->device_peak_bytes < b->device_peak_bytes;
+    return a->step_seconds < b->step_seconds;
+}
+
+/* So much a plan may need to be better than the one that is known. */
+static uint64_t worth(const part_search_state *s, const part_verdict *known)
+{
+    const uint64_t limit = part_device_limit(s), peak = known->device_peak_bytes;
+    return s->hasty || peak > limit ? peak - 1 : limit;
+}
+
+/* Weighs *plan, and keeps it if it is better than the one there is and the host holds it. host: does it? NULL: nobody
  * asks. */
-ATOM_MUST static atom_status keep_less(part_search_state *s, part_plan **plan, part_plan **least,
-                                       part_verdict *needs, bool *host)
+ATOM_MUST static atom_status keep_better(part_search_state *s, part_plan **plan, part_plan **least,
+                                         part_verdict *needs, bool *host)
 {
     part_verdict v;
     ATOM_TRY(part_weigh(s, *plan, &v));
@@ -32,7 +49,7 @@ ATOM_MUST static atom_status keep_less(part_search_state *s, part_plan **plan, p
     const bool holds = part_host_holds(s, &v);
     if (host)
         *host = holds;
-    if (!holds || v.device_peak_bytes >= needs->device_peak_bytes)
+    if (!holds || !better(s, &v, needs))
         return ATOM_OK;
     part_plan_close(least);
     *least = *plan;
@@ -181,9 +198,9 @@ ATOM_MUST static atom_status finest(part_search_state *s, int way, part_plan **o
     for (uint32_t i = 0; i < n && st == ATOM_OK; i++) {
         ATOM_TRY_CLEAN(cut_everywhere(s, &setting, sizes[i], ends, &fine));
         part_estimate(s->model, fine, &v);
-        if (v.device_peak_bytes < least->device_peak_bytes) {
+        if (v.device_peak_bytes <= worth(s, least)) {
             ATOM_TRY_CLEAN(join(s, &setting, fine, ends, &plan));
-            ATOM_TRY_CLEAN(keep_less(s, &plan, out, least, NULL));
+            ATOM_TRY_CLEAN(keep_better(s, &plan, out, least, NULL));
         }
         part_plan_close(&fine);
         part_plan_close(&plan);
@@ -245,7 +262,7 @@ ATOM_MUST static atom_status cut_least(part_search_state *s, const part_setting 
     return st;
 }
 
-/* Cuts that far, and keeps the plan if it is the least. once: it has one cut, where the least crosses; more room changes
+/* Cuts that far, and keeps the plan if it is better. once: it has one cut, where the least crosses; more room changes
  * nothing then. */
 ATOM_MUST static atom_status try_room(part_search_state *s, const part_setting *setting,
                                       uint64_t room, part_plan **least, part_verdict *needs,
@@ -254,7 +271,7 @@ ATOM_MUST static atom_status try_room(part_search_state *s, const part_setting *
     part_plan *plan = NULL;
     ATOM_TRY(cut_least(s, setting, room, &plan));
     *once = plan->cut_bytes <= part_narrowest_bytes(s->model);
-    atom_status st = keep_less(s, &plan, least, needs, host);
+    atom_status st = keep_better(s, &plan, least, needs, host);
     part_plan_close(&plan);
     return st;
 }
@@ -273,7 +290,7 @@ ATOM_MUST static atom_status smallest(part_search_state *s, int way, uint64_t mo
         part_fixed_bytes(s->model, &setting) + part_crossing_bytes(s->model, &setting);
     ATOM_TRY(least_room(s, &setting, most, &room));
     for (int round = 0; room && !host && round < ROUNDS_MAX; round++, room += (beside + room) / 4) {
-        if (beside + room >= most || beside + room >= least->device_peak_bytes)
+        if (beside + room >= most || beside + room > worth(s, least))
             break;
         ATOM_TRY(try_room(s, &setting, room, out, least, &host, &once));
     }
@@ -292,11 +309,11 @@ ATOM_MUST static atom_status fitting(part_search_state *s, part_plan **out, part
     return ATOM_OK;
 }
 
-/* So much is worth looking for: less than what is known, and no more than the device has in any case. */
-static uint64_t worth(const part_search_state *s, const part_verdict *least)
+/* So much is worth looking for: what would be better, and no more than the device has in any case. */
+static uint64_t most_worth(const part_search_state *s, const part_verdict *known)
 {
-    const uint64_t has = s->profile->device.device_bytes, known = least->device_peak_bytes;
-    return has && has < known ? has + 1 : known;
+    const uint64_t has = s->profile->device.device_bytes, most = worth(s, known);
+    return has && has < most ? has + 1 : most + 1;
 }
 
 /*
@@ -315,13 +332,13 @@ ATOM_MUST static atom_status climb(part_search_state *s, int way, part_plan **ou
         return ATOM_OK;
     const uint64_t beside =
         part_fixed_bytes(s->model, &setting) + part_crossing_bytes(s->model, &setting);
-    ATOM_TRY(least_room(s, &setting, worth(s, least), &lowest));
+    ATOM_TRY(least_room(s, &setting, most_worth(s, least), &lowest));
     uint64_t best = lowest;
-    for (uint64_t room = lowest, more; room && !once && beside + room < worth(s, least);
+    for (uint64_t room = lowest, more; room && !once && beside + room < most_worth(s, least);
          room += more) {
-        const uint64_t had = least->device_peak_bytes;
+        const part_plan *had = *out;
         ATOM_TRY(try_room(s, &setting, room, out, least, NULL, &once));
-        best = least->device_peak_bytes < had ? room : best;
+        best = *out != had ? room : best;
         if (2 * s->table->n_ranges > RANGES_MAX)
             break; /* sub-models of hundreds of nodes are not where the least is */
         more = s->table->n_ranges < FEW ? room / 8 + 1 : room;
@@ -329,11 +346,11 @@ ATOM_MUST static atom_status climb(part_search_state *s, int way, part_plan **ou
     for (uint64_t step = best / 4; best && step >= best / FINEST; step /= 2) {
         const uint64_t around[] = {best - step, best + step};
         for (int i = 0; i < 2; i++) {
-            const uint64_t had = least->device_peak_bytes;
-            if (around[i] < lowest || beside + around[i] >= had)
+            const part_plan *had = *out;
+            if (around[i] < lowest || beside + around[i] > worth(s, least))
                 continue;
             ATOM_TRY(try_room(s, &setting, around[i], out, least, NULL, &once));
-            best = least->device_peak_bytes < had ? around[i] : best;
+            best = *out != had ? around[i] : best;
         }
     }
     return ATOM_OK;
@@ -347,7 +364,7 @@ ATOM_MUST static atom_status whole(part_search_state *s, part_plan **out, part_v
     part_plan *plan = NULL;
     (void)part_way_setting(s, 0, &setting);
     ATOM_TRY(part_plan_from_cuts(s, &setting, &end, 1, &plan));
-    atom_status st = keep_less(s, &plan, out, least, NULL);
+    atom_status st = keep_better(s, &plan, out, least, NULL);
     part_plan_close(&plan);
     return st;
 }
@@ -369,10 +386,10 @@ atom_status part_least_plan(part_search_state *s, bool any, part_plan **out, par
     *out = NULL;
     *verdict = (part_verdict){.device_peak_bytes = UINT64_MAX};
     atom_status st = fitting(s, out, verdict);
-    if (st == ATOM_OK && !*out) {
+    if (st == ATOM_OK && !*out)
         verdict->device_peak_bytes = any ? UINT64_MAX : part_device_limit(s) + 1;
+    if (st == ATOM_OK && (!*out || !s->hasty))
         st = find_least(s, out, verdict);
-    }
     if (*out)
         part_plan_note(s, *out, verdict);
     if (st != ATOM_OK)

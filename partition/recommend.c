@@ -13,13 +13,16 @@ enum { MICRO_BATCHES_MAX = 4096 };
 /* Where four times as many bring less than this, it is the end of the rise. */
 static const double NOTHING = 1.005;
 
-/* Where the device's memory is short, only the plan that needs the least of it may be left. */
+/* Where the device's memory is short, only a plan that needs little of it may be left. */
 ATOM_MUST static atom_status last_seconds(part_search_state *s, bool exact, double *seconds)
 {
     part_plan *plan = NULL;
     part_verdict v;
-    atom_status st = ATOM_OK;
-    ATOM_TRY(part_least_plan(s, false, &plan, &v));
+    const bool hasty = s->hasty;
+    s->hasty = hasty || !exact;
+    atom_status st = part_least_plan(s, false, &plan, &v);
+    s->hasty = hasty;
+    ATOM_TRY(st);
     if (plan && v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v)) {
         if (exact && !part_dear(s, plan))
             st = part_judge(s, plan, &v);
@@ -30,12 +33,20 @@ ATOM_MUST static atom_status last_seconds(part_search_state *s, bool exact, doub
     return st;
 }
 
-/* Seconds of a step at the state's C; 0: it does not fit. */
+/* Seconds of a step at the state's C; 0: it does not fit. Where what is found quickly is slow, memory may be short. */
 ATOM_MUST static atom_status seconds_at(part_search_state *s, bool exact, double *seconds)
 {
+    static const double SLOW = 2.5;
+    const part_plan bare = {.micro_batches = s->micro_batches};
+    double last = 0;
     *seconds = 0;
     ATOM_TRY(part_quick_seconds(s, exact, seconds));
-    return *seconds > 0 || s->host_alone_bytes ? ATOM_OK : last_seconds(s, exact, seconds);
+    if (s->host_alone_bytes || (*seconds > 0 && *seconds < SLOW * part_least_seconds(s, &bare)))
+        return ATOM_OK;
+    ATOM_TRY(last_seconds(s, exact, &last));
+    if (last > 0 && (*seconds == 0 || last < *seconds))
+        *seconds = last;
+    return ATOM_OK;
 }
 
 /* Tokens per second with C micro-batches in a step; 0: they do not fit. */

@@ -156,7 +156,8 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
         /* The model ranks them; what it puts far behind is not worth a simulation. */
         if (best.plan && part_plan_seconds(next->plan) > 1.5 * part_plan_seconds(best.plan))
             break;
-        if (best.plan && part_dear(s, next->plan))
+        if (best.plan && part_dear(s, next->plan) &&
+            part_plan_seconds(next->plan) * TIE > part_plan_seconds(best.plan))
             break;
         ATOM_TRY_CLEAN(compare(s, next, &best, &settled));
     }
@@ -292,6 +293,34 @@ ATOM_MUST static atom_status refuse_host(part_search_state *s)
     return part_refuse_host(s, need);
 }
 
+/* *plan, which fits, is the quickest of those that need little, for the model, which sees less than the simulation: the
+ * one that needs the least may be quicker. */
+ATOM_MUST static atom_status judge_little(part_search_state *s, part_plan **plan)
+{
+    const bool hasty = s->hasty;
+    part_plan *other = NULL;
+    part_verdict v;
+    ATOM_TRY(part_judge(s, *plan, &v));
+    part_plan_note(s, *plan, &v);
+    if (hasty)
+        return ATOM_OK;
+    s->hasty = true;
+    atom_status st = part_least_plan(s, false, &other, &v);
+    s->hasty = hasty;
+    if (st == ATOM_OK && other && fits(s, &v)) {
+        ATOM_TRY_CLEAN(part_judge(s, other, &v));
+        part_plan_note(s, other, &v);
+        if (part_beats(other, *plan)) {
+            part_plan *worse = *plan;
+            *plan = other;
+            other = worse;
+        }
+    }
+cleanup:
+    part_plan_close(&other);
+    return st;
+}
+
 /* No candidate fits: a partition that needs little may, or the news is bad. */
 ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
 {
@@ -302,8 +331,7 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
     if (least)
         ATOM_TRY_CLEAN(lower_device(s, &least));
     if (least && least->device_peak_bytes <= part_device_limit(s)) {
-        ATOM_TRY_CLEAN(part_judge(s, least, &v));
-        part_plan_note(s, least, &v);
+        ATOM_TRY_CLEAN(judge_little(s, &least));
         *out = least;
         return ATOM_OK;
     }
@@ -334,8 +362,7 @@ ATOM_MUST static atom_status try_forced(part_search_state *s, int recompute, par
         ATOM_TRY_CLEAN(part_least_plan(s, false, &other, &v));
         if (!other || !fits(s, &v))
             goto cleanup;
-        ATOM_TRY_CLEAN(part_judge(s, other, &v));
-        part_plan_note(s, other, &v);
+        ATOM_TRY_CLEAN(judge_little(s, &other));
         ATOM_TRY_CLEAN(hold_blocks(s, other));
     }
     if (other && part_beats(other, *best)) {

@@ -253,6 +253,33 @@ static void recommends_where_memory_is_short(void **state)
     }
 }
 
+/* Only plans that need little are left: of those the quicker one is taken, which took three times as long, and longer than
+ * the same model with its state on disk. And a little more memory is not slower for cuts that leave less of it. */
+static void is_quick_where_memory_is_short(void **state)
+{
+    (void)state;
+    const asked little = {"gpt2-350m", "rtx-4090", ATOM_BF16, 720, 4096, 1, 64};
+    part_plan *plan = NULL;
+    if (plan_one(&little, false, &plan, NULL) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    if (plan->disk || part_plan_seconds(plan) > 1.5 * plan->least_step_seconds)
+        fail_msg("%s in %llu MiB takes %g s, and %g s are possible", little.model,
+                 (unsigned long long)little.device_mib, part_plan_seconds(plan),
+                 plan->least_step_seconds);
+    part_plan_close(&plan);
+    asked more = {"gpt3-175b", "h100", ATOM_BF16, 15401, 4096, 1, 16};
+    double seconds[2];
+    for (int i = 0; i < 2; i++, more.device_mib = 17113) {
+        if (plan_one(&more, false, &plan, NULL) != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        seconds[i] = part_plan_seconds(plan);
+        part_plan_close(&plan);
+    }
+    if (seconds[1] > 1.02 * seconds[0])
+        fail_msg("%s takes %g s in 17113 MiB, and %g s in 15401", more.model, seconds[1],
+                 seconds[0]);
+}
+
 /* What its plan takes is enough for one sub-model, and a byte less is not. */
 static void takes_one_that_just_fits(void **state)
 {
@@ -514,6 +541,7 @@ int main(void)
         cmocka_unit_test(promises_what_it_plans),
         cmocka_unit_test(recommends_what_it_plans),
         cmocka_unit_test(recommends_where_memory_is_short),
+        cmocka_unit_test(is_quick_where_memory_is_short),
         cmocka_unit_test(takes_one_that_just_fits),
         cmocka_unit_test(asks_for_what_is_enough),
         cmocka_unit_test(asks_for_the_same_with_any_disk),
