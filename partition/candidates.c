@@ -311,23 +311,20 @@ part_candidate *part_candidates_take(part_search_state *s, bool plain)
     return best;
 }
 
-/* About half a second of a core; quick cuts, which are mostly the best of all, have to do from here on. */
-enum { STATES_ENOUGH = 2000000 };
-
 atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias)
 {
     part_plan_close(&c->plan);
     if (c->capacity_bytes == 0 || bias >= part_device_limit(s))
         return ATOM_OK;
     uint64_t limit = part_device_limit(s) - bias;
-    s->quick = s->hasty || s->stats.states > STATES_ENOUGH;
+    s->quick = s->hasty || s->stats.states > PART_STATES_ENOUGH;
     return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->beside, &c->plan);
 }
 
 atom_status part_candidate_refine(part_search_state *s, part_candidate *c)
 {
     part_plan *quick = c->plan;
-    if (s->hasty || s->stats.states > STATES_ENOUGH)
+    if (s->hasty || s->stats.states > PART_STATES_ENOUGH)
         return ATOM_OK;
     c->plan = NULL;
     atom_status st = c->capacity_bytes ? part_candidate_again(s, c, 0) : ATOM_OK;

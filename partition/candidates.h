@@ -9,6 +9,12 @@
 /* Ways to run a partition: repeat or stash activations, boundaries on the device or on the host. */
 enum { PART_WAYS = 4, PART_CANDIDATES_MAX = 128 };
 
+/* More micro-batches than these are never recommended. */
+enum { PART_ADVISED_MAX = 4096 };
+
+/* About half a second of a core; quick cuts, which are mostly the best of all, have to do from here on. */
+enum { PART_STATES_ENOUGH = 2000000 };
+
 typedef struct part_candidate {
     part_plan *plan; /* with the model's estimate noted; NULL: gone */
     part_setting setting;

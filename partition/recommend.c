@@ -8,8 +8,6 @@
 
 #include <math.h>
 
-enum { MICRO_BATCHES_MAX = 4096 };
-
 /* Where four times as many bring less than this, it is the end of the rise. */
 static const double NOTHING = 1.005;
 
@@ -131,7 +129,7 @@ ATOM_MUST static atom_status most_that_pay(part_search_state *s, uint32_t high, 
 
 atom_status part_recommend(part_search_state *s, part_advice *out)
 {
-    /* 1, 4, 16 .. MICRO_BATCHES_MAX; the last may be between these, where so many did not fit or pay */
+    /* 1, 4, 16 .. PART_ADVISED_MAX; the last may be between these, where so many did not fit or pay */
     enum { STEPS = 7 };
     const uint32_t asked = s->micro_batches;
     uint32_t at[STEPS] = {0}, n = 0;
@@ -141,14 +139,14 @@ atom_status part_recommend(part_search_state *s, part_advice *out)
     *out = (part_advice){.micro_batches = 1};
     if (s->in_place)
         return ATOM_OK;
-    for (uint32_t C = 1; rises && C <= MICRO_BATCHES_MAX; C *= 4, n++) {
+    for (uint32_t C = 1; rises && C <= PART_ADVISED_MAX; C *= 4, n++) {
         at[n] = C;
         ATOM_TRY_CLEAN(rate_at(s, at[n], false, &rates[n]));
         if (n > 0 && rates[n] < rates[n - 1]) {
             at[n] = at[n - 1];
             rates[n] = rates[n - 1];
             ATOM_TRY_CLEAN(most_that_pay(s, C, &at[n], &rates[n]));
-            C = MICRO_BATCHES_MAX;
+            C = PART_ADVISED_MAX;
         }
         rises = rates[n] > NOTHING * out->most_tokens_per_second;
         if (rates[n] > out->most_tokens_per_second)
