@@ -89,7 +89,8 @@ typedef struct swap_instr {
     uint8_t train;       /* FWD: dropout is on */
     uint8_t ahead;       /* UPDATE: of the step that runs, as if it were not clipped */
     uint8_t begun;       /* UPDATE: BEGIN and ORTHO did the rest of what Muon does */
-    swap_range *base;    /* [SWAP_BASE_N], where code has arguments: bytes 0: unused; else NULL */
+    swap_range *base;    /* [SWAP_BASE_N]: where each base is, bytes 0: unused; NULL but for FWD, BWD,
+                            LATE, and UPDATE on a device */
     /* copies: dst <- src, bytes of src. ROUND: dst and norms <- src (f32) of params
      * [first_param, last_param) of the canonical order. UPDATE: elements [first_element,
      * last_element), which belong to those params; their state is in src (a slot of the ring, or
@@ -157,7 +158,8 @@ ATOM_MUST atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batch
 void swap_tape_close(swap_tape **tape);
 /* Appends a copy of *instr and of all that it points to. It waits for nothing yet. */
 ATOM_MUST atom_status swap_tape_add(swap_tape *tape, const swap_instr *instr);
-/* Until then: what it reads and writes; the instruction's pointers are those of its swap_accesses. */
+/* For an instruction that is not on a tape yet, whose `reads` and `writes` are those of a swap_accesses: notes one more
+ * range there. */
 void swap_instr_reads(swap_instr *instr, swap_range range);
 void swap_instr_writes(swap_instr *instr, swap_range range);
 /* Makes instruction i wait for those n, in place of what it waited for. */
