@@ -310,9 +310,11 @@ atom_status file_gguf_finish(file_gguf *w)
         return atom_fail_errno(errno, "cannot rename %s to %s", w->temporary, w->path);
     w->finished = true;
     if (w->lost)
-        atom_log(ATOM_LOG_WARN,
-                 "%s: %llu weights are too large for f16, or for the f16 that scales a block of "
-                 "q8_0, and are no longer finite; use --type bf16",
-                 w->path, (unsigned long long)w->lost);
+        atom_log(
+            ATOM_LOG_WARN,
+            "%s: %llu weights are too large for f16, for the f16 that scales a block of q8_0, or "
+            "for bf16, and are "
+            "no longer finite; use --type bf16, or f32 where they are too large for that as well",
+            w->path, (unsigned long long)w->lost);
     return ATOM_OK;
 }

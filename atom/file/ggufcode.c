@@ -9,9 +9,11 @@
 #include <stdbool.h>
 #include <string.h>
 
-static bool is_lost(float x, uint16_t half)
+enum { F16_INFINITE = 0x7c00, BF16_INFINITE = 0x7f80 };
+
+static bool is_lost(float x, uint16_t half, uint16_t infinite)
 {
-    return isfinite(x) && (half & 0x7fffu) == 0x7c00u;
+    return isfinite(x) && (half & 0x7fffu) == infinite;
 }
 
 static uint64_t encode_q8(const float *x, uint64_t blocks, uint8_t *out)
@@ -24,7 +26,7 @@ static uint64_t encode_q8(const float *x, uint64_t blocks, uint8_t *out)
         float d = most / 127.0f, inverse = d > 0 ? 1.0f / d : 0;
         uint16_t scale = atom_f32_to_f16(d);
         memcpy(out, &scale, 2);
-        lost += is_lost(d, scale) ? FILE_GGUF_Q8_BLOCK : 0;
+        lost += is_lost(d, scale, F16_INFINITE) ? FILE_GGUF_Q8_BLOCK : 0;
         for (int i = 0; i < FILE_GGUF_Q8_BLOCK; i++) {
             float q = roundf(x[i] * inverse);
             q = q >= -127 && q <= 127 ? q : 0; /* of what is not finite nothing is left */
@@ -45,12 +47,14 @@ uint64_t file_gguf_encode(file_gguf_type type, const float *x, uint64_t n, void 
     case FILE_GGUF_F16:
         for (uint64_t i = 0; i < n; i++) {
             words[i] = atom_f32_to_f16(x[i]);
-            lost += is_lost(x[i], words[i]);
+            lost += is_lost(x[i], words[i], F16_INFINITE);
         }
         break;
     case FILE_GGUF_BF16:
-        for (uint64_t i = 0; i < n; i++)
+        for (uint64_t i = 0; i < n; i++) {
             words[i] = atom_f32_to_bf16(x[i]);
+            lost += is_lost(x[i], words[i], BF16_INFINITE);
+        }
         break;
     case FILE_GGUF_Q8_0:
         lost = encode_q8(x, n / FILE_GGUF_Q8_BLOCK, out);

@@ -27,7 +27,7 @@ typedef struct weights_writer {
     uint32_t n_slices;
     file_dtype dtype;
     uint32_t first, last; /* the slices of the present file */
-    uint64_t overflows;   /* finite numbers that F16 does not have */
+    uint64_t overflows;   /* finite numbers that the narrower type does not have */
     float *buffer;        /* a band of a tensor */
     float *whole;         /* a transposed tensor, the largest there is */
     uint64_t room;
@@ -76,10 +76,11 @@ static atom_status list_all(weights_writer *all)
 static atom_status put(file_st_writer *w, weights_writer *all, uint64_t n)
 {
     uint16_t *narrow = (uint16_t *)(void *)all->buffer;
+    const uint16_t infinite = all->dtype == FILE_F16 ? 0x7c00 : 0x7f80;
     for (uint64_t i = 0; i < n && all->dtype != FILE_F32; i++) {
         float x = all->buffer[i];
         uint16_t half = all->dtype == FILE_F16 ? atom_f32_to_f16(x) : atom_f32_to_bf16(x);
-        all->overflows += all->dtype == FILE_F16 && isfinite(x) && (half & 0x7fffu) == 0x7c00u;
+        all->overflows += isfinite(x) && (half & 0x7fffu) == infinite;
         memcpy(&narrow[i], &half, sizeof half);
     }
     return file_st_write(w, all->buffer, bytes_of(all, n));
@@ -339,8 +340,9 @@ atom_status file_weights_write_as(const char *dir, const graph *g, file_vector v
     ATOM_TRY_CLEAN(open_buffers(&all));
     ATOM_TRY_CLEAN(write_shards(&all, dir, shard_bytes));
     if (all.overflows)
-        atom_log(ATOM_LOG_WARN, "%llu weights are too large for fp16 and became infinite; use bf16",
-                 (unsigned long long)all.overflows);
+        atom_log(ATOM_LOG_WARN, "%llu weights are too large for %s and became infinite; use %s",
+                 (unsigned long long)all.overflows, dtype == ATOM_F16 ? "fp16" : "bf16",
+                 dtype == ATOM_F16 ? "bf16" : "fp32");
 cleanup:
     atom_free(all.slices);
     atom_free(all.buffer);

@@ -120,6 +120,11 @@ class Bring(chats.Case):
             self.assertEqual(bool(told), "too large" in said, said)
         said = self.ok("export", "--model", "run/checkpoint-1", "-o", "d", "--to", "hf", "--dtype", "fp16").err
         self.assertIn("warning: 2 weights are too large for fp16", said)
+        change("wte.weight", 3.4e38, 1, 1)
+        said = self.ok("export", "--model", "run/checkpoint-1", "-o", "e", "--to", "hf", "--dtype", "bf16").err
+        self.assertIn("warning: 1 weights are too large for bf16 and became infinite; use fp32", said)
+        self.assertIn("1 weights are too large for", self.ok("export", "--model", "run/checkpoint-1", "-o", "a.gguf",
+                                                            "--overwrite", "--type", "bf16").err)
         change("ln_f.weight", float("nan"))
         for out in (["-o", "b.gguf"], ["-o", "c", "--to", "hf"]):
             self.assertIn("ln_f.weight' has values that are not finite", self.ok("export", "--model", "run/checkpoint-1", *out).err)
