@@ -9,6 +9,7 @@
 #include "atom/options/options.h"
 #include "atom/pool/limits.h"
 #include "gossip/pool/pool.h"
+#include "gossip/trust/ticket.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,9 +48,9 @@ static const opt_spec top_specs[] = {
      .type = OPT_NUMBER,
      AT(slice_seconds),
      .fallback = "auto",
-     .min = 0,
+     .min = 1,
      .max = SLICE_MAX,
-     .flags = OPT_AUTO | OPT_ABOVE_MIN},
+     .flags = OPT_AUTO},
     {.name = "hours", .type = OPT_TEXT, AT(hours)},
 };
 #undef AT
@@ -232,6 +233,20 @@ static atom_status check_rights(const host_pool *p)
     return st;
 }
 
+/* A process that joins with it would be started again and again. */
+static atom_status check_ticket(const host_pool *p)
+{
+    char text[GSP_TICKET_TEXT_BYTES];
+    gsp_ticket ticket;
+    if (!atom_path_exists(p->ticket))
+        return atom_fail(ATOM_E_USAGE, "there is no file %s with a ticket", p->ticket);
+    ATOM_TRY(gsp_ticket_read(p->ticket, text));
+    atom_status st = gsp_ticket_parse(text, &ticket);
+    explicit_bzero(text, sizeof text);
+    explicit_bzero(&ticket, sizeof ticket);
+    return st == ATOM_OK ? ATOM_OK : atom_fail_in(st, "%s: ", p->ticket);
+}
+
 static atom_status check_place(const host_pool *p)
 {
     ATOM_TRY(check_rights(p));
@@ -242,9 +257,7 @@ static atom_status check_place(const host_pool *p)
                          "%s holds no membership in a pool; join the pool once (atom pool join - "
                          "-o %s), or name the file of a ticket with 'ticket'",
                          p->dir, p->dir);
-    return atom_path_exists(p->ticket)
-               ? ATOM_OK
-               : atom_fail(ATOM_E_USAGE, "there is no file %s with a ticket", p->ticket);
+    return check_ticket(p);
 }
 
 atom_status host_pools_check(const host_pools *f)

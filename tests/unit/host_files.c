@@ -6,6 +6,7 @@
 #include "atom/base/mem.h"
 #include "atom/host/host.h"
 #include "atom/host/ledger.h"
+#include "gossip/trust/ticket.h"
 #include "tests/scratch.h"
 
 #include <setjmp.h>
@@ -92,6 +93,7 @@ static void test_mistakes(void **state)
     refused("pools:\n  - dir: a\n    share:\n", "'share' has no value");
     refused("pools:\n  - dir: a\n    devices: 0\n", "3:14: devices");
     refused("pools:\n  - dir: a\n    devices: 9\n", "3:14: devices");
+    refused("slice_seconds: 1e-30\npools:\n  - dir: a\n", "1:16: slice_seconds");
     refused("slice_seconds: 0\npools:\n  - dir: a\n", "1:16: slice_seconds");
     refused("pools:\n  - share: 1\n", "needs 'dir'");
     refused("pools:\n  - a\n", "must have `key: value` lines");
@@ -125,6 +127,7 @@ static void test_mistakes(void **state)
 static void test_directories(void **state)
 {
     static const char text[] = "pools:\n  - dir: a\n  - dir: b\n    ticket: t\n";
+    char ticket[GSP_TICKET_TEXT_BYTES];
     scratch s;
     (void)state;
     scratch_open(&s);
@@ -145,6 +148,14 @@ static void test_directories(void **state)
     assert_int_equal(host_pools_check(f), ATOM_E_USAGE);
     assert_non_null(strstr(atom_fail_message(), "with a ticket"));
     scratch_write(&s, "t", "x", 1);
+    assert_int_equal(host_pools_check(f), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "pools.yml:3: "));
+    assert_non_null(strstr(atom_fail_message(), "/t: there is no ticket in it"));
+    scratch_write(&s, "t", "atom1-AAAA", 10);
+    assert_int_equal(host_pools_check(f), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "/t: ticket: "));
+    assert_int_equal(gsp_ticket_text(&(gsp_ticket){.manifest = 1}, ticket), ATOM_OK);
+    scratch_write(&s, "t", ticket, strlen(ticket));
     assert_int_equal(host_pools_check(f), ATOM_OK);
     assert_int_equal(symlink("a", scratch_path(&s, "b")), 0); /* another name for the same place */
     assert_int_equal(host_pools_check(f), ATOM_E_USAGE);
