@@ -311,30 +311,44 @@ part_candidate *part_candidates_take(part_search_state *s, bool plain)
     return best;
 }
 
+/* c->plan becomes one with exact cuts, if that is better or there is none. */
+ATOM_MUST static atom_status refine(part_search_state *s, part_candidate *c, uint64_t limit)
+{
+    part_plan *exact = NULL;
+    s->quick = s->hasty || s->stats.states > PART_STATES_ENOUGH;
+    if (s->quick && c->plan)
+        return ATOM_OK;
+    ATOM_TRY(part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->beside, &exact));
+    if (!exact || (c->plan && part_plan_seconds(c->plan) < part_plan_seconds(exact))) {
+        part_plan_close(&exact);
+        return ATOM_OK;
+    }
+    part_plan_close(&c->plan);
+    c->plan = exact;
+    return ATOM_OK;
+}
+
+atom_status part_candidate_refine(part_search_state *s, part_candidate *c)
+{
+    return c->capacity_bytes && !s->hasty ? refine(s, c, part_device_limit(s)) : ATOM_OK;
+}
+
 atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias)
 {
     part_plan_close(&c->plan);
     if (c->capacity_bytes == 0 || bias >= part_device_limit(s))
         return ATOM_OK;
-    uint64_t limit = part_device_limit(s) - bias;
-    s->quick = s->hasty || s->stats.states > PART_STATES_ENOUGH;
-    return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->beside, &c->plan);
-}
-
-atom_status part_candidate_refine(part_search_state *s, part_candidate *c)
-{
-    part_plan *quick = c->plan;
-    if (s->hasty || s->stats.states > PART_STATES_ENOUGH)
+    const uint64_t limit = part_device_limit(s) - bias;
+    ATOM_TRY(refine(s, c, limit));
+    if (c->plan || c->beside <= 0)
         return ATOM_OK;
-    c->plan = NULL;
-    atom_status st = c->capacity_bytes ? part_candidate_again(s, c, 0) : ATOM_OK;
-    if (!c->plan || (quick && part_plan_seconds(quick) < part_plan_seconds(c->plan))) {
-        part_plan_close(&c->plan);
-        c->plan = quick;
-    } else {
-        part_plan_close(&quick);
-    }
-    return st;
+    /* What these cuts leave of it is too little to hold nodes in; smaller ones leave more. */
+    const uint64_t had = c->capacity_bytes < limit ? c->capacity_bytes : limit;
+    c->capacity_bytes = had - had / 16;
+    s->quick = true;
+    ATOM_TRY(
+        part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, c->beside, &c->plan));
+    return refine(s, c, limit);
 }
 
 void part_candidates_clear(part_search_state *s)

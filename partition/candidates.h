@@ -95,6 +95,10 @@ ATOM_MUST atom_status part_weigh(part_search_state *s, part_plan *plan, part_ver
 double part_least_seconds(const part_search_state *s, const part_plan *plan);
 /* The table of ranges, when it is first needed. */
 ATOM_MUST atom_status part_open_table(part_search_state *s);
+/* The best cuts, which are the state's until others are asked for: found, or remembered. Needs the table, with all ranges
+ * that take no more than `capacity`; see part_dp(). */
+ATOM_MUST atom_status part_solve(part_search_state *s, const part_setting *setting, part_goal goal,
+                                 uint64_t capacity, bool quick, const part_cuts **out);
 /* Forgets the cuts that were found. */
 void part_solved_close(part_search_state *s);
 /* cut_price at which an average cut costs about a thousandth of the compute time. */
@@ -128,7 +132,8 @@ ATOM_MUST atom_status part_candidates_make(part_search_state *s);
 /* The most promising candidate whose plan was not taken yet; NULL when there is none. plain: of those
  * that hold no single nodes. */
 part_candidate *part_candidates_take(part_search_state *s, bool plain);
-/* Makes c->plan again with exact cuts, for a device that has bias bytes less; NULL if there is none. */
+/* Makes c->plan again with exact cuts, for a device that has bias bytes less; NULL if there is none. Where that leaves
+ * too little to hold nodes in, c->capacity_bytes becomes smaller. */
 ATOM_MUST atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias);
 /* Looks for better cuts than the quick ones: c->plan becomes the better plan. */
 ATOM_MUST atom_status part_candidate_refine(part_search_state *s, part_candidate *c);
@@ -145,9 +150,18 @@ typedef struct part_advice {
     double tokens_per_second, most_tokens_per_second;
 } part_advice;
 ATOM_MUST atom_status part_recommend(part_search_state *s, part_advice *out);
+/* What was recommended was compared with few plans for more micro-batches, of which some are luckier than others; or,
+ * where only plans that need little are left, with none. *plan becomes one for more of them where that is clearly
+ * quicker, and the state's C with it. little: *plan is one of those that need little. */
+ATOM_MUST atom_status part_try_more(part_search_state *s, bool little, part_plan **plan,
+                                    part_advice *advice);
 
 /* --- search.c --- */
 
+/* The best plan for the state's C among the candidates, or NULL. */
+ATOM_MUST atom_status part_choose(part_search_state *s, part_plan **out);
+/* The same; where no candidate fits, the best of those that need little; NULL: none fits. */
+ATOM_MUST atom_status part_choose_or_little(part_search_state *s, part_plan **out);
 /* Is a better than b? They may have different numbers of micro-batches where none was asked for. */
 bool part_beats(const part_plan *a, const part_plan *b);
 

@@ -257,30 +257,34 @@ void part_solved_close(part_search_state *s)
     s->n_solved = 0;
 }
 
-static bool same_setting(const part_setting *a, const part_setting *b)
+/* What a pair takes of the device, and what crosses the cuts, is the same for all numbers of micro-batches where
+ * boundaries are on the host. */
+static bool same_problem(const part_solved *had, const part_setting *b, part_goal goal)
 {
-    return a->micro_batches == b->micro_batches && a->keep == b->keep &&
-           a->boundaries == b->boundaries && a->clip == b->clip && a->cut_price == b->cut_price;
+    const part_setting *a = &had->setting;
+    const bool timed = goal == PART_GOAL_TIME || goal == PART_GOAL_HIDDEN;
+    return had->goal == goal && a->keep == b->keep && a->boundaries == b->boundaries &&
+           a->forward == b->forward && a->clip == b->clip && a->cut_price == b->cut_price &&
+           (a->micro_batches == b->micro_batches || (!timed && b->boundaries == PART_ON_HOST));
 }
 
-/* The best cuts, which the state owns. */
-ATOM_MUST static atom_status solve(part_search_state *s, const part_setting *setting,
-                                   part_goal goal, uint64_t capacity, const part_cuts **out)
+atom_status part_solve(part_search_state *s, const part_setting *setting, part_goal goal,
+                       uint64_t capacity, bool quick, const part_cuts **out)
 {
     uint32_t kept = s->n_solved < PART_SOLVED_MAX ? s->n_solved : PART_SOLVED_MAX;
     for (uint32_t i = 0; i < kept; i++) {
         const part_solved *had = &s->solved[i];
         *out = &had->cuts;
-        if (had->goal == goal && had->capacity_bytes == capacity && had->quick == s->quick &&
-            same_setting(&had->setting, setting))
+        if (had->capacity_bytes == capacity && had->quick == quick &&
+            same_problem(had, setting, goal))
             return ATOM_OK;
     }
     part_solved *next = &s->solved[s->n_solved++ % PART_SOLVED_MAX];
     part_cuts_close(&next->cuts);
     *next = (part_solved){
-        .setting = *setting, .goal = goal, .quick = s->quick, .capacity_bytes = capacity};
+        .setting = *setting, .goal = goal, .quick = quick, .capacity_bytes = capacity};
     *out = &next->cuts;
-    return part_dp(s->table, setting, goal, capacity, s->quick, &next->cuts, &s->stats.states);
+    return part_dp(s->table, setting, goal, capacity, quick, &next->cuts, &s->stats.states);
 }
 
 /* One partition and its estimate; *plan is NULL if no partition satisfies the predicate. */
@@ -290,7 +294,7 @@ ATOM_MUST static atom_status cut_once(part_search_state *s, const part_setting *
 {
     const part_cuts *cuts;
     *plan = NULL;
-    ATOM_TRY(solve(s, setting, goal, capacity, &cuts));
+    ATOM_TRY(part_solve(s, setting, goal, capacity, s->quick, &cuts));
     if (cuts->n == 0)
         return ATOM_OK;
     ATOM_TRY(part_plan_from_cuts(s, setting, cuts->ends, cuts->n, plan));

@@ -232,18 +232,18 @@ ATOM_MUST static atom_status least_room(part_search_state *s, const part_setting
     const part_model *m = s->model;
     const uint64_t crosses = part_crossing_bytes(m, setting);
     const uint64_t beside = part_fixed_bytes(m, setting) + crosses;
-    part_cuts cuts = {0};
+    *room = 0;
     /* Room grows until something fits: the table of all ranges would be far larger. */
-    for (uint64_t ranges = 64 * MIB; cuts.n == 0 && beside < most && ranges < ALL; ranges *= 2) {
+    for (uint64_t ranges = 64 * MIB; beside < most && ranges < ALL; ranges *= 2) {
         const uint64_t left = most - beside, bytes = ranges < left ? ranges : left;
+        const part_cuts *cuts;
         ATOM_TRY(make_room(s, bytes));
-        ATOM_TRY(part_dp(s->table, setting, PART_GOAL_MEMORY, beside + bytes, false, &cuts,
-                         &s->stats.states));
-        if (bytes == left)
-            break; /* that was all of it */
+        ATOM_TRY(part_solve(s, setting, PART_GOAL_MEMORY, beside + bytes, false, &cuts));
+        if (cuts->n)
+            *room = (uint64_t)cuts->score.key - crosses;
+        if (cuts->n || bytes == left) /* that was all of it */
+            break;
     }
-    *room = cuts.n ? (uint64_t)cuts.score.key - crosses : 0;
-    part_cuts_close(&cuts);
     return ATOM_OK;
 }
 
@@ -253,13 +253,10 @@ ATOM_MUST static atom_status cut_least(part_search_state *s, const part_setting 
 {
     const uint64_t beside =
         part_fixed_bytes(s->model, setting) + part_crossing_bytes(s->model, setting);
-    part_cuts cuts = {0};
+    const part_cuts *cuts;
     ATOM_TRY(make_room(s, room));
-    ATOM_TRY(
-        part_dp(s->table, setting, PART_GOAL_CUT, beside + room, true, &cuts, &s->stats.states));
-    atom_status st = part_plan_from_cuts(s, setting, cuts.ends, cuts.n, plan);
-    part_cuts_close(&cuts);
-    return st;
+    ATOM_TRY(part_solve(s, setting, PART_GOAL_CUT, beside + room, true, &cuts));
+    return part_plan_from_cuts(s, setting, cuts->ends, cuts->n, plan);
 }
 
 /* Cuts that far, and keeps the plan if it is better. once: it has one cut, where the least crosses; more room changes

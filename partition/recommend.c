@@ -17,7 +17,7 @@ ATOM_MUST static atom_status last_seconds(part_search_state *s, bool exact, doub
     part_plan *plan = NULL;
     part_verdict v;
     const bool hasty = s->hasty;
-    s->hasty = hasty || !exact;
+    s->hasty = hasty;
     atom_status st = part_least_plan(s, false, &plan, &v);
     s->hasty = hasty;
     ATOM_TRY(st);
@@ -164,4 +164,91 @@ atom_status part_recommend(part_search_state *s, part_advice *out)
 cleanup:
     s->micro_batches = asked;
     return st;
+}
+
+/* --- where the plan is there --- */
+
+/* Tokens per second of the best plan for C micro-batches, of cuts that are found quickly; 0: none fits. */
+ATOM_MUST static atom_status rate_with(part_search_state *s, uint32_t C, double *rate)
+{
+    const uint32_t asked = s->micro_batches;
+    const bool hasty = s->hasty;
+    part_plan *plan = NULL;
+    s->micro_batches = C;
+    s->hasty = true;
+    atom_status st = part_choose(s, &plan);
+    s->micro_batches = asked;
+    s->hasty = hasty;
+    *rate = plan ? part_plan_tokens_per_second(plan) : 0;
+    part_plan_close(&plan);
+    return st;
+}
+
+/* The best plan for C micro-batches is taken if it is clearly quicker. little: the plan is one of those that need little,
+ * of which there are too few to ask for a rate first. */
+ATOM_MUST static atom_status try_as_many(part_search_state *s, uint32_t C, bool little,
+                                         part_plan **plan, part_advice *advice)
+{
+    static const double CLEARLY = PART_NEARLY_ALL - 0.02;
+    const uint32_t had = s->micro_batches;
+    const double has = part_plan_tokens_per_second(*plan);
+    part_plan *more = NULL;
+    double rate = 0;
+    if (C > PART_ADVISED_MAX || s->stats.states > PART_STATES_ENOUGH)
+        return ATOM_OK;
+    if (!little) {
+        ATOM_TRY(rate_with(s, C, &rate));
+        advice->most_tokens_per_second = fmax(advice->most_tokens_per_second, rate);
+        if (has >= CLEARLY * rate)
+            return ATOM_OK;
+    }
+    s->micro_batches = C;
+    ATOM_TRY(part_choose_or_little(s, &more));
+    rate = more ? part_plan_tokens_per_second(more) : 0;
+    advice->most_tokens_per_second = fmax(advice->most_tokens_per_second, rate);
+    if (has < CLEARLY * rate) {
+        part_plan *worse = *plan;
+        *plan = more;
+        more = worse;
+    } else {
+        s->micro_batches = had;
+    }
+    part_plan_close(&more);
+    return ATOM_OK;
+}
+
+/* So many micro-batches get nearly all that these cuts can get, by the model. */
+static uint32_t enough_for(const part_search_state *s, const part_plan *plan)
+{
+    double most = 0, rate;
+    uint32_t enough = plan->micro_batches;
+    for (uint32_t C = plan->micro_batches; C <= PART_ADVISED_MAX; C *= 2) {
+        part_plan many = *plan;
+        part_verdict v;
+        many.micro_batches = C;
+        part_estimate(s->model, &many, &v);
+        rate = C / v.step_seconds;
+        if (v.device_peak_bytes > part_device_limit(s) || !part_host_holds(s, &v) ||
+            PART_NEARLY_ALL * rate <= most)
+            break;
+        most = rate;
+        enough = C;
+    }
+    return enough;
+}
+
+atom_status part_try_more(part_search_state *s, bool little, part_plan **plan, part_advice *advice)
+{
+    enum { ROUNDS = 3, TIMES_MAX = 4 };
+    const uint32_t enough = little ? enough_for(s, *plan) : 0;
+    if (enough > s->micro_batches)
+        ATOM_TRY(try_as_many(s, enough, true, plan, advice));
+    for (int i = 0; i < ROUNDS; i++) {
+        const uint32_t had = s->micro_batches;
+        for (uint32_t times = 2; times <= TIMES_MAX && s->micro_batches == had; times *= 2)
+            ATOM_TRY(try_as_many(s, times * had, little, plan, advice));
+        if (s->micro_batches == had)
+            break;
+    }
+    return ATOM_OK;
 }

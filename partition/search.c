@@ -142,8 +142,7 @@ ATOM_MUST static atom_status try_beside(part_search_state *s, part_candidate *be
     return ATOM_OK;
 }
 
-/* The best plan for the state's C among the candidates, or NULL. */
-ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
+atom_status part_choose(part_search_state *s, part_plan **out)
 {
     atom_status st = ATOM_OK;
     part_candidate best = {0};
@@ -224,7 +223,7 @@ ATOM_MUST static atom_status any_within(part_search_state *s, uint64_t device, u
     t.device_bytes = device;
     t.host_bytes = host;
     *out = NULL;
-    atom_status st = choose(&t, out);
+    atom_status st = part_choose(&t, out);
     if (st == ATOM_OK && !*out && !t.in_place) {
         st = part_least_plan(&t, false, out, &v);
         if (st == ATOM_OK && *out && !fits(&t, &v))
@@ -321,17 +320,24 @@ cleanup:
     return st;
 }
 
+/* The best of the plans that need little; where none of them fits, the one that needs the least. */
+ATOM_MUST static atom_status find_little(part_search_state *s, part_plan **least)
+{
+    part_verdict v;
+    ATOM_TRY(part_least_plan(s, true, least, &v));
+    if (*least)
+        ATOM_TRY(lower_device(s, least));
+    return *least && (*least)->device_peak_bytes <= part_device_limit(s) ? judge_little(s, least)
+                                                                         : ATOM_OK;
+}
+
 /* No candidate fits: a partition that needs little may, or the news is bad. */
 ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
 {
     part_plan *least = NULL;
-    part_verdict v;
     atom_status st = ATOM_OK;
-    ATOM_TRY(s->in_place ? ATOM_OK : part_least_plan(s, true, &least, &v));
-    if (least)
-        ATOM_TRY_CLEAN(lower_device(s, &least));
+    ATOM_TRY_CLEAN(s->in_place ? ATOM_OK : find_little(s, &least));
     if (least && least->device_peak_bytes <= part_device_limit(s)) {
-        ATOM_TRY_CLEAN(judge_little(s, &least));
         *out = least;
         return ATOM_OK;
     }
@@ -347,32 +353,47 @@ cleanup:
     return st;
 }
 
+atom_status part_choose_or_little(part_search_state *s, part_plan **out)
+{
+    part_plan *plan = NULL;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_choose(s, out));
+    if (*out || s->in_place)
+        return ATOM_OK;
+    ATOM_TRY_CLEAN(find_little(s, &plan));
+    if (plan && plan->device_peak_bytes <= part_device_limit(s)) {
+        ATOM_TRY_CLEAN(hold_blocks(s, plan));
+        *out = plan;
+        return ATOM_OK;
+    }
+cleanup:
+    part_plan_close(&plan);
+    return st;
+}
+
+/* *plan becomes the other one if that is better. */
+static void keep_beating(part_plan **plan, part_plan *other)
+{
+    if (other && part_beats(other, *plan)) {
+        part_plan *worse = *plan;
+        *plan = other;
+        other = worse;
+    }
+    part_plan_close(&other);
+}
+
 /* What `recompute` 0 or 1 would have got, if it is better. */
 ATOM_MUST static atom_status try_forced(part_search_state *s, int recompute, part_plan **best)
 {
     const part_request *asked = s->request;
     part_request forced = *asked;
     part_plan *other = NULL;
-    part_verdict v;
-    atom_status st;
     forced.recompute = recompute;
     s->request = &forced;
-    ATOM_TRY_CLEAN(choose(s, &other));
-    if (!other) {
-        ATOM_TRY_CLEAN(part_least_plan(s, false, &other, &v));
-        if (!other || !fits(s, &v))
-            goto cleanup;
-        ATOM_TRY_CLEAN(judge_little(s, &other));
-        ATOM_TRY_CLEAN(hold_blocks(s, other));
-    }
-    if (other && part_beats(other, *best)) {
-        part_plan *worse = *best;
-        *best = other;
-        other = worse;
-    }
-cleanup:
+    atom_status st = part_choose_or_little(s, &other);
     s->request = asked;
-    part_plan_close(&other);
+    if (st == ATOM_OK)
+        keep_beating(best, other);
     return st;
 }
 
@@ -390,14 +411,16 @@ static bool as_estimated(const part_search_state *s, const part_plan *plan)
  * With a free choice candidates are ranked by estimates, and few of them are judged exactly. Plans that
  * hold single nodes crowd out those that repeat everything; where memory is short and nodes are small the
  * estimates can be so far off that no good way is among those few; and where nothing fits but the
- * smallest plan, no other was looked at. A free choice must not be worse than a forced one.
+ * smallest plan, no other was looked at, or what is possible is far. A free choice must not be worse than a forced one.
  */
 ATOM_MUST static atom_status try_what_is_forced(part_search_state *s, bool last, part_plan **plan)
 {
-    if (s->request->recompute >= 0 || s->in_place || !graph_trains(s->g) ||
-        part_plan_seconds(*plan) <= TIE * part_least_seconds(s, *plan))
+    static const double FAR = 1.2;
+    const double least = part_least_seconds(s, *plan), seconds = part_plan_seconds(*plan);
+    if (s->request->recompute >= 0 || s->in_place || !graph_trains(s->g) || seconds <= TIE * least)
         return ATOM_OK;
-    if (last || !as_estimated(s, *plan))
+    const bool far = seconds > FAR * least && s->stats.states < PART_STATES_ENOUGH;
+    if (last || far || !as_estimated(s, *plan))
         ATOM_TRY(try_forced(s, 0, plan));
     return try_forced(s, 1, plan);
 }
@@ -422,55 +445,10 @@ static void note_advice(part_plan *plan, part_advice advice, bool own)
     plan->most_tokens_per_second = advice.most_tokens_per_second;
 }
 
-/* Tokens per second of the best plan for C micro-batches, of cuts that are found quickly; 0: none fits. */
-ATOM_MUST static atom_status rate_with(part_search_state *s, uint32_t C, double *rate)
-{
-    const uint32_t asked = s->micro_batches;
-    const bool hasty = s->hasty;
-    part_plan *plan = NULL;
-    s->micro_batches = C;
-    s->hasty = true;
-    atom_status st = choose(s, &plan);
-    s->micro_batches = asked;
-    s->hasty = hasty;
-    *rate = plan ? part_plan_tokens_per_second(plan) : 0;
-    part_plan_close(&plan);
-    return st;
-}
-
-/* What was recommended was compared with few plans for more micro-batches. Where the best plan for twice as many is
- * clearly quicker, it is taken, and so on. */
-ATOM_MUST static atom_status try_twice_as_many(part_search_state *s, part_plan **plan,
-                                               part_advice *advice)
-{
-    enum { TIMES = 3 };
-    static const double CLEARLY = PART_NEARLY_ALL - 0.02;
-    for (int i = 0; i < TIMES && 2 * s->micro_batches <= PART_ADVISED_MAX &&
-                    s->stats.states < PART_STATES_ENOUGH;
-         i++) {
-        part_plan *more = NULL;
-        double rate;
-        ATOM_TRY(rate_with(s, 2 * s->micro_batches, &rate));
-        advice->most_tokens_per_second = fmax(advice->most_tokens_per_second, rate);
-        if (part_plan_tokens_per_second(*plan) >= CLEARLY * rate)
-            return ATOM_OK;
-        s->micro_batches *= 2;
-        ATOM_TRY(choose(s, &more));
-        if (!more || !part_beats(more, *plan)) {
-            s->micro_batches /= 2;
-            part_plan_close(&more);
-            return ATOM_OK;
-        }
-        part_plan_close(plan);
-        *plan = more;
-    }
-    return ATOM_OK;
-}
-
 /* The best plan, or the only one, or a refusal. */
 ATOM_MUST static atom_status choose_or_refuse(part_search_state *s, part_plan **plan, bool *last)
 {
-    ATOM_TRY(choose(s, plan));
+    ATOM_TRY(part_choose(s, plan));
     *last = !*plan;
     if (!*last)
         return ATOM_OK;
@@ -504,8 +482,8 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
     }
     if (st != ATOM_OK)
         goto cleanup;
-    if (free && !last && !s->in_place && graph_trains(s->g))
-        ATOM_TRY_CLEAN(try_twice_as_many(s, &plan, &advice));
+    if (free && !s->in_place && graph_trains(s->g))
+        ATOM_TRY_CLEAN(part_try_more(s, last, &plan, &advice));
     ATOM_TRY_CLEAN(try_what_is_forced(s, last, &plan));
     if (!free && advised) /* last: a refusal needs no advice */
         ATOM_TRY_CLEAN(part_recommend(s, &advice));

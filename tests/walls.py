@@ -45,9 +45,9 @@ WALLS = {
     "atom/generate": GROUND + ["atom/plan", "atom/export", "atom/train", "kernels/decode.h", "kernels/device.h"],
     "atom/pool": GROUND + ["atom/export", "atom/options", "atom/train", "gossip", "kernels/kernels.h", "swap/exec.h",
                           "partition/place/place.h"],
-    # Turns of whole processes: of a member it knows its limits, its directory and its socket.
+    # Turns of whole processes: of a member it knows its limits, its directory, its socket and its ticket.
     "atom/host": ["atom/base", "atom/options", "atom/pool/limits.h", "gossip/pool/control.h",
-                  "gossip/pool/pool.h"],
+                  "gossip/pool/pool.h", "gossip/trust/ticket.h"],
     "tools": ["atom/atom.h", "atom/plan/rows.h"],
 }
 # The program sees the one public header; only what measures the parts sees the parts.
