@@ -170,12 +170,25 @@ class Bring(chats.Case):
         for begins, settings, says in ((False, {"add_bos_token": False}, ""), (True, {"add_bos_token": True}, ""), (True, {}, ""),
                                        (False, {"add_bos_token": True}, "add_bos_token true, but tokenizer.json puts no token"),
                                        (True, {"add_bos_token": False}, "add_bos_token false, but tokenizer.json puts a start token"),
+                                       (False, {"tokenizer_class": "PreTrainedTokenizerFast"}, ""),
+                                       (False, {"tokenizer_class": "LlamaTokenizerFast"}, "where add_bos_token is absent"),
+                                       (True, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": True}, ""),
+                                       (True, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False},
+                                        "add_prefix_space false, but tokenizer.json puts a space"),
+                                       (True, {"added_tokens_decoder": {"2": {"content": "</s>", "rstrip": True}}},
+                                        'rstrip true for the added token "</s>", and tokenizer.json has false'),
                                        (True, {"added_tokens_decoder": {"2": {"content": "</s>"}}}, ""),
                                        (True, {"added_tokens_decoder": {"1": {"content": "<x>"}}}, 'token "<x>" with the id 1'),
                                        (True, {"added_tokens_decoder": {"264": {"content": "<x>"}}}, 'token "<x>" with the id 264')):
             self.metaspaces(True, begins)
             self.write("tokenizer_config.json", json.dumps(settings))
             said = self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "tokenizer.json").err
+            self.assertIn(says, said)
+            self.assertEqual(bool(says), "tokenizer_config.json" in said, said)
+        self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "bpe:260")
+        for prefix, says in ((False, ""), (True, "add_prefix_space true, but tokenizer.json puts no space")):
+            self.write("data/tokenizer_config.json", json.dumps({"add_prefix_space": prefix}))
+            said = self.ok("data", "prepare", "-i", "t.jsonl", "-o", "again", "--force", "--tokenizer", "data/tokenizer.json").err
             self.assertIn(says, said)
             self.assertEqual(bool(says), "tokenizer_config.json" in said, said)
 
