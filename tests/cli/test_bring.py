@@ -253,6 +253,28 @@ class Bring(chats.Case):
                 self.assertEqual(json.loads(self.read(name + out, "config.json")).get("sliding_window"),
                                  config.get("sliding_window"), (name, out))
 
+    def test_what_checkpoints_keep_of_the_model(self):
+        """The model's own files stay beside its tokenizer in other words; of other steps somebody hears, and its ends stay."""
+        self.write("t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in ("ab a", "ba b") * 40))
+        self.metaspaces(True, True)
+        step = ["--data", "data", "--micro-batch-size", 1, "--sequence-len", 16, "--gradient-accumulation-steps", 1,
+                "--eval-steps", 0, "--max-steps", 1]
+        self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--tokenizer", "tokenizer.json")
+        self.ok("train", "--model", "c.json", *step, "-o", "first")
+        model = "first/checkpoint-1"
+        theirs = {"generation_config.json": json.dumps({"eos_token_id": [2, 9]}),
+                  "tokenizer_config.json": json.dumps({"eos_token": "</s>", "chat_template": "{{ messages }}"})}
+        for name, text in theirs.items():
+            self.write(model + "/" + name, text)
+        made = json.loads(self.read("data", "tokenizer.json"))
+        spaced = dict(made, model=dict(made["model"], merges=[" ".join(m) for m in made["model"]["merges"]]))
+        for run, data, kept in ("a", made, 2), ("b", spaced, 2), ("c", dict(made, post_processor=None), 1):
+            self.write("data/tokenizer.json", json.dumps(data, indent=1))
+            said = self.ok("train", "--model", model, *step, "-o", run).err
+            self.assertEqual("checkpoints get the data's" in said, kept < 2, said)
+            for name in list(theirs)[:kept]:
+                self.assertEqual(self.read(run, "checkpoint-1", name), theirs[name].encode(), (run, name))
+
     def test_all_ends_survive_gguf(self):
         """GGUF has keys for some of the tokens that end a text, and llama.cpp knows some by their texts."""
         self.write("t.txt", "some words to learn " * 200)
