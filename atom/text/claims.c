@@ -74,6 +74,35 @@ static bool has_added(const text_tokenizer *t, uint32_t id, const char *content)
            (n == strlen(content) && memcmp(piece, content, n) == 0);
 }
 
+static void warn_of_missing(const char *dir, const char *file, const char *content,
+                            unsigned long id)
+{
+    atom_log(
+        ATOM_LOG_WARN,
+        "%s/%s has the added token \"%.40s\" with the id %lu, which tokenizer.json has not, so "
+        "its name is ordinary text here; " MAKE_EQUAL,
+        dir, file, content, id, dir, dir);
+}
+
+/* The older file of names and ids, which transformers reads where the settings list none. */
+static void check_older(const text_tokenizer *t, const char *dir, const json_t *settings,
+                        json_t *older)
+{
+    const char *content;
+    json_t *id;
+    if (json_object_get(settings, "added_tokens_decoder"))
+        return;
+    json_object_foreach(older, content, id)
+    {
+        double n = json_number_value(id);
+        if (!json_is_number(id) || n < 0 || n > UINT32_MAX ||
+            (n < TEXT_VOCAB_MAX && has_added(t, (uint32_t)n, content)))
+            continue;
+        warn_of_missing(dir, "added_tokens.json", content, (unsigned long)n);
+        return;
+    }
+}
+
 /* The switch of the two files' entries of one token that differs, or NULL. */
 static const char *other_switch(const text_tokenizer *t, uint32_t id, const json_t *entry)
 {
@@ -114,28 +143,37 @@ static void check_added(const text_tokenizer *t, const char *dir, const json_t *
                      content, json_is_true(json_object_get(value, other)) ? "false" : "true", dir,
                      dir);
         else
-            atom_log(ATOM_LOG_WARN,
-                     "%s/tokenizer_config.json has the added token \"%.40s\" with the id %.20s, "
-                     "which tokenizer.json has not, so its name is ordinary text here; " MAKE_EQUAL,
-                     dir, content, key, dir, dir);
+            warn_of_missing(dir, "tokenizer_config.json", content, id);
         return;
     }
 }
 
-atom_status text_claims_check(const text_tokenizer *t, const char *dir)
+/* *root: NULL where there is none, or it is no JSON, which is refused where a chat template is looked for. */
+static atom_status read_settings(const char *dir, const char *name, json_t **root)
 {
-    char *path = atom_path_join(dir, "tokenizer_config.json"), *text = NULL;
+    char *path = atom_path_join(dir, name), *text = NULL;
     uint64_t bytes = 0;
     atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
     if (path && atom_path_exists(path))
         st = atom_file_read(path, SETTINGS_BYTES_MAX, &text, &bytes);
-    /* one that is no JSON is refused where its chat template is looked for */
-    json_t *settings = text ? json_loadb(text, (size_t)bytes, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+    *root = text ? json_loadb(text, (size_t)bytes, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+    atom_free(text);
+    atom_free(path);
+    return st;
+}
+
+atom_status text_claims_check(const text_tokenizer *t, const char *dir)
+{
+    json_t *settings = NULL, *older = NULL;
+    atom_status st;
+    ATOM_TRY_CLEAN(read_settings(dir, "tokenizer_config.json", &settings));
+    ATOM_TRY_CLEAN(read_settings(dir, "added_tokens.json", &older));
     check_start(t, dir, settings);
     check_space(t, dir, settings);
     check_added(t, dir, settings);
+    check_older(t, dir, settings, older);
+cleanup:
     json_decref(settings);
-    atom_free(text);
-    atom_free(path);
+    json_decref(older);
     return st;
 }

@@ -185,6 +185,14 @@ class Bring(chats.Case):
             said = self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "tokenizer.json").err
             self.assertIn(says, said)
             self.assertEqual(bool(says), "tokenizer_config.json" in said, said)
+        for tokens, settings, says in (({"</s>": 2}, {}, ""),
+                                       ({"<x>": 264}, {}, 'added_tokens.json has the added token "<x>" with the id 264'),
+                                       ({"<x>": 264}, {"added_tokens_decoder": {}}, "")):
+            self.write("added_tokens.json", json.dumps(tokens))
+            self.write("tokenizer_config.json", json.dumps(settings))
+            said = self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "tokenizer.json").err
+            self.assertIn(says, said)
+            self.assertEqual(bool(says), "added_tokens.json" in said, said)
         self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "bpe:260")
         for prefix, says in ((False, ""), (True, "add_prefix_space true, but tokenizer.json puts no space")):
             self.write("data/tokenizer_config.json", json.dumps({"add_prefix_space": prefix}))
