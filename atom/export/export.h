@@ -40,7 +40,7 @@ ATOM_MUST atom_status export_llmc(const char *dir, const char *adapter, atom_dty
                                   const char *path, bool replace);
 
 /* export_tokens.c: the tokenizer of dir as metadata, for a vocabulary of V; `config` is the text of
- * config.json. */
+ * config.json. Refuses steps that text_tokenizer_parse does not know, and more tokens than V. */
 ATOM_MUST atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V);
 
 /* copy_tokens.c: the tokenizer of another GGUF file, as it stands there. *any: it has one. */
@@ -53,6 +53,8 @@ ATOM_MUST atom_status import_tokenizer(const char *path, text_tokenizer **out);
 /* The tokenizer of a model with weights, wherever it is kept: an adapter's own goes first.
  * ATOM_E_FORMAT where there is none, or one of more tokens than the model has. */
 ATOM_MUST atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out);
+/* Does llama.cpp take whole words of the vocabulary before merging, where the pre-tokenizer has this name? */
+bool import_ignores_merges(const char *pre);
 /* A GGUF file's chat template in Jinja, with the one for tools where it has one; atom_free it; NULL
  * where it has none. */
 ATOM_MUST atom_status import_template(const char *path, char **jinja);

@@ -13,9 +13,11 @@
 #include "atom/base/mem.h"
 #include "atom/export/ends.h"
 #include "atom/text/pattern.h"
+#include "atom/text/steps.h"
 #include "atom/text/template_files.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -346,6 +348,17 @@ static atom_status put_fronts(file_gguf *w, const char *dir, const json_t *root,
     return ATOM_OK;
 }
 
+/* A switch that llama.cpp has by the pre-tokenizer's name, not by a key. */
+static void warn_of_merges(const char *dir, const json_t *model, const char *pre)
+{
+    bool says = json_is_true(json_object_get(model, "ignore_merges"));
+    if (says != import_ignores_merges(pre))
+        atom_log(ATOM_LOG_WARN,
+                 "%s/tokenizer.json has ignore_merges %s, but llama.cpp takes it for %s where the "
+                 "pre-tokenizer is '%s', so it may give some words other ids",
+                 dir, says ? "true" : "false", says ? "false" : "true", pre);
+}
+
 static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vocabulary *v)
 {
     const json_t *model = json_object_get(root, "model");
@@ -353,6 +366,8 @@ static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vo
     const char *pre = "default";
     if (!metaspace)
         ATOM_TRY(find_pre(dir, root, &pre));
+    if (!metaspace)
+        warn_of_merges(dir, model, pre);
     warn_of_takers(dir, root);
     take_vocabulary(v, root, metaspace);
     file_gguf_put_text(w, "tokenizer.ggml.model", metaspace ? "llama" : "gpt2");
@@ -368,19 +383,47 @@ static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vo
     return put_template(w, dir);
 }
 
-/* What llama.cpp's own reader would refuse or misread is refused first. */
-static atom_status check_json(const char *dir, const json_t *root)
+/* Tokens that the model has no row for would be left out. */
+static atom_status check_size(const char *dir, const json_t *root, int64_t V)
+{
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *id, *one;
+    const char *text;
+    json_int_t last = -1;
+    size_t i;
+    json_object_foreach((json_t *)(uintptr_t)vocab, text, id)
+    {
+        last = json_integer_value(id) > last ? json_integer_value(id) : last;
+    }
+    json_array_foreach((json_t *)json_object_get(root, "added_tokens"), i, one)
+    {
+        id = json_object_get(one, "id");
+        last = json_integer_value(id) > last ? json_integer_value(id) : last;
+    }
+    if (last < V)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s/tokenizer.json has %lld tokens, but the model only %lld (vocab_size in "
+                     "config.json); they do not belong together",
+                     dir, (long long)last + 1, (long long)V);
+}
+
+/* What llama.cpp's own reader would refuse or misread is refused first, and what GGUF has no word for: llama.cpp would
+ * split texts in another way. */
+static atom_status check_json(const char *dir, const json_t *root, int64_t V)
 {
     const json_t *model = json_object_get(root, "model");
     const json_t *merges = json_object_get(model, "merges");
     const char *type = json_string_value(json_object_get(model, "type"));
-    if (json_is_object(json_object_get(model, "vocab")) && json_is_array(merges) && type &&
-        strcmp(type, "BPE") == 0)
-        return ATOM_OK;
-    return atom_fail(ATOM_E_UNSUPPORTED,
-                     "%s/tokenizer.json: model '%.40s' with its vocab and merges is not supported; "
-                     "only BPE is",
-                     dir, type ? type : "(none)");
+    char name[PATH_MAX];
+    if (!json_is_object(json_object_get(model, "vocab")) || !json_is_array(merges) || !type ||
+        strcmp(type, "BPE") != 0)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s/tokenizer.json: model '%.40s' with its vocab and merges is not "
+                         "supported; only BPE is",
+                         dir, type ? type : "(none)");
+    snprintf(name, sizeof name, "%s/tokenizer.json", dir);
+    ATOM_TRY(text_steps_check(root, name));
+    return check_size(dir, root, V);
 }
 
 atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V)
@@ -394,7 +437,7 @@ atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int
                  dir);
         return ATOM_OK;
     }
-    ATOM_TRY_CLEAN(check_json(dir, root));
+    ATOM_TRY_CLEAN(check_json(dir, root, V));
     v.texts = atom_alloc((size_t)V, sizeof *v.texts);
     v.types = atom_alloc((size_t)V, sizeof *v.types);
     v.scores = atom_alloc((size_t)V, sizeof *v.scores);

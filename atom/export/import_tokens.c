@@ -305,10 +305,9 @@ static json_t *decoder(const importing *in)
                      "content", " ", "start", 1, "stop", 0);
 }
 
-/* Do they take whole words of their vocabulary before merging? */
-static bool ignores_merges(const importing *in)
+bool import_ignores_merges(const char *pre)
 {
-    return !in->metaspace && (strcmp(in->pre, "llama-bpe") == 0 || strcmp(in->pre, "tekken") == 0);
+    return strcmp(pre, "llama-bpe") == 0 || strcmp(pre, "tekken") == 0;
 }
 
 static json_t *model_json(const importing *in)
@@ -316,11 +315,11 @@ static json_t *model_json(const importing *in)
     const char *unknown = NULL;
     for (uint64_t i = 0; i < in->n && !unknown; i++)
         unknown = in->types[i] == UNKNOWN ? in->texts[i] : NULL;
-    return json_pack("{s:s, s:n, s:s?, s:n, s:n, s:b, s:b, s:b, s:O, s:O}", "type", "BPE",
-                     "dropout", "unk_token", unknown, "continuing_subword_prefix",
-                     "end_of_word_suffix", "fuse_unk", (int)in->metaspace, "byte_fallback",
-                     (int)in->metaspace, "ignore_merges", (int)ignores_merges(in), "vocab",
-                     in->vocab, "merges", in->merges);
+    return json_pack(
+        "{s:s, s:n, s:s?, s:n, s:n, s:b, s:b, s:b, s:O, s:O}", "type", "BPE", "dropout",
+        "unk_token", unknown, "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+        (int)in->metaspace, "byte_fallback", (int)in->metaspace, "ignore_merges",
+        !in->metaspace && import_ignores_merges(in->pre), "vocab", in->vocab, "merges", in->merges);
 }
 
 static atom_status make_text(const importing *in, char **text)

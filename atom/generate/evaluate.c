@@ -91,7 +91,7 @@ static atom_status open_data(evaluation *v)
     if (r->batches < 0)
         return atom_fail(ATOM_E_USAGE, "batches must be 0 (all) or more");
     if (v->e.bench->model.dir)
-        ATOM_TRY(plan_vocab_check(v->e.bench->model.dir, r->data));
+        ATOM_TRY(plan_vocab_check(v->e.bench->model.dir, r->data, NULL));
     ATOM_TRY(text_shards_open(r->data, split, (uint32_t)v->e.bench->model.config.vocab_size,
                               &v->shards));
     text_shards_warn(v->shards);

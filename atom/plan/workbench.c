@@ -46,7 +46,7 @@ static atom_status find_tokenizer(const char *dir, text_tokenizer **out)
     return st == ATOM_E_RESOURCE ? st : ATOM_OK;
 }
 
-atom_status plan_vocab_check(const char *model_dir, const char *data)
+atom_status plan_vocab_check(const char *model_dir, const char *data, bool *alike)
 {
     text_tokenizer *models = NULL, *datas = NULL;
     atom_status st;
@@ -58,6 +58,8 @@ atom_status plan_vocab_check(const char *model_dir, const char *data)
             "%s was prepared with another tokenizer than that of model %s, so its tokens have "
             "another meaning for the model; prepare it with --tokenizer %s/tokenizer.json",
             data, model_dir, model_dir);
+    if (alike)
+        *alike = !models || !datas || text_tokenizer_equal(models, datas);
 cleanup:
     text_tokenizer_close(&models);
     text_tokenizer_close(&datas);

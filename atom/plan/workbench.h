@@ -120,11 +120,12 @@ typedef struct plan_vocab {
 ATOM_MUST atom_status plan_vocab_read(const char *data, plan_vocab *out);
 /*
  * Was the data made with the tokenizer of the model in model_dir? Where one of them has no
- * tokenizer.json, or atom cannot read the model's, nothing is said.
+ * tokenizer.json, or atom cannot read the model's, nothing is said. *alike (may be NULL): there is nothing to say,
+ * or both give the same ids for every text.
  *
  * Errors: ATOM_E_USAGE where a token of both is another one in each
  */
-ATOM_MUST atom_status plan_vocab_check(const char *model_dir, const char *data);
+ATOM_MUST atom_status plan_vocab_check(const char *model_dir, const char *data, bool *alike);
 
 ATOM_MUST atom_status plan_workbench_open(const plan_workbench_config *config,
                                           plan_workbench **out);

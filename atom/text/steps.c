@@ -5,6 +5,9 @@
  * found. Refuses any other step by name, so that a text is never split in another way than the file
  * says.
  */
+#include "atom/text/steps.h"
+
+#include "atom/text/charsmap.h"
 #include "atom/text/tokenizer_inner.h"
 
 #include <stdio.h>
@@ -430,4 +433,13 @@ atom_status text_steps_read(const json_t *root, const char *name, text_recipe *o
     *begin = s.begin;
     *finish = s.finish;
     return ATOM_OK;
+}
+
+atom_status text_steps_check(const json_t *root, const char *name)
+{
+    text_recipe recipe = {0};
+    const char *begin, *finish;
+    atom_status st = text_steps_read(root, name, &recipe, &begin, &finish);
+    text_charsmap_close(&recipe.charsmap);
+    return st;
 }

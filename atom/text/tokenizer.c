@@ -9,6 +9,7 @@
 #include "atom/base/mem.h"
 #include "atom/text/tokenizer_inner.h"
 
+#include <jansson.h>
 #include <string.h>
 
 /* GPT-2's order: the 188 bytes that are visible in Latin-1 ('!'..'~', 0xa1..0xac, 0xae..0xff), then
@@ -235,10 +236,37 @@ bool text_tokenizer_agrees(const text_tokenizer *a, const text_tokenizer *b)
            memcmp(a->piece_bytes, b->piece_bytes, a->piece_ends[n - 1]) == 0;
 }
 
+/* Of a tokenizer of others: its file without what changes no id, and without the merges, which have been written in two
+ * ways and are compared by themselves. */
+static json_t *source_of(const text_tokenizer *t)
+{
+    json_t *root = json_loadb(t->source, (size_t)t->source_bytes, 0, NULL);
+    json_t *model = json_object_get(root, "model");
+    json_object_del(root, "truncation");
+    json_object_del(root, "padding");
+    json_object_del(model, "merges");
+    if (json_is_false(json_object_get(model, "ignore_merges")))
+        json_object_del(model, "ignore_merges");
+    return root;
+}
+
+/* The library has written one tokenizer in several ways: with other white space, and with other words for its merges. */
+static bool same_source(const text_tokenizer *a, const text_tokenizer *b)
+{
+    if (!a->source || !b->source)
+        return a->source == b->source;
+    if (a->source_bytes == b->source_bytes && memcmp(a->source, b->source, a->source_bytes) == 0)
+        return true;
+    json_t *one = source_of(a), *other = source_of(b);
+    bool same = one && other && json_equal(one, other);
+    json_decref(one);
+    json_decref(other);
+    return same;
+}
+
 bool text_tokenizer_equal(const text_tokenizer *a, const text_tokenizer *b)
 {
-    if (a->source_bytes != b->source_bytes ||
-        (a->source && memcmp(a->source, b->source, a->source_bytes) != 0))
+    if (!same_source(a, b))
         return false;
     if (a->vocab != b->vocab || a->end != b->end || a->merges_n != b->merges_n)
         return false;

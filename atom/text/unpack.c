@@ -8,6 +8,7 @@
 #include "atom/text/unpack.h"
 
 #include "atom/base/assert.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>
@@ -86,6 +87,8 @@ static bool is_zstd(const uint8_t *head, size_t n)
 static atom_status begin(text_unpack *u)
 {
     ATOM_TRY(fill(u));
+    if (atom_is_lfs_pointer(u->packed, u->n))
+        return atom_fail_lfs(u->path);
     if (is_gzip(u->packed, u->n))
         u->kind = GZIP;
     else if (is_zstd(u->packed, u->n) && (u->packed[0] == 0x28 || ends_with(u->path, ".zst")))

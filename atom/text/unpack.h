@@ -14,7 +14,8 @@ typedef struct text_unpack text_unpack;
 
 /*
  * What the file is, its first bytes say: gzip (RFC 1952, also several members), zstd (RFC 8878,
- * also several frames), or plain. ATOM_E_FORMAT if it is named .gz or .zst and is not packed so.
+ * also several frames), or plain. ATOM_E_FORMAT if it is named .gz or .zst and is not packed so, and
+ * for a pointer of Git LFS, whatever its name.
  * One thread at a time.
  */
 ATOM_MUST atom_status text_unpack_open(const char *path, text_unpack **out);

@@ -367,7 +367,7 @@ static atom_status load_tokenizer(const char *dir, text_tokenizer **out)
 }
 
 /* The data's tokenizer; where the model that training started from has the same one, or the data
- * has none, the model's own files. */
+ * has none, the model's own files. Its settings for generation are about ids, which mean the same in both. */
 static atom_status write_tokenizer(const char *dir, const train_checkpoint *c)
 {
     text_tokenizer *data = NULL, *model = NULL;
@@ -379,6 +379,8 @@ static atom_status write_tokenizer(const char *dir, const train_checkpoint *c)
         ATOM_TRY_CLEAN(text_tokenizer_save_model(data, dir));
     if (c->model_dir && (!data || (model && text_tokenizer_equal(data, model))))
         ATOM_TRY_CLEAN(file_model_copy(c->model_dir, dir));
+    else if (model && text_tokenizer_agrees(data, model))
+        ATOM_TRY_CLEAN(file_model_copy_one(c->model_dir, dir, "generation_config.json"));
     if (data) /* the template that the data's chats were made with */
         ATOM_TRY_CLEAN(file_model_copy_one(c->data, dir, "chat_template.jinja"));
 cleanup:

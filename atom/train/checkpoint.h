@@ -56,7 +56,8 @@ typedef struct train_checkpoint {
     const char *source;    /* an imported config.json whose unknown keys are kept, or NULL */
     const char *data;      /* data set directory whose tokenizer travels along, or NULL */
     const char *model_dir; /* where training started from: its tokenizer files travel along where
-                              the tokenizer is the same; or NULL */
+                              the tokenizer is the same, its settings for generation also where only
+                              the tokens are; or NULL */
     file_ends ends;        /* of the data set's tokenizer */
     file_vector master, m, v;
     const char *pool;   /* text of pool.json, of a run in a pool (pool.h); or NULL */

@@ -15,6 +15,21 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The data's tokenizer goes into checkpoints, also where it has the model's tokens but other steps or fewer tokens. */
+static atom_status check_tokenizers(trainer *t)
+{
+    const char *model = t->bench->model.dir, *data = t->config->data;
+    bool alike = true;
+    ATOM_TRY(plan_vocab_check(model, data, &alike));
+    if (!alike)
+        trainer_note(t,
+                     "note: %s/tokenizer.json differs from that of %s, with the same tokens; "
+                     "checkpoints get the data's, and not the model's tokenizer_config.json and "
+                     "chat template",
+                     data, model);
+    return ATOM_OK;
+}
+
 static atom_status open_model(trainer *t)
 {
     const train_config *c = t->config;
@@ -53,7 +68,7 @@ static atom_status open_model(trainer *t)
                          c->data, t->vocab.tokens, (long long)t->bench->model.config.vocab_size);
     if (c->init == TRAIN_INIT_RANDOM || !t->bench->model.has_weights)
         return ATOM_OK;
-    return plan_vocab_check(t->bench->model.dir, c->data);
+    return check_tokenizers(t);
 }
 
 static atom_status open_data(trainer *t)

@@ -196,7 +196,7 @@ atom_status trainer_resume_check(const trainer *t, const char *path)
     if (!path || !atom_path_is_dir(path))
         return ATOM_OK; /* nothing to go on from, or loading says what is wrong */
     ATOM_TRY(check_state(t, path));
-    ATOM_TRY(plan_vocab_check(path, t->config->data));
+    ATOM_TRY(plan_vocab_check(path, t->config->data, NULL));
     if (file_lora_is_dir(path))
         return t->bench->base ? check_lora(t, path) : ATOM_OK;
     if (t->bench->base && file_weights_exist(path))

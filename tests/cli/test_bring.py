@@ -170,12 +170,33 @@ class Bring(chats.Case):
         for begins, settings, says in ((False, {"add_bos_token": False}, ""), (True, {"add_bos_token": True}, ""), (True, {}, ""),
                                        (False, {"add_bos_token": True}, "add_bos_token true, but tokenizer.json puts no token"),
                                        (True, {"add_bos_token": False}, "add_bos_token false, but tokenizer.json puts a start token"),
+                                       (False, {"tokenizer_class": "PreTrainedTokenizerFast"}, ""),
+                                       (False, {"tokenizer_class": "LlamaTokenizerFast"}, "where add_bos_token is absent"),
+                                       (True, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": True}, ""),
+                                       (True, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False},
+                                        "add_prefix_space false, but tokenizer.json puts a space"),
+                                       (True, {"added_tokens_decoder": {"2": {"content": "</s>", "rstrip": True}}},
+                                        'rstrip true for the added token "</s>", and tokenizer.json has false'),
                                        (True, {"added_tokens_decoder": {"2": {"content": "</s>"}}}, ""),
                                        (True, {"added_tokens_decoder": {"1": {"content": "<x>"}}}, 'token "<x>" with the id 1'),
                                        (True, {"added_tokens_decoder": {"264": {"content": "<x>"}}}, 'token "<x>" with the id 264')):
             self.metaspaces(True, begins)
             self.write("tokenizer_config.json", json.dumps(settings))
             said = self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "tokenizer.json").err
+            self.assertIn(says, said)
+            self.assertEqual(bool(says), "tokenizer_config.json" in said, said)
+        for tokens, settings, says in (({"</s>": 2}, {}, ""),
+                                       ({"<x>": 264}, {}, 'added_tokens.json has the added token "<x>" with the id 264'),
+                                       ({"<x>": 264}, {"added_tokens_decoder": {}}, "")):
+            self.write("added_tokens.json", json.dumps(tokens))
+            self.write("tokenizer_config.json", json.dumps(settings))
+            said = self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "tokenizer.json").err
+            self.assertIn(says, said)
+            self.assertEqual(bool(says), "added_tokens.json" in said, said)
+        self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--force", "--tokenizer", "bpe:260")
+        for prefix, says in ((False, ""), (True, "add_prefix_space true, but tokenizer.json puts no space")):
+            self.write("data/tokenizer_config.json", json.dumps({"add_prefix_space": prefix}))
+            said = self.ok("data", "prepare", "-i", "t.jsonl", "-o", "again", "--force", "--tokenizer", "data/tokenizer.json").err
             self.assertIn(says, said)
             self.assertEqual(bool(says), "tokenizer_config.json" in said, said)
 
@@ -239,6 +260,28 @@ class Bring(chats.Case):
                         self.assertEqual(made["bos_token_id"], 7, (name, out, file))
                 self.assertEqual(json.loads(self.read(name + out, "config.json")).get("sliding_window"),
                                  config.get("sliding_window"), (name, out))
+
+    def test_what_checkpoints_keep_of_the_model(self):
+        """The model's own files stay beside its tokenizer in other words; of other steps somebody hears, and its ends stay."""
+        self.write("t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in ("ab a", "ba b") * 40))
+        self.metaspaces(True, True)
+        step = ["--data", "data", "--micro-batch-size", 1, "--sequence-len", 16, "--gradient-accumulation-steps", 1,
+                "--eval-steps", 0, "--max-steps", 1]
+        self.ok("data", "prepare", "-i", "t.jsonl", "-o", "data", "--tokenizer", "tokenizer.json")
+        self.ok("train", "--model", "c.json", *step, "-o", "first")
+        model = "first/checkpoint-1"
+        theirs = {"generation_config.json": json.dumps({"eos_token_id": [2, 9]}),
+                  "tokenizer_config.json": json.dumps({"eos_token": "</s>", "chat_template": "{{ messages }}"})}
+        for name, text in theirs.items():
+            self.write(model + "/" + name, text)
+        made = json.loads(self.read("data", "tokenizer.json"))
+        spaced = dict(made, model=dict(made["model"], merges=[" ".join(m) for m in made["model"]["merges"]]))
+        for run, data, kept in ("a", made, 2), ("b", spaced, 2), ("c", dict(made, post_processor=None), 1):
+            self.write("data/tokenizer.json", json.dumps(data, indent=1))
+            said = self.ok("train", "--model", model, *step, "-o", run).err
+            self.assertEqual("checkpoints get the data's" in said, kept < 2, said)
+            for name in list(theirs)[:kept]:
+                self.assertEqual(self.read(run, "checkpoint-1", name), theirs[name].encode(), (run, name))
 
     def test_all_ends_survive_gguf(self):
         """GGUF has keys for some of the tokens that end a text, and llama.cpp knows some by their texts."""

@@ -145,6 +145,7 @@ static void configs_that_are_refused(void **state)
         {NEOX("\"hidden_dropout\":1"), ATOM_E_FORMAT, "hidden_dropout is 1"},
         {NEOX("\"use_paralel_residual\":false"), ATOM_E_FORMAT, "use_parallel_residual"},
         {NEOX("\"use_parallel_residual\":0"), ATOM_E_FORMAT, "use_parallel_residual must be true"},
+        {NEOX("\"use_parallel_residual\":null"), ATOM_E_FORMAT, "use_parallel_residual is null"},
         {NEOX("\"rotary_pct\":0"), ATOM_E_FORMAT, "rotary_pct is 0; it must"},
         {NEOX("\"rotary_pct\":1.5"), ATOM_E_FORMAT, "rotary_pct is 1.5; it must"},
         {NEOX("\"rotary_pct\":0.01"), ATOM_E_FORMAT, "two of the 96 channels"},

@@ -12,6 +12,9 @@
 
 #include <cmocka.h>
 
+#define METASPACE_ALWAYS                                                                           \
+    "{\"type\": \"Metaspace\", \"replacement\": \"\u2581\", \"prepend_scheme\": \"always\"}"
+
 /* How an added token is found that says "normalized". */
 static uint32_t manner_of(const char *normalizer, const char *pre_tokenizer, const char *content,
                           bool lstrip)
@@ -36,8 +39,7 @@ static void who_may_become_another(void **state)
 {
     static const char prepends[] = "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": "
                                    "\"Prepend\", \"prepend\": \"\u2581\"}, " METASPACE_REPLACE "]}";
-    static const char metaspace[] =
-        "{\"type\": \"Metaspace\", \"replacement\": \"\u2581\", \"prepend_scheme\": \"always\"}";
+    static const char metaspace[] = METASPACE_ALWAYS;
     (void)state;
     assert_int_equal(manner_of(prepends, "null", "<x>", false), TEXT_LATE | TEXT_CHANGED);
     assert_int_equal(manner_of(METASPACE_REPLACE, "null", "<x y>", false),
@@ -267,6 +269,45 @@ static void switches_are_true_or_false(void **state)
     }
 }
 
+static text_tokenizer *parsed(const json_t *root, size_t flags)
+{
+    text_tokenizer *t = NULL;
+    char *text = json_dumps(root, flags);
+    if (text_tokenizer_parse(text, strlen(text), "t.json", &t) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    free(text);
+    return t;
+}
+
+/* The library has written merges in two ways, and JSON has white space; other steps make another tokenizer. */
+static void the_same_in_other_words(void **state)
+{
+    (void)state;
+    json_t *root = metaspace_json(METASPACE_REPLACE, "null");
+    text_tokenizer *first = parsed(root, 0), *spaced = parsed(root, JSON_INDENT(2));
+    assert_true(text_tokenizer_equal(first, spaced));
+    json_t *model = json_object_get(root, "model"), *merges = json_object_get(model, "merges");
+    json_array_set_new(merges, 0, json_pack("[s, s]", "a", "b"));
+    json_object_set_new(model, "ignore_merges", json_false());
+    json_object_set_new(root, "padding", json_object());
+    text_tokenizer *newer = parsed(root, 0);
+    assert_true(text_tokenizer_equal(first, newer));
+    json_array_set_new(merges, 0, json_pack("[s, s]", "ab", "c"));
+    json_array_set_new(merges, 1, json_pack("[s, s]", "a", "b"));
+    text_tokenizer *reversed = parsed(root, 0);
+    assert_false(text_tokenizer_equal(first, reversed));
+    json_decref(root);
+    root = metaspace_json("null", METASPACE_ALWAYS);
+    text_tokenizer *other = parsed(root, 0);
+    assert_false(text_tokenizer_equal(first, other));
+    json_decref(root);
+    text_tokenizer_close(&first);
+    text_tokenizer_close(&spaced);
+    text_tokenizer_close(&newer);
+    text_tokenizer_close(&reversed);
+    text_tokenizer_close(&other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_may_become_another),
@@ -275,6 +316,7 @@ int main(void)
                                        cmocka_unit_test(what_is_left_is_not_the_first),
                                        cmocka_unit_test(refused_by_name),
                                        cmocka_unit_test(switches_are_true_or_false),
-                                       cmocka_unit_test(templates_have_ids)};
+                                       cmocka_unit_test(templates_have_ids),
+                                       cmocka_unit_test(the_same_in_other_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,6 +132,28 @@ static void damage_is_told(void **state)
     scratch_close(&s);
 }
 
+/* A file that Git LFS did not fetch is no text of three lines, whatever its name promises. */
+static void a_pointer_is_not_the_file(void **state)
+{
+    (void)state;
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\n"
+                                  "oid sha256:0000000000000000000000000000000000000000000000000000"
+                                  "000000000000\nsize 12345\n";
+    static const char *const names[] = {"a.txt",  "a.jsonl",  "a.csv",
+                                        "a.json", "a.txt.gz", "a.jsonl.zst"};
+    char back[1000];
+    scratch s;
+    scratch_open(&s);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        size_t got;
+        const char *path = scratch_write(&s, names[k], pointer, sizeof pointer - 1);
+        assert_int_equal(read_all(path, 500, back, &got), ATOM_E_FORMAT);
+        assert_non_null(strstr(atom_fail_message(), "is a Git LFS pointer"));
+        assert_non_null(strstr(atom_fail_message(), names[k]));
+    }
+    scratch_close(&s);
+}
+
 /* The same data set from x.jsonl, x.jsonl.gz and x.jsonl.zst, and errors with the right line. */
 static void prepare_reads_packed(void **state)
 {
@@ -210,9 +232,8 @@ static void a_line_without_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_is_as_plain),
-        cmocka_unit_test(damage_is_told),
-        cmocka_unit_test(prepare_reads_packed),
+        cmocka_unit_test(packed_is_as_plain),        cmocka_unit_test(damage_is_told),
+        cmocka_unit_test(a_pointer_is_not_the_file), cmocka_unit_test(prepare_reads_packed),
         cmocka_unit_test(a_line_without_end),
     };
     if (access("/dev/shm", W_OK) == 0)
