@@ -1,7 +1,7 @@
 /*
  * Owns the list of candidates. One idea: cuts are exact for the memory they are given, so the outer
  * choices reduce to how much memory that is; what the cuts leave keeps activations (less to repeat)
- * and then parameters (less to load) on the device. Refuses to judge: the estimate ranks, search.c
+ * and then parameters (less to load) on the device. Refuses to judge: the estimate ranks, choose.c
  * decides.
  */
 #include "partition/candidates.h"

@@ -156,14 +156,27 @@ ATOM_MUST atom_status part_recommend(part_search_state *s, part_advice *out);
 ATOM_MUST atom_status part_try_more(part_search_state *s, bool little, part_plan **plan,
                                     part_advice *advice);
 
-/* --- search.c --- */
+/* --- choose.c --- */
 
-/* The best plan for the state's C among the candidates, or NULL. */
-ATOM_MUST atom_status part_choose(part_search_state *s, part_plan **out);
-/* The same; where no candidate fits, the best of those that need little; NULL: none fits. */
-ATOM_MUST atom_status part_choose_or_little(part_search_state *s, part_plan **out);
+/* Times within this factor of each other are a tie: fewer sub-models win. */
+#define PART_TIE 1.005
+enum { PART_PROBES_MAX = 16 };
+
 /* Is a better than b? They may have different numbers of micro-batches where none was asked for. */
 bool part_beats(const part_plan *a, const part_plan *b);
+/* The best plan for the state's C among the candidates, or NULL. */
+ATOM_MUST atom_status part_choose(part_search_state *s, part_plan **out);
+/* The best of the plans that need little; where none of them fits, the one that needs the least. */
+ATOM_MUST atom_status part_find_little(part_search_state *s, part_plan **least);
+/* The first of these two; where no candidate fits, the second; NULL: that does not fit either. */
+ATOM_MUST atom_status part_choose_or_little(part_search_state *s, part_plan **out);
+/* Blocks of a state on disk that memory is left for stay in it. Given back until the plan fits. */
+ATOM_MUST atom_status part_hold_blocks(part_search_state *s, part_plan *plan);
+/* A plan within these limits, by its memory alone; *out is NULL if there is none. */
+ATOM_MUST atom_status part_any_within(part_search_state *s, uint64_t device, uint64_t host,
+                                      part_plan **out);
+
+/* --- search.c --- */
 
 /* Where the optimizer works. */
 typedef struct part_where {

@@ -1,7 +1,7 @@
 /*
  * Owns the judgement of whole plans by the model. One idea: memory is the sum of codegen's regions,
  * time is one walk over the visits with four clocks (compute, to the device, to the host,
- * optimizer). Refuses to be the last word: where an exact evaluation is given, search.c asks that.
+ * optimizer). Refuses to be the last word: where an exact evaluation is given, choose.c asks that.
  */
 #include "partition/model.h"
 

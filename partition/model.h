@@ -145,7 +145,7 @@ int32_t part_group_root(const part_model *m, int32_t i);
 /* What is decided around the cuts. */
 typedef struct part_setting {
     uint32_t micro_batches; /* C */
-    part_keep keep; /* of all sub-models but the last; PART_KEEP_DEVICE comes later (search.c) */
+    part_keep keep; /* of all sub-models but the last; PART_KEEP_DEVICE comes later (fit.c) */
     part_place boundaries;
     bool clip;
     bool forward;      /* nothing is trained: no boundary is kept for backward, or has a gradient */

@@ -1,6 +1,6 @@
 /*
  * Owns plans as objects. One idea: a plan is plain numbers that can be copied, compared and thrown
- * away. Refuses to decide anything: search.c does.
+ * away. Refuses to decide anything: choose.c does.
  */
 #include "partition/plan.h"
 
