@@ -18,7 +18,7 @@ ATOM_MUST atom_status file_take_int(const char *path, const json_t *root, const 
 /* A number of at least 0. */
 ATOM_MUST atom_status file_take_real(const char *path, const json_t *root, const char *key,
                                      double fallback, float *out);
-/* A switch; `fallback` if it is not there. */
+/* A switch; `fallback` if it is not there. Null is refused where that is true. */
 ATOM_MUST atom_status file_take_flag(const char *path, const json_t *root, const char *key,
                                      bool fallback, bool *out);
 /* A switch that must be what the family has, if it is there at all. */

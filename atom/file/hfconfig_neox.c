@@ -157,15 +157,6 @@ cleanup:
     return st;
 }
 
-/* Null is the default everywhere else, but transformers takes it for false here. */
-static atom_status take_parallel(const char *path, const json_t *root, graph_config *c)
-{
-    const char *key = "use_parallel_residual";
-    if (json_is_null(json_object_get(root, key)))
-        return atom_fail(ATOM_E_FORMAT, "%s: %s is null; it must be true or false", path, key);
-    return file_take_flag(path, root, key, true, &c->parallel);
-}
-
 atom_status file_neox_take(const char *path, const json_t *root, graph_family family,
                            graph_config *c)
 {
@@ -177,7 +168,7 @@ atom_status file_neox_take(const char *path, const json_t *root, graph_family fa
     ATOM_TRY(take_activation(path, root, &c->tanh_gelu));
     ATOM_TRY(take_sizes(path, root, c));
     ATOM_TRY(take_reals(path, root, c));
-    ATOM_TRY(take_parallel(path, root, c));
+    ATOM_TRY(file_take_flag(path, root, "use_parallel_residual", true, &c->parallel));
     ATOM_TRY(take_rope(path, root, c));
     ATOM_TRY(file_traits_take(path, root, c));
     file_take_name(root, family, c->name);

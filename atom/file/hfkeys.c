@@ -44,10 +44,19 @@ atom_status file_take_real(const char *path, const json_t *root, const char *key
     return ATOM_OK;
 }
 
+/* Null is a key that is not there; but where that is true, transformers takes null for false. */
+static atom_status refuse_null(const char *path, const json_t *root, const char *key, bool fallback)
+{
+    if (!fallback || !json_is_null(json_object_get(root, key)))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT, "%s: %s is null; it must be true or false", path, key);
+}
+
 atom_status file_take_flag(const char *path, const json_t *root, const char *key, bool fallback,
                            bool *out)
 {
     const json_t *value = atom_json_present(root, key);
+    ATOM_TRY(refuse_null(path, root, key, fallback));
     if (value && !json_is_boolean(value))
         return atom_fail(ATOM_E_FORMAT, "%s: %s must be true or false", path, key);
     *out = value ? json_is_true(value) : fallback;
@@ -59,6 +68,7 @@ atom_status file_check_flag(const char *path, const json_t *root, const char *ke
 {
     char why[96];
     bool said = wanted;
+    ATOM_TRY(refuse_null(path, root, key, wanted));
     if (atom_json_present(root, key))
         ATOM_TRY(atom_json_flag(path, root, key, &said));
     if (said == wanted)

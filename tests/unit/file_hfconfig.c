@@ -98,6 +98,8 @@ static void config_refused(void **state)
         {GPT2("\"n_layer\":0"), ATOM_E_FORMAT, "n_layer"},
         {GPT2("\"n_layer\":1.5"), ATOM_E_FORMAT, "n_layer"},
         {GPT2("\"n_layer\":null"), ATOM_E_FORMAT, "n_layer is null"},
+        {GPT2("\"tie_word_embeddings\":null"), ATOM_E_FORMAT, "tie_word_embeddings is null"},
+        {GPT2("\"scale_attn_weights\":null"), ATOM_E_FORMAT, "scale_attn_weights is null"},
         {GPT2("\"n_layer\":\"12\""), ATOM_E_FORMAT, "n_layer"},
         {GPT2("\"n_layer\":9000000000000000000"), ATOM_E_FORMAT, "n_layer"},
         {GPT2("\"n_embd\":9000000000000000000"), ATOM_E_FORMAT, "n_embd"},
