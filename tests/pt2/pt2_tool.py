@@ -12,7 +12,7 @@ import subprocess
 import sys
 import zipfile
 
-atom, fixtures = sys.argv[1:3]
+atom, fixtures, *models = sys.argv[1:]
 
 
 def run(*args, code=0):

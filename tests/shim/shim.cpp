@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SHIM_ADDRESS_SANITIZER)
 #include <sanitizer/common_interface_defs.h>
 #define ASAN_FIBERS 1
 #else
@@ -26,6 +26,9 @@ namespace
 {
 
 enum { STACK_BYTES = 256 << 10, WARP = 32, FIBERS_MAX = 1024 };
+/* Each stack begins this much lower than the one before: at equal places all would lie in the same few
+ * sets of the caches. */
+enum { STAGGER_BYTES = 65 * 64, STAGGER_MAX = 64 << 10 };
 enum wait_for { RUNS, AT_SYNC, AT_WARP, ENDED };
 
 struct pending {
@@ -165,7 +168,7 @@ void prepare_fibers(unsigned threads)
     e.ready.clear();
     for (unsigned i = 0; i < threads; i++) {
         fiber &f = e.fibers[i];
-        void **top = (void **)((char *)f.stack + STACK_BYTES);
+        void **top = (void **)((char *)f.stack + STACK_BYTES - i * STAGGER_BYTES % STAGGER_MAX);
         for (int r = 0; r < 3; r++)
             *--top = nullptr; /* the end of a back trace, and the alignment of a called function */
         *--top = (void *)fiber_main; /* where shim_switch returns to */
