@@ -168,53 +168,60 @@ cleanup:
 
 /* --- where the plan is there --- */
 
-/* Tokens per second of the best plan for C micro-batches, of cuts that are found quickly; 0: none fits. */
-ATOM_MUST static atom_status rate_with(part_search_state *s, uint32_t C, double *rate)
+/* The best plan for C micro-batches, of cuts that are found quickly; NULL: none fits. */
+ATOM_MUST static atom_status choose_quickly(part_search_state *s, uint32_t C, part_plan **plan)
 {
     const uint32_t asked = s->micro_batches;
     const bool hasty = s->hasty;
-    part_plan *plan = NULL;
     s->micro_batches = C;
     s->hasty = true;
-    atom_status st = part_choose(s, &plan);
+    atom_status st = part_choose(s, plan);
     s->micro_batches = asked;
     s->hasty = hasty;
-    *rate = plan ? part_plan_tokens_per_second(plan) : 0;
-    part_plan_close(&plan);
     return st;
 }
 
+/* What is promised of the plan for more micro-batches; is that clearly more than what there is? */
+static bool is_clear(part_advice *advice, const part_plan *had, const part_plan *more)
+{
+    static const double CLEARLY = PART_NEARLY_ALL - 0.02;
+    const double rate = more ? part_plan_tokens_per_second(more) : 0;
+    advice->most_tokens_per_second = fmax(advice->most_tokens_per_second, rate);
+    return part_plan_tokens_per_second(had) < CLEARLY * rate;
+}
+
 /* The best plan for C micro-batches is taken if it is clearly quicker. little: the plan is one of those that need little,
- * of which there are too few to ask for a rate first. */
+ * of which there are too few to ask for a quick one first. */
 ATOM_MUST static atom_status try_as_many(part_search_state *s, uint32_t C, bool little,
                                          part_plan **plan, part_advice *advice)
 {
-    static const double CLEARLY = PART_NEARLY_ALL - 0.02;
     const uint32_t had = s->micro_batches;
-    const double has = part_plan_tokens_per_second(*plan);
-    part_plan *more = NULL;
-    double rate = 0;
+    part_plan *quick = NULL, *more = NULL;
+    atom_status st = ATOM_OK;
     if (C > PART_ADVISED_MAX || s->stats.states > PART_STATES_ENOUGH)
         return ATOM_OK;
-    if (!little) {
-        ATOM_TRY(rate_with(s, C, &rate));
-        advice->most_tokens_per_second = fmax(advice->most_tokens_per_second, rate);
-        if (has >= CLEARLY * rate)
-            return ATOM_OK;
-    }
+    if (!little)
+        ATOM_TRY(choose_quickly(s, C, &quick));
+    if (!little && !is_clear(advice, *plan, quick))
+        goto cleanup;
     s->micro_batches = C;
-    ATOM_TRY(part_choose_or_little(s, &more));
-    rate = more ? part_plan_tokens_per_second(more) : 0;
-    advice->most_tokens_per_second = fmax(advice->most_tokens_per_second, rate);
-    if (has < CLEARLY * rate) {
-        part_plan *worse = *plan;
+    ATOM_TRY_CLEAN(part_choose_or_little(s, &more));
+    if (quick && (!more || part_beats(quick, more))) {
+        part_plan_close(&more);
+        more = quick;
+        quick = NULL;
+    }
+    if (is_clear(advice, *plan, more)) {
+        part_plan_close(plan);
         *plan = more;
-        more = worse;
+        more = NULL;
     } else {
         s->micro_batches = had;
     }
+cleanup:
+    part_plan_close(&quick);
     part_plan_close(&more);
-    return ATOM_OK;
+    return st;
 }
 
 /* So many micro-batches get nearly all that these cuts can get, by the model. */

@@ -139,7 +139,7 @@ static bool as_estimated(const part_search_state *s, const part_plan *plan)
  */
 ATOM_MUST static atom_status try_what_is_forced(part_search_state *s, bool last, part_plan **plan)
 {
-    static const double FAR = 1.2;
+    static const double FAR = 1.15;
     const double least = part_least_seconds(s, *plan), seconds = part_plan_seconds(*plan);
     if (s->request->recompute >= 0 || s->in_place || !graph_trains(s->g) ||
         seconds <= PART_TIE * least)
