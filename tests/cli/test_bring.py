@@ -557,7 +557,7 @@ class Bring(chats.Case):
     def test_a_validation_split_of_another_size(self):
         """Whole documents are set aside: where one is most of the text, that may be all of it, or nothing."""
         told = {}
-        for at in range(21):
+        for at in range(0, 21, 4 if tool.SANITIZED else 1):
             texts = ["a few words"] * 20
             texts.insert(at, "many words " * 2000)
             self.write("in.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in texts))

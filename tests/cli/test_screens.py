@@ -4,6 +4,7 @@ import math
 import os
 import re
 import struct
+import unittest
 
 import tool
 
@@ -188,6 +189,7 @@ class Screens(tool.Case):
         self.assertEqual(shown[1:], want)
         return [c for c in told["changes"] if "option" in c]
 
+    @unittest.skipIf(tool.SANITIZED, "the unit tests search with sanitizers")
     def test_corners_of_the_search(self):
         """Found by drawing many requests: what was planned there was a tenth slower than what else was asked for, and the number of
         micro-batches was 1, as if no more fitted."""
@@ -218,16 +220,15 @@ class Screens(tool.Case):
                 "--optimizer-state", "disk", "--gradient-accumulation-steps", 16, "--host-memory"]
         row = re.compile(r"disk ([\d.]+) (\w+) read and 4.0 GiB written per step, ([\d.]+) (\w+) written a day")
         units, GiB, all_bytes = {"B": 1, "GiB": 1 << 30, "TiB": 1 << 40}, 1 << 30, 12 * 354823168
-        for host in "2GiB", "64GiB":
-            told = self.ok(*card, host, "--json").json()
-            read, unit, day, day_unit = next(filter(None, map(row.match, self.lines(*card, host)))).groups()
+        for host in ["2GiB"] if tool.SANITIZED else ["2GiB", "64GiB"]:
+            told, shown = self.ok(*card, host, "--json").json(), self.lines(*card, host)
+            read, unit, day, day_unit = next(filter(None, map(row.match, shown))).groups()
             ring = 12 * told["ring_blocks"] * told["block_elements"]
             held = ring - 4 * 12 * told["block_elements"] if ring < all_bytes else all_bytes
             self.assertAlmostEqual(float(read) * units[unit] / GiB, (all_bytes - held) / GiB, delta=0.06)
             step = told.get("predicted_ahead_seconds", told["predicted_step_seconds"])
             self.assertAlmostEqual(float(day) * units[day_unit] * step / 86400 / GiB, all_bytes / GiB, delta=0.1)
-            self.assertRegex("\n".join(self.lines(*card, host)), r"without it the same sub-models need [\d.]+ GiB of host memory, and a "
-                                                                r"step takes")
+            self.assertRegex("\n".join(shown), r"without it the same sub-models need [\d.]+ GiB of host memory, and a step takes")
 
     def test_disk_beside_all_of_the_host(self):
         """Where no host memory is named, three quarters of it hold blocks of the state, as they do in 'atom train'."""

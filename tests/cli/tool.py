@@ -11,6 +11,7 @@ import time
 import unittest
 
 ATOM = os.environ.get("ATOM", "build/release/atom")
+SANITIZED = "SANITIZED" in os.environ  # ATOM is slow: what it does in other tests too, fewer do (tests/lib/sanitized.h)
 
 WORDS = ("the of and to in that he shall unto for it his with not be is they which them this all from upon "
          "thou lord god king son man people house day came said went hand land men before one children").split()

