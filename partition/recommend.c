@@ -39,7 +39,10 @@ ATOM_MUST static atom_status seconds_at(part_search_state *s, bool exact, double
     double last = 0;
     *seconds = 0;
     ATOM_TRY(part_quick_seconds(s, exact, seconds));
-    if (*seconds > 0 && *seconds < SLOW * part_least_seconds(s, &bare))
+    const bool held =
+        s->model->disk &&
+        s->host_alone_bytes; /* each of them would be laid out with its disk, which is dear */
+    if (held || (*seconds > 0 && *seconds < SLOW * part_least_seconds(s, &bare)))
         return ATOM_OK;
     ATOM_TRY(last_seconds(s, exact, &last));
     if (last > 0 && (*seconds == 0 || last < *seconds))

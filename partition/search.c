@@ -144,7 +144,8 @@ ATOM_MUST static atom_status try_what_is_forced(part_search_state *s, bool last,
     if (s->request->recompute >= 0 || s->in_place || !graph_trains(s->g) ||
         seconds <= PART_TIE * least)
         return ATOM_OK;
-    const bool far = seconds > FAR * least && s->stats.states < PART_STATES_ENOUGH;
+    const bool far =
+        seconds > FAR * least && !s->model->disk && s->stats.states < PART_STATES_ENOUGH;
     if (last || far || !as_estimated(s, *plan))
         ATOM_TRY(try_forced(s, 0, plan));
     return try_forced(s, 1, plan);
