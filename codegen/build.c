@@ -110,33 +110,45 @@ static atom_status write_sources(const swap_program *program, const char *dir, c
     return st;
 }
 
+/* One file that includes those of all sub-models: the compiler is started once. */
+static atom_status write_whole(uint32_t n, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f)
+        return atom_fail_memory("generated code", 0);
+    for (uint32_t k = 0; k < n; k++)
+        fprintf(f, "#include \"sub_model_%u.c\"\n", k);
+    atom_status st =
+        fclose(f) ? atom_fail_memory("generated code", bytes) : atom_file_write(path, text, bytes);
+    free(text);
+    return st;
+}
+
 static atom_status compile(const swap_program *program, const char *dir, const char *cc,
                            const char *object)
 {
-    uint32_t n = program->n_sub_models;
-    char **argv = atom_alloc(n + N_FLAGS + 4, sizeof *argv);
+    char *argv[N_FLAGS + 5] = {(char *)(uintptr_t)cc};
+    char *whole = atom_path_join(dir, "sub_models.c");
     char *temporary = atom_format("%s.%d", object, (int)getpid());
     char *log = atom_path_join(dir, "compiler.log");
-    uint32_t at = 0;
-    atom_status st = ATOM_OK;
-    bool whole = argv && temporary && log;
-    if (whole) {
-        argv[at++] = atom_strdup(cc);
-        for (int i = 0; i < N_FLAGS; i++)
-            argv[at++] = atom_strdup(flags[i]);
-        argv[at++] = atom_strdup("-o");
-        argv[at++] = atom_strdup(temporary);
-        for (uint32_t k = 0; k < n; k++)
-            argv[at++] = atom_format("%s/sub_model_%u.c", dir, k);
-    }
-    for (uint32_t i = 0; i < at; i++)
-        whole = whole && argv[i];
-    st = whole ? run_compiler(argv, log) : atom_fail_memory("a compiler's command line", n * 64);
+    int at = 1;
+    atom_status st = whole && temporary && log
+                         ? write_whole(program->n_sub_models, whole)
+                         : atom_fail_memory("a compiler's command line", strlen(object));
+    if (st != ATOM_OK)
+        goto cleanup;
+    for (int i = 0; i < N_FLAGS; i++)
+        argv[at++] = (char *)(uintptr_t)flags[i];
+    argv[at++] = "-o";
+    argv[at++] = temporary;
+    argv[at++] = whole;
+    st = run_compiler(argv, log);
     if (st == ATOM_OK && rename(temporary, object) < 0)
         st = atom_fail_errno(errno, "cannot rename %s", temporary);
-    for (uint32_t i = 0; i < at; i++)
-        atom_free(argv[i]);
-    atom_free(argv);
+cleanup:
+    atom_free(whole);
     atom_free(temporary);
     atom_free(log);
     return st;

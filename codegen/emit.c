@@ -14,6 +14,7 @@
 static void emit_declarations(FILE *f)
 {
     fprintf(f,
+            "#ifndef ATOM_CALLS\n#define ATOM_CALLS\n"
             "#include <stdint.h>\n\n"
             "/* The calling convention of kernels/kernels.h, version %d. */\n"
             "typedef struct krn_ctx krn_ctx;\n"
@@ -44,10 +45,10 @@ static void emit_declarations(FILE *f)
     fprintf(f, " };\nenum {");
     for (int b = 0; b < SWAP_BASE_N; b++)
         fprintf(f, "%s %s", b ? "," : "", swap_base_name((swap_base)b));
-    fprintf(f, " };\n#define AT(base, offset) ((char *)at[base] + (offset))\n\n");
+    fprintf(f, " };\n#define AT(base, offset) ((char *)at[base] + (offset))\n#endif\n\n");
 }
 
-/* "h.0.ln_1.weight" -> "h_0_ln_1_weight" */
+/* "h.0.ln_1.weight" -> "h_0_ln_1_weight". Behind w_ or d_ it is a name of C, whatever it was, and none of those above. */
 static void identifier(const char *name, char out[64])
 {
     size_t i = 0;
@@ -59,25 +60,24 @@ static void identifier(const char *name, char out[64])
     out[i] = 0;
 }
 
+/* Each function has these names of its own: what several sub-models use lies elsewhere in each. */
 static void emit_symbols(FILE *f, const swap_sub_model *s)
 {
     char id[64];
-    if (s->n_symbols == 0)
-        return;
-    fprintf(
-        f, "/* Parameters: byte offset in the slot, byte offset of the f32 gradient. */\nenum {\n");
+    fprintf(f, "/* Parameters: byte offset in the slot, byte offset of the f32 gradient. */\n"
+               "#define PARAMETERS enum { \\\n");
     for (uint32_t i = 0; i < s->n_symbols; i++) {
         const swap_symbol *y = &s->symbols[i];
         identifier(y->name, id);
-        fprintf(f, "    %s = %llu, ", id, (unsigned long long)y->slot_bytes);
+        fprintf(f, "    w_%s = %llu, ", id, (unsigned long long)y->slot_bytes);
         if (y->grad_bytes != SWAP_NO_GRAD)
             fprintf(f, "d_%s = %llu, ", id, (unsigned long long)y->grad_bytes);
         fprintf(f, "/* [%lld", (long long)y->dims[0]);
         if (y->dims[1])
             fprintf(f, ", %lld", (long long)y->dims[1]);
-        fprintf(f, "]%s */\n", y->shared ? ", shared: gradient in SHARED" : "");
+        fprintf(f, "]%s */ \\\n", y->shared ? ", shared: gradient in SHARED" : "");
     }
-    fprintf(f, "};\n\n");
+    fprintf(f, "}\n\n");
 }
 
 static const swap_symbol *symbol_at(const swap_sub_model *s, swap_ref ref)
@@ -102,7 +102,7 @@ static void emit_ref(FILE *f, const swap_sub_model *s, swap_ref ref)
     } else if (y) {
         identifier(y->name, id);
         fprintf(f, "AT(%s, %s%s)", swap_base_name(ref.base),
-                ref.base == SWAP_BASE_PARAM ? "" : "d_", id);
+                ref.base == SWAP_BASE_PARAM ? "w_" : "d_", id);
     } else {
         fprintf(f, "AT(%s, %llu)", swap_base_name(ref.base), (unsigned long long)ref.offset);
     }
@@ -172,6 +172,8 @@ static void emit_list(FILE *f, const swap_sub_model *s, uint32_t k, swap_list li
         f,
         "/* %s */\nvoid sub_model_%u_%s(krn_ctx *cx, const krn_table *table, void *const *at)\n{\n",
         says[list], k, swap_list_name(list));
+    if (s->n_symbols)
+        fprintf(f, "    PARAMETERS;\n");
     for (uint32_t c = 0; c < s->list[list].n; c++)
         emit_call(f, s, &s->list[list].calls[c]);
     fprintf(f, "}\n\n");
@@ -193,9 +195,12 @@ atom_status gen_emit(const swap_program *program, uint32_t sub_model, char **tex
             sub_model, program->n_sub_models, program->model, atom_dtype_name(program->dtype),
             s->first_node, s->last_node);
     emit_declarations(f);
-    emit_symbols(f, s);
+    if (s->n_symbols)
+        emit_symbols(f, s);
     for (int list = 0; list < SWAP_LIST_N; list++)
         emit_list(f, s, sub_model, (swap_list)list);
+    if (s->n_symbols)
+        fprintf(f, "#undef PARAMETERS\n");
     int bad = fclose(f);
     char *copy = bad ? NULL : atom_strndup(buffer, bytes);
     free(buffer);

@@ -339,6 +339,17 @@ static atom_status open_device(const harness_run *run, uint32_t number, uint64_t
     return dev_cpu_open(&(dev_cpu_config){.budget_bytes = budget}, threads, out);
 }
 
+/* Parameters may be called anything, and the same in several sub-models. */
+static void name_oddly(swap_program *program)
+{
+    static const char *const odd[] = {"X", "for", "0.weight", "PARAMETERS", "table"};
+    for (uint32_t k = 0; k < program->n_sub_models; k++) {
+        swap_sub_model *s = &program->sub_models[k];
+        for (uint32_t i = 0; i < s->n_symbols && i < sizeof odd / sizeof *odd; i++)
+            snprintf(s->symbols[i].name, sizeof s->symbols[i].name, "%s", odd[i]);
+    }
+}
+
 atom_status harness_do(const harness_run *run, harness_result *out)
 {
     atom_status st;
@@ -363,6 +374,7 @@ atom_status harness_do(const harness_run *run, harness_result *out)
     config.table = run->table;
     config.host = run->host;
     if (run->generated) {
+        name_oddly(low->program);
         ATOM_TRY_CLEAN(gen_build(low->program, NULL, &module));
         config.compiled = gen_module_compiled(module);
     }
