@@ -156,6 +156,7 @@ static void compare_with_all(const graph *g, const part_profile *profile, uint32
     if (plan && !says("not enough host memory"))
         assert_in_range(bytes_behind("needs at least"), least, v.device_peak_bytes);
     part_plan_close(&plan);
+    part_solved_close(&s);
     part_table_close(&s.table);
     part_model_close(&s.model);
 }
