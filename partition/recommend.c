@@ -16,11 +16,8 @@ ATOM_MUST static atom_status last_seconds(part_search_state *s, bool exact, doub
 {
     part_plan *plan = NULL;
     part_verdict v;
-    const bool hasty = s->hasty;
-    s->hasty = hasty;
-    atom_status st = part_least_plan(s, false, &plan, &v);
-    s->hasty = hasty;
-    ATOM_TRY(st);
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_least_plan(s, false, &plan, &v));
     if (plan && v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v)) {
         if (exact && !part_dear(s, plan))
             st = part_judge(s, plan, &v);
@@ -39,10 +36,9 @@ ATOM_MUST static atom_status seconds_at(part_search_state *s, bool exact, double
     double last = 0;
     *seconds = 0;
     ATOM_TRY(part_quick_seconds(s, exact, seconds));
-    const bool held =
-        s->model->disk &&
-        s->host_alone_bytes; /* each of them would be laid out with its disk, which is dear */
-    if (held || (*seconds > 0 && *seconds < SLOW * part_least_seconds(s, &bare)))
+    /* Beside a state on disk each little plan is laid out with its disk, which is dear. */
+    const bool dear = s->model->disk && s->host_alone_bytes;
+    if (dear || (*seconds > 0 && *seconds < SLOW * part_least_seconds(s, &bare)))
         return ATOM_OK;
     ATOM_TRY(last_seconds(s, exact, &last));
     if (last > 0 && (*seconds == 0 || last < *seconds))
@@ -187,7 +183,7 @@ ATOM_MUST static atom_status choose_quickly(part_search_state *s, uint32_t C, pa
 /* What is promised of the plan for more micro-batches; is that clearly more than what there is? */
 static bool is_clear(part_advice *advice, const part_plan *had, const part_plan *more)
 {
-    static const double CLEARLY = PART_NEARLY_ALL - 0.02;
+    static const double CLEARLY = PART_NEARLY_ALL - 0.01;
     const double rate = more ? part_plan_tokens_per_second(more) : 0;
     advice->most_tokens_per_second = fmax(advice->most_tokens_per_second, rate);
     return part_plan_tokens_per_second(had) < CLEARLY * rate;
