@@ -15,7 +15,8 @@ typedef struct gen_module gen_module;
 
 /*
  * One readable C file: constants for parameters (shape, byte offset), one function per list, calls
- * only. It can be included beside those of the other sub-models. Reproducible byte for byte from the program. Free with atom_free.
+ * only. It can be included beside those of the other sub-models. Reproducible byte for byte from the program. Free with
+ * atom_free.
  */
 ATOM_MUST atom_status gen_emit(const swap_program *program, uint32_t sub_model, char **text);
 

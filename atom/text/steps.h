@@ -9,7 +9,10 @@
 
 #include <jansson.h>
 
-/* Refuses what text_tokenizer_parse refuses of them, in the same words. name: of the file. */
+/*
+ * Refuses what text_tokenizer_parse refuses of them, in the same words. name: of the file.
+ * Errors  ATOM_E_UNSUPPORTED  a step that is not read here; ATOM_E_FORMAT  one that is written wrongly
+ */
 ATOM_MUST atom_status text_steps_check(const json_t *root, const char *name);
 
 #endif
